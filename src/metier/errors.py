@@ -1,0 +1,77 @@
+"""What the library raises, as one small tree; every error carries its data, so that no caller parses a message.
+
+    MetierError
+    ├── ConfigError            a setting, a profile or an argument is wrong: file, line, key, and the way out
+    ├── SkillNotFound          no skill of that name or path: what is there, and what is close
+    ├── AmbiguousSkill         several skills bear the name: the paths that would decide it
+    ├── InvalidSkill           an explicit request for a skill that did not pass validation: its diagnostics
+    ├── ResourceError          a file of a skill cannot be served
+    │   ├── PathEscape         it would lie outside of the skill's folder
+    │   ├── ResourceNotFound
+    │   └── BinaryResource     it is not text
+    ├── PolicyDenied           a rule of the policy refuses
+    ├── SandboxUnavailable     no sandbox works on this machine
+    ├── StoreError             the event store cannot be opened, read or written
+    └── MissingExtra           an optional dependency is not installed: the line that installs it
+
+Discovery never raises for a bad skill; it reports a `Diagnostic`. An explicit request for that skill raises.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from metier.model import Diagnostic
+
+
+class MetierError(Exception):
+    """The root of all errors of this library. `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class ConfigError(MetierError):
+    """A setting, profile or argument is wrong."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, file: str = "", line: int = 0, key: str = "", hint: str = "") -> None:
+        self.message, self.file, self.line, self.key, self.hint = message, file, line, key, hint
+        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{place}{message}{f' ({hint})' if hint else ''}")
+
+
+class SkillNotFound(MetierError):
+    """No skill bears the name, or none lies at the path."""
+
+    def __init__(self, wanted: str, available: Sequence[str] = (), close: Sequence[str] = (), why: str = "") -> None:
+        self.wanted, self.available, self.close, self.why = wanted, tuple(available), tuple(close), why
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        super().__init__(f"no skill {wanted!r}{f': {why}' if why else ''}{hint}")
+
+
+class AmbiguousSkill(MetierError):
+    """Several skills bear the name, and the profile does not choose between them."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        self.name, self.candidates = name, tuple(candidates)
+        super().__init__(f"{name!r} is ambiguous, name one by its path: {', '.join(candidates)}")
+
+
+class InvalidSkill(MetierError):
+    """The skill asked for did not pass validation."""
+
+    def __init__(self, path: str, diagnostics: "Sequence[Diagnostic]") -> None:
+        self.path, self.diagnostics = path, tuple(diagnostics)
+        reasons = "; ".join(f"{d.message}{f' (line {d.line})' if d.line else ''}" for d in diagnostics)
+        super().__init__(f"{path} is not a valid skill: {reasons}")
+
+
+class MissingExtra(MetierError):
+    """An optional part was asked for whose dependency is not installed."""
+
+    exit_code = 4
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what, self.extra, self.install = what, extra, f"pip install 'metier[{extra}]'"
+        super().__init__(f"{what} needs an optional dependency; install it with: {self.install}")

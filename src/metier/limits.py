@@ -1,0 +1,48 @@
+"""Every cap of the runtime, one named constant each, with the reason for its size.
+
+A limit that is hit is always reported by whoever hits it; none of them cuts in silence.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+FRONTMATTER_BYTES: Final = 64 * KIB
+"""The largest frontmatter of 7,000 public skills has 9.6 KB; more than this is an attack or an accident."""
+
+FRONTMATTER_DEPTH: Final = 32
+"""Nesting of the YAML. Real skills use at most four levels, and a parser's stack must never depend on a file."""
+
+HEAD_BYTES: Final = 4 * KIB
+"""The first read of a SKILL.md: one page holds 99.9 % of all frontmatters."""
+
+PREAMBLE_LINES: Final = 20
+"""How far down a misplaced opening fence is looked for."""
+
+WALK_DEPTH: Final = 24
+"""Folders below a root. Recursive hosts set no bound; deeper trees are loops or attacks."""
+
+WALK_DIRECTORIES: Final = 250_000
+"""Folders visited in one scan: some ten seconds on a slow disk."""
+
+LINKED_DIRECTORIES: Final = 5_000
+"""Folders visited behind one symbolic link, so that a link into a huge tree costs a moment and not minutes."""
+
+REGISTRY_BYTES: Final = 4 * MIB
+"""A plugin registry or a configuration file larger than this is not read."""
+
+SKILL_FILE_BYTES: Final = 50 * MIB
+"""Hard cap on a SKILL.md that is loaded, whatever is configured (the largest value RemcoChat allows)."""
+
+RESOURCE_BYTES: Final = 200 * MIB
+"""Hard cap on a resource that is read, whatever is configured (the largest value RemcoChat allows)."""
+
+NAME_LENGTH: Final = 64
+DESCRIPTION_LENGTH: Final = 1024
+COMPATIBILITY_LENGTH: Final = 500
+"""The lengths of the Agent Skills standard, in code points."""
+
+RACY_WINDOW_NS: Final = 2_000_000_000
+"""A file changed this shortly before it was read may change again without a new timestamp on coarse file systems,
+so its cache entry is not trusted. Two seconds is the granularity of the coarsest one in use (FAT)."""
