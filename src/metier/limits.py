@@ -43,6 +43,8 @@ DESCRIPTION_LENGTH: Final = 1024
 COMPATIBILITY_LENGTH: Final = 500
 """The lengths of the Agent Skills standard, in code points."""
 
-RACY_WINDOW_NS: Final = 2_000_000_000
-"""A file changed this shortly before it was read may change again without a new timestamp on coarse file systems,
-so its cache entry is not trusted. Two seconds is the granularity of the coarsest one in use (FAT)."""
+RACY_WINDOW_NS: Final = 20_000_000
+"""A file changed this shortly before it was read may change again without a new timestamp: two ticks of a slow clock."""
+
+COARSE_WINDOW_NS: Final = 2_000_000_000
+"""The same on file systems that keep whole seconds (FAT keeps two)."""

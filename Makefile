@@ -1,0 +1,49 @@
+# Two commands for a newcomer: `make demo` and `make test`. Everything is installed into .venv, which they create.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all lint format bench clean
+
+$(STAMP): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python --editable . --group dev; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev; \
+	fi
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## set up and start the product on the bundled example skills
+	@$(BIN)/metier --skills examples/skills list
+	@$(BIN)/metier --skills examples/skills validate --strict examples/skills
+
+test: $(STAMP)  ## set up and run all tests
+	@$(BIN)/python -m pytest -n auto
+
+test-all: ## run the tests on every supported interpreter that is found
+	@for v in 3.11 3.12 3.13; do \
+		if command -v python$$v >/dev/null 2>&1 && python$$v -c "" 2>/dev/null; then \
+			echo "== python$$v"; \
+			$(MAKE) --no-print-directory test PYTHON=python$$v VENV=.venv-$$v || exit 1; \
+		else echo "== python$$v is not here: skipped"; fi; \
+	done
+
+lint: $(STAMP)  ## formatting, style and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+format: $(STAMP)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## measure against the floor and the peers, in one run
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .hypothesis

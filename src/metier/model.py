@@ -1,0 +1,252 @@
+"""The values that flow through the runtime, frozen, in the order of the flow.
+
+A `Root` is a folder that a profile searches. What lies there becomes a `Skill`, or a `Shadowed` one that lost its name
+to another, or a `Skipped` one that a rule left out, or an error among the `Diagnostic`s; `Counts` proves that the four
+add up to what was found.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+Severity = Literal["error", "warning", "info"]
+
+Mode = Literal["pinned", "auto", "name-only", "manual", "off"]
+"""How a skill is offered: always shown, shown when it fits, by name only, to the user only, not at all."""
+
+MODES: Final[tuple[Mode, ...]] = ("pinned", "auto", "name-only", "manual", "off")
+
+SKILL_FILE: Final = "SKILL.md"
+
+STANDARD_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+"""The keys of the Agent Skills standard; every other key of a frontmatter is `extra`."""
+
+NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """Something to know about a file: a stable code, how bad it is, where, and what to do about it."""
+
+    code: str
+    severity: Severity
+    message: str
+    path: str = ""
+    line: int = 0
+    column: int = 0
+    hint: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "path": self.path,
+            "line": self.line or None,
+            "column": self.column or None,
+            "message": self.message,
+            "hint": self.hint or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder to search, and how: its scope and source become those of the skills found in it."""
+
+    path: str
+    scope: str
+    source: str
+    priority: int = 0
+    require_description: bool = True
+    depth: int = 0
+    """Levels of folders below the root that may be skills; 0 means any."""
+    explicit: bool = False
+    """Named by the user, so that its absence is an error and not a matter of course."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One usable skill: what its frontmatter says, where it lies, and who may call it.
+
+    `path` is the SKILL.md as it was reached, `real_path` the same without symbolic links; the two are one string where
+    no link is involved. The body is not here: it is read on activation and never before.
+    """
+
+    name: str
+    description: str
+    path: str
+    real_path: str
+    root: Root
+    mtime_ns: int
+    size: int
+    frontmatter: Mapping[str, Any] = field(hash=False)
+    model_invocable: bool = True
+    user_invocable: bool = True
+    mode: Mode = "auto"
+
+    @property
+    def id(self) -> str:
+        """The same for the same file in every call and process."""
+        return hashlib.sha256(self.real_path.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+    @property
+    def dir(self) -> str:
+        return self.path[: -len(SKILL_FILE) - 1] or "/"
+
+    @property
+    def scope(self) -> str:
+        return self.root.scope
+
+    @property
+    def source(self) -> str:
+        return self.root.source
+
+    @property
+    def mtime_ms(self) -> int:
+        return self.mtime_ns // 1_000_000
+
+    @property
+    def enabled(self) -> bool:
+        return self.mode != "off"
+
+    @property
+    def visible(self) -> bool:
+        """Whether the model may see and load it."""
+        return self.model_invocable and self.mode not in ("off", "manual")
+
+    @property
+    def license(self) -> str | None:
+        return as_text(self.frontmatter.get("license"))
+
+    @property
+    def compatibility(self) -> str | None:
+        return as_text(self.frontmatter.get("compatibility"))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        found = self.frontmatter.get("metadata")
+        return found if isinstance(found, Mapping) else NO_FIELDS  # pyright: ignore[reportUnknownVariableType]
+
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        return split_tools(self.frontmatter.get("allowed-tools"))
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {key: value for key, value in self.frontmatter.items() if key not in STANDARD_KEYS}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "path": self.path,
+            "dir": self.dir,
+            "scope": self.scope,
+            "source": self.source,
+            "mtime_ms": self.mtime_ms,
+            "license": self.license,
+            "compatibility": self.compatibility,
+            "metadata": dict(self.metadata),
+            "allowed_tools": list(self.allowed_tools),
+            "extra": self.extra,
+            "enabled": self.enabled,
+            "mode": self.mode,
+            "model_invocable": self.model_invocable,
+            "user_invocable": self.user_invocable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """A valid skill that is not offered, because another one bears its name. It still loads by its path."""
+
+    skill: Skill
+    winner: Skill
+    identical: bool = False
+    """The two files are the same, byte for byte."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.skill.as_dict(), "shadowed_by": self.winner.path, "identical": self.identical}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A SKILL.md that a rule of the profile left out, and the rule."""
+
+    path: str
+    reason: str
+    detail: str = ""
+    name: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "reason": self.reason, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`found == loaded + shadowed + skipped + errors`, always."""
+
+    loaded: int = 0
+    shadowed: int = 0
+    skipped: int = 0
+    errors: int = 0
+
+    @property
+    def found(self) -> int:
+        return self.loaded + self.shadowed + self.skipped + self.errors
+
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "found": self.found,
+            "loaded": self.loaded,
+            "shadowed": self.shadowed,
+            "skipped": self.skipped,
+            "errors": self.errors,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a refresh found: skills by name, each list sorted."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __str__(self) -> str:
+        return f"+{len(self.added)} / -{len(self.removed)} / ~{len(self.changed)}"
+
+
+def as_text(value: object) -> str | None:
+    """A scalar as the text it stands for; `None` for what is no scalar or is absent."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else None
+
+
+def split_tools(value: object) -> tuple[str, ...]:
+    """The entries of `allowed-tools`: separated by blanks or commas, except inside parentheses; lists are accepted."""
+    if isinstance(value, (list, tuple)):
+        items: Sequence[object] = value  # pyright: ignore[reportUnknownVariableType]
+        return tuple(entry for item in items for entry in split_tools(as_text(item)))
+    if not isinstance(value, str):
+        return ()
+    entries: list[str] = []
+    current: list[str] = []
+    depth = 0
+    for char in value:
+        depth += (char == "(") - (char == ")" and depth > 0)
+        if depth == 0 and (char.isspace() or char == ","):
+            entries.append("".join(current))
+            current.clear()
+        else:
+            current.append(char)
+    entries.append("".join(current))
+    return tuple(entry for entry in entries if entry)

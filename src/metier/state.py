@@ -1,0 +1,75 @@
+"""What a user switched: which skills are on, off, pinned or for people only, kept in one small file per level.
+
+The user's file is `~/.config/metier/skills.json`, a project's `<project>/.metier/skills.json` with paths relative to the
+project. The user's word outranks the project's, so that a repository cannot switch on what its user switched off.
+Skills are known by path: switching one off uncovers another of the same name.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
+
+from metier import limits
+from metier.errors import ConfigError
+from metier.model import MODES, Diagnostic, Mode, Skill
+
+Level = Literal["user", "project"]
+_FILE: Final = "skills.json"
+
+
+class State:
+    """The modes of skills on both levels. `set` writes at once."""
+
+    def __init__(self, user_folder: str, project: str) -> None:
+        self.project = project
+        self.files: Mapping[Level, str] = {
+            "user": os.path.join(user_folder, _FILE),
+            "project": os.path.join(project, ".metier", _FILE),
+        }
+        self.diagnostics: list[Diagnostic] = []
+        self.modes: dict[Level, dict[str, Mode]] = {level: self._read(level) for level in self.files}
+
+    def mode(self, skill: Skill) -> Mode:
+        """What the user said of it, else the project, else the skill itself."""
+        user, project = self.modes["user"], self.modes["project"]
+        if not user and not project:
+            return skill.mode
+        return user.get(skill.path) or project.get(self._relative(skill.path)) or skill.mode
+
+    def set(self, skill: Skill, mode: Mode, level: Level = "user") -> None:
+        key = skill.path if level == "user" else self._relative(skill.path)
+        modes = dict(self._read(level))
+        modes[key] = mode
+        self._write(level, modes)
+        self.modes[level] = modes
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.project) if path.startswith(self.project.rstrip("/") + "/") else path
+
+    def _read(self, level: Level) -> dict[str, Mode]:
+        file = self.files[level]
+        try:
+            with open(file, "rb") as stream:
+                content: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
+            modes = cast("dict[str, Any]", content["modes"])
+            return {str(path): cast("Mode", mode) for path, mode in modes.items() if mode in MODES}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"which skills are on or off cannot be read and does not count: {error}"
+            self.diagnostics.append(Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file"))
+            return {}
+
+    def _write(self, level: Level, modes: dict[str, Mode]) -> None:
+        file = self.files[level]
+        text = json.dumps({"version": 1, "modes": dict(sorted(modes.items()))}, indent=2, ensure_ascii=False) + "\n"
+        try:
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=".skills-", dir=os.path.dirname(file))
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                stream.write(text)
+            os.replace(temporary, file)
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
