@@ -45,8 +45,9 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
 
     A change within one tick of the clock leaves the times as they are; a whole second hints at a coarse file system.
     """
-    window = limits.RACY_WINDOW_NS if mtime_ns % 1_000_000_000 else limits.COARSE_WINDOW_NS
-    return max(mtime_ns, ctime_ns) + window < read_ns
+    latest = max(mtime_ns, ctime_ns)
+    window = limits.RACY_WINDOW_NS if latest % 1_000_000_000 else limits.COARSE_WINDOW_NS
+    return latest + window < read_ns
 
 
 def location(folder: str, profile: Profile, roots: tuple[Root, ...]) -> str:

@@ -96,6 +96,7 @@ class _Walker:
     def search(self, root: Root) -> None:
         before = len(self.found.skills)
         real = os.path.realpath(root.path)
+        real = root.path if real == root.path else real  # one object where they are equal: told apart by identity
         try:
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
         except (FileNotFoundError, NotADirectoryError):
@@ -120,22 +121,28 @@ class _Walker:
             path, real, level, budget = pending.pop()
             if real in self.seen_folders:
                 continue
-            self.seen_folders.add(real)
             if budget.left <= 0:
                 self.bound(budget.what, path)
                 continue
             budget.left -= 1
+            if self.progress is not None:
+                self.progress(len(self.found.skills))
             if level > (root.depth or self.rules.max_depth):
-                if not root.depth:
+                if root.depth:
+                    self.listing(path, is_candidate=True)
+                else:
                     self.bound(f"{self.rules.max_depth} levels", path)
                 continue
+            self.seen_folders.add(real)
             listing = self.listing(path, is_candidate=level > 1)
             if listing is None:
                 continue
             folders, links = listing
             prefix, real_prefix = path.rstrip("/") + "/", real.rstrip("/") + "/"
             below: list[tuple[str, str, int, _Budget]] = []
-            for name in folders:
+            for number, name in enumerate(folders):
+                if self.progress is not None and number % 256 == 255:
+                    self.progress(len(self.found.skills))
                 child = prefix + name
                 real_child = real_prefix + name if path is not real else child
                 if name in self.ignored:
@@ -219,7 +226,7 @@ class _Walker:
         """Take the SKILL.md in a folder, if there is one; whether the folder is a skill's."""
         file = path + _SUFFIX
         row = self.old.files.get(file)
-        real_file = real + _SUFFIX if path is not real and path != real else file
+        real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
                 status = os.lstat(file)
@@ -238,13 +245,11 @@ class _Walker:
             row = self.read_file(root, file, real, path)
             if row is None:
                 return False
-            self.found.changed = True
-            if row[0]:
+            if row[3] and row[5] is None:  # a row without an inode or behind a link is looked at anew each time
+                self.found.changed = True
                 self.new.files[file] = row
         else:
             self.new.files[file] = row
-            if row[5] is not None:
-                real_file = row[5]
         self.account(root, file, row[5] or real_file, row)
         return True
 
@@ -265,8 +270,6 @@ class _Walker:
                     not flags & 1, not flags & 2, "off" if flags & 4 else "auto",
                 )
             )  # fmt: skip
-            if self.progress is not None and len(found.skills) % 500 == 0:
-                self.progress(len(found.skills))
         elif status == "failed":
             found.failed.append(file)
         else:
@@ -304,7 +307,6 @@ class _Walker:
         finally:
             os.close(descriptor)
         self.found.parsed += 1
-        key = os.lstat(file) if linked else status
         name = os.path.basename(folder)
         verdict = validate.check(
             parsed, name, self.profile.validation, file, require_description=root.require_description
@@ -312,7 +314,7 @@ class _Walker:
         notes = tuple(_pack(d) for d in verdict.diagnostics)
         fields = verdict.fields if verdict.fields is not NO_FIELDS else {}
         return (
-            key.st_mtime_ns, key.st_ctime_ns, key.st_size, key.st_ino,
+            status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino,
             "skill" if verdict.valid else "failed", linked,
             verdict.name, verdict.description, fields, self.flags(fields), notes,
         )  # fmt: skip

@@ -48,3 +48,7 @@ RACY_WINDOW_NS: Final = 20_000_000
 
 COARSE_WINDOW_NS: Final = 2_000_000_000
 """The same on file systems that keep whole seconds (FAT keeps two)."""
+
+LISTED_FILES: Final = 200
+LISTED_BYTES: Final = 512 * KIB
+"""Files of a skill that are listed on activation, and their total size (Codelia's figures)."""

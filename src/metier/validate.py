@@ -312,3 +312,16 @@ def _metadata_flaw(metadata: object) -> str:
 def _outside_parentheses(tools: str) -> list[str]:
     """What stands between the entries, and the entries without their arguments."""
     return [re.sub(r"\([^()]*\)?", "", part) for part in (tools if split_tools(tools) else "").split(" ")]
+
+
+_INLINE_COMMAND: Final = re.compile(rb"(?:^|\s)!`[^`\n]+`", re.MULTILINE)
+
+
+def check_body(data: bytes, path: str) -> Diagnostic | None:
+    """What is to be said about a body: hosts differ on inline commands, and here they are text."""
+    command = _INLINE_COMMAND.search(data)
+    if command is None:
+        return None
+    line = data.count(b"\n", 0, command.start() + 1) + 1
+    message = "the body has an inline shell command; it is text here and never executed"
+    return Diagnostic("inline-command", "info", message, path, line, 1, "put it into scripts/ and say when to run it")

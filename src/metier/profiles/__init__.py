@@ -389,3 +389,14 @@ def _locate(file: str, key: str) -> int:
             return number
     leaf = wanted.rsplit(".", 1)[-1]
     return next((n for n, line in enumerate(lines, 1) if re.match(rf"\s*\"?{re.escape(leaf)}\"?\s*=", line)), 0)
+
+
+def describe(profile: Profile) -> Raw:
+    """The rules of a profile as plain data."""
+
+    def plain(value: Any) -> Any:
+        if is_dataclass(value) and not isinstance(value, type):
+            return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name != "fingerprint"}
+        return [plain(item) for item in cast("tuple[Any, ...]", value)] if isinstance(value, tuple) else value
+
+    return cast("Raw", plain(profile))

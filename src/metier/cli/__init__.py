@@ -1,0 +1,57 @@
+"""The command line: it parses, asks the library, and prints; it decides nothing.
+
+Exit codes: 0 done, 1 the answer is no, 2 wrong usage or configuration, 3 refused by policy, 4 something is not there.
+"""
+
+import os
+import sys
+
+import click
+
+from metier import __version__
+from metier.cli import inspect, listing, switches
+from metier.cli.context import Context, shared
+from metier.errors import MetierError
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog="Examples:\n\n\b\n  metier list\n  metier show pdf\n  metier validate --strict ./skills",
+)
+@click.version_option(__version__, prog_name="metier")
+@shared
+def cli(context: Context) -> None:
+    """The runtime for Agent Skills: find, check, load and run them as any host would."""
+
+
+for command in (*listing.COMMANDS, *inspect.COMMANDS, *switches.COMMANDS):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; every error is one line on stderr and a stable exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.UsageError as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except MetierError as error:
+        click.echo(f"metier: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader went away, as `head` does; leave nothing for the interpreter to complain about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:  # noqa: BLE001 - the last resort: a user never sees a traceback unless asked for
+        if os.environ.get("METIER_DEBUG"):
+            raise
+        click.echo(f"metier: this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)", err=True)
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)

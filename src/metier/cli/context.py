@@ -1,0 +1,92 @@
+"""The options that every command shares; they may stand before and after its name, and the later one counts."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from metier import Skills
+from metier.settings import Settings, resolve
+
+
+@dataclass(slots=True)
+class Context:
+    """The shared options of one call, and what is made from them."""
+
+    cwd: str | None = None
+    home: str | None = None
+    profile: str | None = None
+    skills: tuple[str, ...] = ()
+    store: str | None = None
+    session: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    overrides: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def discover(self) -> Skills:
+        progress = None if self.quiet or self.as_json else Progress()
+        found = Skills.discover(
+            self.cwd, profile=self.profile, roots=self.skills, home=self.home, settings=self.overrides, progress=progress
+        )
+        if progress is not None:
+            progress.done()
+        return found
+
+    def settings(self) -> Settings:
+        return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)
+
+
+class Progress:
+    """A line on stderr once a scan has taken a second."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.shown = 0.0
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, found: int) -> None:
+        now = time.monotonic()
+        if now - self.started < 1 or now - self.shown < 0.2 or (self.shown and not self.live):
+            return
+        self.shown = now
+        click.echo(f"\rsearching: {found:,} skills so far" if self.live else "searching, this may take a while", err=True,
+                   nl=not self.live)  # fmt: skip
+
+    def done(self) -> None:
+        if self.shown and self.live:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--cwd", metavar="DIR", help="Work from this folder instead of the current one."),
+    click.option("--home", metavar="DIR", help="Take this folder as the home folder."),
+    click.option("--profile", metavar="NAME|FILE", help="The host whose rules apply (see `metier profiles`)."),
+    click.option("--skills", metavar="DIR", multiple=True, help="Search this folder first; may be repeated."),
+    click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
+    click.option("-q", "--quiet", is_flag=True, default=None, help="Say less."),
+    click.option("-v", "--verbose", is_flag=True, default=None, help="Say more."),
+)
+
+
+def shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the shared options and pass it the `Context` as its first argument."""
+
+    @click.pass_context
+    @functools.wraps(command)
+    def wrapper(click_context: click.Context, /, *args: Any, **given: Any) -> Any:
+        context = click_context.ensure_object(Context)
+        for name in ("cwd", "home", "profile", "as_json", "quiet", "verbose"):
+            value = given.pop(name)
+            if value is not None:
+                setattr(context, name, value)
+        context.skills += given.pop("skills")
+        return command(context, *args, **given)
+
+    for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper

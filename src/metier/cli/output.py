@@ -1,0 +1,114 @@
+"""What the terminal shows: tables that fit, colour only where it is wanted, and no control character of a skill's."""
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from metier.model import Diagnostic
+
+COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def width() -> int:
+    """The columns to fill: the terminal's, else 80."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return 80
+    return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
+
+
+def printable(text: str) -> str:
+    """Text from a skill on one line, with nothing in it that a terminal could obey."""
+    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in " ".join(text.split()))
+
+
+def cells(text: str) -> int:
+    """The columns that a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
+
+
+def fit(text: str, columns: int) -> str:
+    """The text, cut with an ellipsis where it is too long, padded where it is too short."""
+    if cells(text) > columns:
+        kept = ""
+        for char in text:
+            if cells(kept + char) > columns - 1:
+                break
+            kept += char
+        text = kept.rstrip() + "…"
+    return text + " " * (columns - cells(text))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int = -1) -> None:
+    """Print columns as wide as their content, and the flexible one as wide as the rest of the line."""
+    flexible %= len(headers)
+    clean = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(cells(row[n]) for row in [list(headers), *clean]) for n in range(len(headers))]
+    gaps = 2 * (len(headers) - 1)
+    total = width()
+    for n in range(len(headers)):
+        if n != flexible:
+            widths[n] = min(widths[n], max(12, total // 3))
+    used = sum(w for n, w in enumerate(widths) if n != flexible)
+    widths[flexible] = max(10, min(widths[flexible], total - gaps - used))
+    line = "  ".join(fit(h.upper(), w) for h, w in zip(headers, widths, strict=True))
+    click.secho(line.rstrip(), bold=True)
+    for row in clean:
+        click.echo("  ".join(fit(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns, long values folded."""
+    shown = [(name, printable(value)) for name, value in pairs if value]
+    indent = max((len(name) for name, _ in shown), default=0) + 2
+    for name, value in shown:
+        lines = click.wrap_text(value, max(30, width() - indent)).split("\n")
+        click.echo(click.style(name, bold=True) + " " * (indent - len(name)) + f"\n{' ' * indent}".join(lines))
+
+
+def json_out(data: Any) -> None:
+    """One JSON document on stdout."""
+    import json
+
+    click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str).encode("utf-8", "replace").decode())
+
+
+def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
+    """Print a diagnostic as a compiler does: what, where, the line with a caret, and the way out."""
+    head = click.style(f"{d.severity}[{d.code}]", fg=COLOURS[d.severity], bold=True)
+    click.echo(f"{head}: {printable(d.message)}")
+    path = printable(os.path.relpath(d.path, cwd) if d.path.startswith(cwd.rstrip("/") + "/") else d.path)
+    place = f":{d.line}:{d.column}" if d.line else ""
+    if path:
+        click.echo(f"  --> {path}{place}")
+    line = _line(d) if source and d.line else None
+    if line is not None:
+        gutter = " " * len(str(d.line))
+        text = printable(line.replace("\t", " ")) if line.strip() else ""
+        indent = len(line) - len(line.lstrip())
+        shown = " " * indent + text
+        start = max(0, d.column - 1 - max(0, d.column - width() + 24))
+        offset = d.column - 1 - start
+        click.echo(f" {gutter} |")
+        click.echo(f" {d.line} | {fit(shown[offset:], width() - len(gutter) - 6).rstrip()}")
+        click.echo(f" {gutter} | {' ' * start}{click.style('^', fg=COLOURS[d.severity], bold=True)}")
+    if d.hint:
+        click.echo(f"   = help: {printable(d.hint)}")
+
+
+def _line(d: Diagnostic) -> str | None:
+    try:
+        with open(d.path, "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if number == d.line:
+                    return line[:4096].decode("utf-8", "replace").rstrip("\r\n")
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,47 @@
+"""`enable` and `disable`: switches that last."""
+
+import os
+
+import click
+
+from metier.cli import output
+from metier.cli.context import Context, shared
+from metier.model import Mode
+from metier.state import Level
+
+
+def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
+    level: Level = "project" if project else "user"
+    skills = context.discover()
+    skill = skills.set_mode(name, mode, level=level)
+    if context.as_json:
+        output.json_out({"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level})
+        return
+    if context.quiet:
+        return
+    click.echo(f"{skill.name} is {'on' if skill.enabled else 'off'} for {'this project' if project else 'you'}")
+    heir = skills.get(skill.name)
+    if heir is not None and heir.path != skill.path and not skill.enabled:
+        where = os.path.relpath(heir.path, skills.settings.place.cwd)
+        click.echo(f"another skill of that name takes its place: {where}")
+
+
+@click.command("enable", epilog="Example:\n\n\b\n  metier enable release-notes")
+@click.argument("name")
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def enable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill on, by name or by path."""
+    _switch(context, name, "auto", project)
+
+
+@click.command("disable", epilog="Example:\n\n\b\n  metier disable release-notes --project")
+@click.argument("name")
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def disable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill off, by name or by path; another of the same name takes its place."""
+    _switch(context, name, "off", project)
+
+
+COMMANDS = (enable_command, disable_command)

@@ -1,0 +1,147 @@
+"""Defaults, files, environment and flags become one frozen `Settings`, and each value remembers where it came from.
+
+Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
+project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
+`RUNTIME_KEYS` or a setting of the profile, which it overrides.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from metier import profiles
+from metier.errors import ConfigError
+from metier.model import Diagnostic
+from metier.profiles import Profile
+from metier.roots import Place, locate
+
+RUNTIME_KEYS: Final = {"profile": "the host whose rules apply", "cache": "whether scans are remembered on disk"}
+_MARKERS: Final = (".metier", ".git", ".jj", ".hg", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that is configured, for one place."""
+
+    profile: Profile
+    place: Place
+    config_folder: str
+    cache_folder: str
+    """Empty where scans are not remembered."""
+    origins: Mapping[str, str] = field(hash=False)
+    """Which file, variable or argument set a key that is not a default."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def resolve(
+    cwd: str | os.PathLike[str] | None = None,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    profile: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings that hold in a working directory."""
+    environment = os.environ if env is None else env
+    where = _folder(cwd)
+    own_home = os.path.abspath(os.path.expanduser(os.fspath(home) if home is not None else environment.get("HOME", "~")))
+    config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
+    layers = _files(where, config_folder)
+    layers.append(("environment", _from_environment(environment)))
+    layers.append(("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}))
+
+    name, use_cache = "standard", True
+    origins: dict[str, str] = {}
+    for origin, values in layers:
+        if "profile" in values:
+            name, origins["profile"] = _text(values["profile"], "profile", origin), origin
+        if "cache" in values:
+            use_cache, origins["cache"] = _flag(values["cache"], origin), origin
+    raw = profiles.load(name)
+    for origin, values in layers:
+        own = {key: value for key, value in values.items() if key not in RUNTIME_KEYS}
+        file = origin if origin.endswith(".toml") else ""
+        if origin == "environment":
+            own.update(_host_environment(raw, environment))
+        raw, names = profiles.override(raw, own, file=file, origin="" if file else f"set by {origin}")
+        origins.update(dict.fromkeys(names, origin))
+    built = profiles.build(raw)
+    place, diagnostics = locate(built, where, own_home, environment)
+    cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
+    return Settings(built, place, config_folder, cache_folder, origins, diagnostics)
+
+
+def _folder(cwd: str | os.PathLike[str] | None) -> str:
+    try:
+        path = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working directory does not exist any more", key="cwd") from error
+    if not os.path.isdir(path):
+        raise ConfigError(f"the working directory {path} does not exist", key="cwd")
+    return path
+
+
+def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str, below: str) -> str:
+    """Metier's folder of a kind: below a home that was given, else where the desktop standard says."""
+    base = env.get(variable, "") if given is None else ""
+    return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
+
+
+def _files(cwd: str, config_folder: str) -> list[tuple[str, Mapping[str, Any]]]:
+    project = _nearest(cwd)
+    layers: list[tuple[str, Mapping[str, Any]]] = []
+    for file in (os.path.join(config_folder, "config.toml"), os.path.join(project, ".metier", "config.toml")):
+        if os.path.isfile(file):
+            layers.append((file, profiles.read_toml(file)))
+    pyproject = os.path.join(project, "pyproject.toml")
+    if os.path.isfile(pyproject) and b"tool.metier" in _peek(pyproject):
+        table: Any = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})
+        if not isinstance(table, dict):
+            raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
+        layers.append((pyproject, cast("Mapping[str, Any]", table)))
+    return layers
+
+
+def _nearest(cwd: str) -> str:
+    folder = cwd
+    while not any(os.path.lexists(os.path.join(folder, marker)) for marker in _MARKERS):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return cwd
+        folder = parent
+    return folder
+
+
+def _peek(file: str) -> bytes:
+    """Other tools' files are none of our business unless they speak of us."""
+    try:
+        with open(file, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        key: env[f"METIER_{key.upper()}"] for key in (*RUNTIME_KEYS, "enabled") if env.get(f"METIER_{key.upper()}")
+    }
+
+
+def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, Any]:
+    listed = cast("dict[str, str]", raw.get("environment", {}))
+    return {setting: env[variable] for variable, setting in listed.items() if env.get(variable)}
+
+
+def _text(value: object, key: str, origin: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} must be text", file=origin if origin.endswith(".toml") else "", key=key)
+    return value
+
+
+def _flag(value: object, origin: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("1", "0", "true", "false", "yes", "no", "on", "off"):
+        return value.lower() in ("1", "true", "yes", "on")
+    raise ConfigError("cache must be true or false", file=origin if origin.endswith(".toml") else "", key="cache")

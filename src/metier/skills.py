@@ -1,0 +1,176 @@
+"""The front door of the library: the skills of one place, under one profile.
+
+    skills = Skills.discover()
+    for skill in skills: ...
+
+A `Skills` holds an immutable catalog and replaces it on `refresh`; everything else is asked of that catalog.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from metier import cache, catalog, discover, roots, settings
+from metier.catalog import Catalog
+from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
+from metier.profiles import Profile
+from metier.settings import Settings
+from metier.state import Level, State
+
+PathLike = str | os.PathLike[str]
+
+
+class Skills:
+    """An ordered collection of skills: iterate it, ask it for a name, search it, open a session on it."""
+
+    def __init__(
+        self,
+        config: Settings,
+        extra: Sequence[PathLike] = (),
+        progress: Callable[[int], None] | None = None,
+        only: Sequence[Root] | None = None,
+    ) -> None:
+        self.settings = config
+        self._extra = tuple(os.fspath(path) for path in extra)
+        self._only = tuple(only) if only is not None else None
+        self._memory: cache.Memory | None = None
+        self.catalog = self._scan(progress)
+
+    @classmethod
+    def discover(
+        cls,
+        cwd: PathLike | None = None,
+        *,
+        profile: PathLike | None = None,
+        roots: Sequence[PathLike] = (),
+        home: PathLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> "Skills":
+        """Find the skills that the profile sees from `cwd`.
+
+        `roots` are searched before the profile's own, in any profile; a missing one is an error. `settings` override
+        values of the profile, named as in a configuration file. `progress` is called with the number found so far.
+        """
+        return cls(resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env), roots, progress)
+
+    @classmethod
+    def scan(
+        cls,
+        folder: PathLike,
+        *,
+        source: str = "custom",
+        profile: PathLike | None = None,
+        home: PathLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> "Skills":
+        """The skills of one folder alone, as if the profile had it among its custom directories."""
+        config = resolve_settings(None, home=home, profile=profile, overrides=settings)
+        path = roots.normalise(os.fspath(folder), config.place.cwd, config.place.home)
+        root = Root(path, config.profile.custom_scope, source, depth=config.profile.discovery.depth, explicit=True)
+        return cls(config, only=[root])
+
+    def _scan(self, progress: Callable[[int], None] | None = None) -> Catalog:
+        config = self.settings
+        profile, place = config.profile, config.place
+        notes: tuple[Diagnostic, ...] = config.diagnostics
+        state = State(config.config_folder, place.project)
+        if not profile.enabled:
+            return catalog.build(profile, place, (), discover.Found(), state, notes)
+        if self._only is not None:
+            found_roots = self._only
+        else:
+            found_roots, more = roots.resolve(profile, place, self._extra)
+            notes += more
+        file = cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
+        memory = self._memory or (cache.read(file) if file else None)
+        found, self._memory = discover.scan(profile, place, found_roots, memory, progress)
+        if file and found.changed:
+            cache.write(file, self._memory)
+        self.parsed = found.parsed
+        return catalog.build(profile, place, found_roots, found, state, notes)
+
+    def refresh(self) -> Changes:
+        """Look at the disk again; what was added, removed or changed since the last look."""
+        old, self.catalog = self.catalog, self._scan()
+        return catalog.compare(old, self.catalog)
+
+    # --- the collection ---
+
+    def __iter__(self) -> Iterator[Skill]:
+        return iter(self.catalog.skills)
+
+    def __len__(self) -> int:
+        return len(self.catalog.skills)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.catalog.by_name
+
+    def __getitem__(self, name: str) -> Skill:
+        """The skill of that name. Raises `SkillNotFound`, `AmbiguousSkill` or `InvalidSkill`."""
+        return self.catalog.find(name)
+
+    def get(self, name: str) -> Skill | None:
+        """The first skill of that name, or `None`."""
+        return next(iter(self.catalog.by_name.get(name, ())), None)
+
+    def at(self, path: PathLike) -> Skill:
+        """The skill whose SKILL.md or folder lies at a path, shadowed ones included."""
+        return self.catalog.find_path(os.fspath(path))
+
+    @property
+    def profile(self) -> Profile:
+        return self.catalog.profile
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        return self.catalog.roots
+
+    @property
+    def shadowed(self) -> tuple[Shadowed, ...]:
+        return self.catalog.shadowed
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        return self.catalog.skipped
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return self.catalog.diagnostics
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """Why files are not skills: the first error of each, by path."""
+        first: dict[str, Diagnostic] = {}
+        failed = set(self.catalog.failed)
+        for diagnostic in self.catalog.diagnostics:
+            if diagnostic.severity == "error" and diagnostic.path in failed:
+                first.setdefault(diagnostic.path, diagnostic)
+        return tuple(first.values())
+
+    @property
+    def counts(self) -> Counts:
+        return self.catalog.counts
+
+    # --- switches that last ---
+
+    def set_mode(self, name: str, mode: Mode, *, level: Level = "user") -> Skill:
+        """Pin a skill, hide it from the model or switch it off, for this user or for everyone in the project.
+
+        `name` may be a path. The answer is the skill in its new mode; the catalog is current when this returns.
+        """
+        skill = self.at(name) if os.sep in name else self.catalog.find(name)
+        State(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
+        self.refresh()
+        return replace(skill, mode=mode)
+
+    def enable(self, name: str, *, level: Level = "user") -> Skill:
+        return self.set_mode(name, "auto", level=level)
+
+    def disable(self, name: str, *, level: Level = "user") -> Skill:
+        return self.set_mode(name, "off", level=level)
+
+
+resolve_settings = settings.resolve
