@@ -174,12 +174,16 @@ class _Walker:
             below.append((child, real, level + 1, _Budget(bound, f"{bound:,} folders behind a link")))
 
     def bound(self, what: str, path: str) -> None:
-        self.say("bound-reached", "warning", f"the search stopped here, at its bound of {what}", path, "name it as a root")
+        self.say(
+            "bound-reached", "warning", f"the search stopped here, at its bound of {what}", path, "name it as a root"
+        )
 
     def skip_ignored(self, child: str) -> None:
         if os.path.lexists(child + _SUFFIX):
             name = os.path.basename(child)
-            self.found.skipped.append(Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched"))
+            self.found.skipped.append(
+                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched")
+            )
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The names of the folders and links in a folder, sorted; from the cache if its times are the same."""
@@ -191,7 +195,9 @@ class _Walker:
                 row = (*key, *self.read_folder(path))
                 self.found.changed = True
         except (OSError, ValueError) as error:
-            self.say("unreadable", "error", f"the folder cannot be read: {_reason(error)}", path, "check its permissions")
+            self.say(
+                "unreadable", "error", f"the folder cannot be read: {_reason(error)}", path, "check its permissions"
+            )
             return None
         self.new.folders[path] = row
         if row[5] and is_candidate:
@@ -262,7 +268,9 @@ class _Walker:
         self.seen_files.add(real_file)
         mtime_ns, _, size, _, status, _, name, description, fields, flags, notes = row
         if notes:
-            found.diagnostics += (Diagnostic(code, severity, text, file, *more) for code, severity, text, *more in notes)
+            found.diagnostics += (
+                Diagnostic(code, severity, text, file, *more) for code, severity, text, *more in notes
+            )
         if status == "skill":
             found.skills.append(
                 Skill(

@@ -18,10 +18,8 @@ Discovery never raises for a bad skill; it reports a `Diagnostic`. An explicit r
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from metier.model import Diagnostic
+from metier.model import Diagnostic
 
 
 class MetierError(Exception):
@@ -61,7 +59,7 @@ class AmbiguousSkill(MetierError):
 class InvalidSkill(MetierError):
     """The skill asked for did not pass validation."""
 
-    def __init__(self, path: str, diagnostics: "Sequence[Diagnostic]") -> None:
+    def __init__(self, path: str, diagnostics: Sequence[Diagnostic]) -> None:
         self.path, self.diagnostics = path, tuple(diagnostics)
         reasons = "; ".join(f"{d.message}{f' (line {d.line})' if d.line else ''}" for d in diagnostics)
         super().__init__(f"{path} is not a valid skill: {reasons}")

@@ -56,12 +56,20 @@ def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tup
         folder = parent
 
 
-def resolve(profile: Profile, place: Place, extra: Sequence[str] = ()) -> tuple[tuple[Root, ...], tuple[Diagnostic, ...]]:
+def resolve(
+    profile: Profile, place: Place, extra: Sequence[str] = ()
+) -> tuple[tuple[Root, ...], tuple[Diagnostic, ...]]:
     """The folders to search, in order of precedence. A folder that the caller named must exist."""
     depth = profile.discovery.depth
     diagnostics: list[Diagnostic] = []
     roots = [
-        Root(_must_exist(normalise(path, place.cwd, place.home)), profile.extra_scope, "extra", depth=depth, explicit=True)
+        Root(
+            _must_exist(normalise(path, place.cwd, place.home)),
+            profile.extra_scope,
+            "extra",
+            depth=depth,
+            explicit=True,
+        )
         for path in extra
     ]
     if profile.directories:

@@ -45,11 +45,15 @@ def resolve(
     """The settings that hold in a working directory."""
     environment = os.environ if env is None else env
     where = _folder(cwd)
-    own_home = os.path.abspath(os.path.expanduser(os.fspath(home) if home is not None else environment.get("HOME", "~")))
+    own_home = os.path.abspath(
+        os.path.expanduser(os.fspath(home) if home is not None else environment.get("HOME", "~"))
+    )
     config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
     layers = _files(where, config_folder)
     layers.append(("environment", _from_environment(environment)))
-    layers.append(("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}))
+    layers.append(
+        ("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})})
+    )
 
     name, use_cache = "standard", True
     origins: dict[str, str] = {}
@@ -123,9 +127,7 @@ def _peek(file: str) -> bytes:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        key: env[f"METIER_{key.upper()}"] for key in (*RUNTIME_KEYS, "enabled") if env.get(f"METIER_{key.upper()}")
-    }
+    return {key: env[f"METIER_{key.upper()}"] for key in (*RUNTIME_KEYS, "enabled") if env.get(f"METIER_{key.upper()}")}
 
 
 def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, Any]:

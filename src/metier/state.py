@@ -59,7 +59,9 @@ class State:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"which skills are on or off cannot be read and does not count: {error}"
-            self.diagnostics.append(Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file"))
+            self.diagnostics.append(
+                Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file")
+            )
             return {}
 
     def _write(self, level: Level, modes: dict[str, Mode]) -> None:

@@ -67,7 +67,9 @@ CODES: Final[Mapping[str, str]] = {
 }
 
 _TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-_INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\ufeff]")
+_INVISIBLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\ufeff]"
+)
 _ASCII_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
@@ -196,7 +198,9 @@ class _Judge:
         rules = self.rules
         text = self.text("name")
         if text is None or not text.strip():
-            breach = "error" if rules.name_missing == "error" else "warning" if rules.name_pattern != "any" else "ignore"
+            breach = (
+                "error" if rules.name_missing == "error" else "warning" if rules.name_pattern != "any" else "ignore"
+            )
             self.report("name-missing", breach, "there is no `name`", "name", f"add `name: {folder}`")
             text = folder
         name = unicodedata.normalize("NFKC", self.clean(text, "name").strip())
@@ -222,7 +226,9 @@ class _Judge:
             self.report("description-missing", breach, "there is no `description`", "description", hint)
         elif rules.description_length and len(text) > rules.description_length:
             message = f"`description` has {len(text)} characters, more than {rules.description_length}"
-            self.report("description-too-long", rules.description_breach, message, "description", "move detail to the body")
+            self.report(
+                "description-too-long", rules.description_breach, message, "description", "move detail to the body"
+            )
         return text
 
     def optional_fields(self) -> None:
@@ -243,11 +249,15 @@ class _Judge:
         if tools is not None and not isinstance(tools, str):
             form = "is a list, where the standard has one string with blanks between the entries"
             accepted = self.rules.allowed_tools_forms and isinstance(tools, list)
-            self.report("allowed-tools-form", "info" if accepted else breach, f"`allowed-tools` {form}", "allowed-tools")
+            self.report(
+                "allowed-tools-form", "info" if accepted else breach, f"`allowed-tools` {form}", "allowed-tools"
+            )
         elif isinstance(tools, str) and any("," in entry for entry in _outside_parentheses(tools)):
             form = "has commas, where the standard has blanks between the entries"
             accepted = self.rules.allowed_tools_forms
-            self.report("allowed-tools-form", "info" if accepted else breach, f"`allowed-tools` {form}", "allowed-tools")
+            self.report(
+                "allowed-tools-form", "info" if accepted else breach, f"`allowed-tools` {form}", "allowed-tools"
+            )
 
     def unknown_keys(self) -> Mapping[str, Any]:
         handling = self.rules.unknown_keys
@@ -256,7 +266,9 @@ class _Judge:
             return self.fields
         if handling == "error":
             for key in unknown:
-                self.report("unknown-key", "error", f"`{key}` is not a key of the standard", key, "put it into `metadata`")
+                self.report(
+                    "unknown-key", "error", f"`{key}` is not a key of the standard", key, "put it into `metadata`"
+                )
         elif handling in ("keep", "warn"):
             listed = ", ".join(f"`{key}`" for key in unknown)
             breach: Severity = "warning" if handling == "warn" else "info"

@@ -31,7 +31,12 @@ class Context:
     def discover(self) -> Skills:
         progress = None if self.quiet or self.as_json else Progress()
         found = Skills.discover(
-            self.cwd, profile=self.profile, roots=self.skills, home=self.home, settings=self.overrides, progress=progress
+            self.cwd,
+            profile=self.profile,
+            roots=self.skills,
+            home=self.home,
+            settings=self.overrides,
+            progress=progress,
         )
         if progress is not None:
             progress.done()

@@ -96,7 +96,11 @@ def doctor_command(context: Context) -> None:
     place = config.place
     parts = [
         ("bubblewrap", bool(shutil.which("bwrap")), "runs scripts in a sandbox; install the package bubblewrap"),
-        ("cache", _writable(config.cache_folder), f"remembers scans in {config.cache_folder or 'nowhere: cache = false'}"),
+        (
+            "cache",
+            _writable(config.cache_folder),
+            f"remembers scans in {config.cache_folder or 'nowhere: cache = false'}",
+        ),
     ]
     facts = {
         "version": __version__,

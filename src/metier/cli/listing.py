@@ -61,7 +61,9 @@ def _the_rest(skills: Skills) -> None:
     cwd = skills.settings.place.cwd
     if skills.shadowed:
         click.echo()
-        output.table(("shadowed", "path", "by"), [(e.skill.name, e.skill.path, e.winner.path) for e in skills.shadowed], 1)
+        output.table(
+            ("shadowed", "path", "by"), [(e.skill.name, e.skill.path, e.winner.path) for e in skills.shadowed], 1
+        )
     if skills.skipped:
         click.echo()
         output.table(("left out", "why"), [(s.path, s.detail or s.reason) for s in skills.skipped], 0)
@@ -100,7 +102,9 @@ def show_command(context: Context, name: str) -> None:
         shown = skill.as_dict() | {"files": list(listing.files), "files_truncated": listing.truncated}
         output.json_out(shown | {"shadowed_by": shadowed_by or None, "diagnostics": [d.as_dict() for d in notes]})
         return
-    who = [who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may]
+    who = [
+        who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may
+    ]
     output.facts(
         (
             ("name", skill.name),

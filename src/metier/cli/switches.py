@@ -15,7 +15,9 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     skills = context.discover()
     skill = skills.set_mode(name, mode, level=level)
     if context.as_json:
-        output.json_out({"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level})
+        output.json_out(
+            {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level}
+        )
         return
     if context.quiet:
         return

@@ -307,7 +307,9 @@ def _build(cls: type[T], raw: Mapping[str, Any], where: str, file: str, origin: 
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in known:
-            raise _unknown_key(f"{where}{key}", [f"{where}{name}" for name in known if name != "fingerprint"], file, origin)
+            raise _unknown_key(
+                f"{where}{key}", [f"{where}{name}" for name in known if name != "fingerprint"], file, origin
+            )
         values[key] = _convert(value, hints[key], f"{where}{key}", file, origin)
     try:
         return cls(**values)
@@ -349,7 +351,11 @@ def _convert(value: Any, kind: Any, where: str, file: str, origin: str) -> Any:
         return {key: _convert(item, inner, f"{where}.{key}", file, origin) for key, item in table.items()}
     if kind is int and isinstance(value, str) and re.fullmatch(r"\d+", value):
         return int(value)
-    if kind is bool and isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+    if (
+        kind is bool
+        and isinstance(value, str)
+        and value.lower() in ("true", "false", "1", "0", "yes", "no", "on", "off")
+    ):
         return value.lower() in ("true", "1", "yes", "on")
     if type(value) is not kind:
         raise wrong({bool: "true or false", int: "a whole number", str: "text"}.get(kind, "of another type"))

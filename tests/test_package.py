@@ -1,0 +1,63 @@
+"""The shape of the package: layers, exports, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import metier
+
+SOURCE = Path(metier.__file__).parent
+
+LAYERS = [
+    ["limits"],
+    ["model"],
+    ["errors"],
+    ["paths", "frontmatter"],
+    ["validate"],
+    ["profiles"],
+    ["roots", "cache", "state"],
+    ["discover"],
+    ["catalog"],
+    ["settings"],
+    ["skills", "testing"],
+    ["cli"],
+]
+
+
+def imports_of(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "metier":
+            parts = node.module.split(".")
+            found.update([parts[1]] if len(parts) > 1 else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[1] for alias in node.names if alias.name.startswith("metier."))
+    return found
+
+
+def test_lower_layers_never_import_higher_ones() -> None:
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    wrong: list[str] = []
+    for file in SOURCE.rglob("*.py"):
+        module = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if module == "__init__":
+            continue
+        assert module in level, f"{module} has no layer"
+        wrong += [f"{module} -> {name}" for name in imports_of(file) if name in level and level[name] > level[module]]
+    assert wrong == [], "an arrow that points up"
+
+
+def test_the_public_names_are_the_listed_ones() -> None:
+    public = {
+        name for name in vars(metier) if not name.startswith("_") and not isinstance(vars(metier)[name], type(ast))
+    }
+    assert public | {"__version__"} == set(metier.__all__)
+    assert metier.__all__ == sorted(metier.__all__, key=lambda name: (not name[0].isupper(), name))
+
+
+def test_importing_the_package_loads_no_optional_dependency() -> None:
+    heavy = ["click", "tantivy", "watchfiles", "mcp", "starlette", "uvicorn", "textual", "psycopg", "pydantic_ai"]
+    code = f"import sys, metier; print([m for m in {heavy!r} if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
