@@ -13,13 +13,15 @@ LAYERS = [
     ["limits"],
     ["model"],
     ["errors"],
-    ["paths", "frontmatter"],
+    ["paths", "frontmatter", "arguments", "events", "search"],
     ["validate"],
     ["profiles"],
-    ["roots", "cache", "state"],
-    ["discover"],
+    ["roots", "cache", "state", "policy", "render", "mentions"],
+    ["discover", "context"],
     ["catalog"],
     ["settings"],
+    ["tools"],
+    ["session"],
     ["skills", "testing"],
     ["cli"],
 ]
@@ -27,7 +29,11 @@ LAYERS = [
 
 def imports_of(file: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    for block in ast.walk(tree):
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            block.body = []  # a name for the type checker is no arrow
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "metier":
             parts = node.module.split(".")
             found.update([parts[1]] if len(parts) > 1 else [alias.name for alias in node.names])

@@ -13,7 +13,7 @@ from typing import cast
 
 from metier.discover import Found
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
-from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.model import SCOPE_ORDER, Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 from metier.profiles import Profile
 from metier.roots import Place
 from metier.state import State
@@ -187,15 +187,12 @@ def _digest(path: str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-_SCOPE_ORDER = {"extra": 0, "repo": 1, "project": 1, "user": 2}
-
-
 def _order(skills: list[Skill], profile: Profile) -> list[Skill]:
     if profile.catalog.order == "found":
         return skills
     if profile.catalog.order == "folded-name":
         return sorted(skills, key=lambda s: (s.name.lower(), s.name, s.path))
-    return sorted(skills, key=lambda s: (s.name, _SCOPE_ORDER.get(s.root.scope, 3), s.path))
+    return sorted(skills, key=lambda s: (s.name, SCOPE_ORDER.get(s.root.scope, 3), s.path))
 
 
 def compare(old: Catalog, new: Catalog) -> Changes:
@@ -206,6 +203,16 @@ def compare(old: Catalog, new: Catalog) -> Changes:
         tuple(sorted(name for name, path in after.keys() - before.keys())),
         tuple(sorted(name for name, path in before.keys() - after.keys())),
         tuple(sorted(key[0] for key in after.keys() & before.keys() if _differs(before[key], after[key]))),
+    )
+
+
+def same(one: Catalog, other: Catalog) -> bool:
+    """Whether two catalogs with equal skills also agree on everything else."""
+    return (one.shadowed, one.skipped, one.failed, one.diagnostics) == (
+        other.shadowed,
+        other.skipped,
+        other.failed,
+        other.diagnostics,
     )
 
 

@@ -10,6 +10,7 @@
     │   ├── ResourceNotFound
     │   └── BinaryResource     it is not text
     ├── PolicyDenied           a rule of the policy refuses
+    ├── InvocationError        skills call skills in a circle, or too deeply
     ├── SandboxUnavailable     no sandbox works on this machine
     ├── StoreError             the event store cannot be opened, read or written
     └── MissingExtra           an optional dependency is not installed: the line that installs it
@@ -63,6 +64,56 @@ class InvalidSkill(MetierError):
         self.path, self.diagnostics = path, tuple(diagnostics)
         reasons = "; ".join(f"{d.message}{f' (line {d.line})' if d.line else ''}" for d in diagnostics)
         super().__init__(f"{path} is not a valid skill: {reasons}")
+
+
+class ResourceError(MetierError):
+    """A file of a skill cannot be served; `reason` is a stable word for why, the same on every surface."""
+
+    def __init__(self, message: str, *, path: str = "", reason: str = "") -> None:
+        self.message, self.path, self.reason = message, path, reason
+        super().__init__(message)
+
+
+class PathEscape(ResourceError):
+    """The path does not stay within the skill's folder."""
+
+    def __init__(self, path: str, reason: str, message: str) -> None:
+        super().__init__(f"{message}: {path!r}" if path else message, path=path, reason=reason)
+
+
+class ResourceNotFound(ResourceError):
+    """There is no such file in the skill."""
+
+    def __init__(self, path: str, available: Sequence[str] = ()) -> None:
+        self.available = tuple(available)
+        super().__init__(f"File not found: {path}", path=path, reason="not-found")
+
+
+class BinaryResource(ResourceError):
+    """The file is not text."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self.size = size
+        super().__init__(f"binary files are not supported: {path}", path=path, reason="binary")
+
+
+class PolicyDenied(MetierError):
+    """A rule of the policy refuses; `rule` is the one that decided."""
+
+    exit_code = 3
+
+    def __init__(self, tool: str, skill: str = "", rule: str = "") -> None:
+        self.tool, self.skill, self.rule = tool, skill, rule
+        what = f"{tool} for {skill}" if skill else tool
+        super().__init__(f"policy refuses {what}{f' ({rule})' if rule else ''}")
+
+
+class InvocationError(MetierError):
+    """Skills call skills in a circle, or too deeply; `chain` is the way there."""
+
+    def __init__(self, message: str, chain: Sequence[str]) -> None:
+        self.chain = tuple(chain)
+        super().__init__(f"{message}: {' -> '.join(chain)}")
 
 
 class MissingExtra(MetierError):

@@ -2,8 +2,8 @@
 
 A fence is a whole line `---`. What stands between the first two is parsed as YAML 1.2 (so `no`, `on` and dates stay
 text), after a look that refuses what could make a small file large: anchors, aliases, merge keys, tags, deep nesting.
-A file that does not parse gets one repair, in which plain values are quoted; the report keeps the original error. Scalars
-keep what the author wrote: a number that would not print back the same stays text. Nothing here raises for bad input.
+A file that does not parse gets one repair, in which plain values are quoted; the report keeps the original error.
+Scalars keep what the author wrote: a number that would not print back the same stays text. Bad input raises nothing.
 """
 
 import re
@@ -20,10 +20,11 @@ _OPEN: Final = re.compile(rb"---[ \t]*(?:\r?\n|\Z)")
 _CLOSE: Final = re.compile(rb"---[ \t]*\r?(?=\n|\Z)")
 _CLOSE_WITH_HEADING: Final = re.compile(rb"^---[ \t]*(?=#)", re.MULTILINE)
 _ERROR_PLACE: Final = re.compile(r" at byte \d+ line (\d+) column (\d+)\s*$")
-_KEY_LINES: Final = re.compile(r"^ *(?:- +)*[^\s#:\-][^:\n]*:(?=[ \t\n]|\Z)", re.MULTILINE)
-_SUSPECT: Final = re.compile(r"(?:^|[\s\[{,:])[&*!]|<<|^%|\A\s*\?|^\s*\?\s", re.MULTILINE)
-_BULLETS: Final = re.compile(r"(?:[-?:][ \t]+)*")
+_KEY_LINES: Final = re.compile(r"^[ \t]*[^\s#].*?:(?=[ \t\n]|\Z)", re.MULTILINE)
+_SUSPECT: Final = re.compile(r"(?:^|[\s\[{,:])[&*!]|<<|^%|^[ \t]*\?", re.MULTILINE)
+_BULLETS: Final = re.compile(r"([-?:])(?:[ \t]+|\Z)")
 _CROWDED: Final = re.compile(r"^[ \t]*(?:[-?:][ \t]+){4}", re.MULTILINE)
+_CROWDING: Final = ("- - ", "- :", ": :", ": -", "-  ", ":  ", "? ", "\t")
 _DEEP_INDENT: Final = "\n" + " " * (limits.FRONTMATTER_DEPTH + 1)
 
 
@@ -42,7 +43,9 @@ class Parsed:
 
     def locate(self, key: str) -> tuple[int, int]:
         """Line and column of a top-level key in the file, (first line, 1) where it cannot be told."""
-        match = re.search(rf"^(?:{re.escape(key)}|\"{re.escape(key)}\"|'{re.escape(key)}')[ \t]*:", self.text, re.M)
+        match = re.search(
+            rf"^(?:{re.escape(key)}|\"{re.escape(key)}\"|'{re.escape(key)}')[ \t]*:", self.text, re.MULTILINE
+        )
         return (self.first_line + self.text.count("\n", 0, match.start()), 1) if match else (self.first_line, 1)
 
     def original(self, key: str) -> str | None:
@@ -139,22 +142,25 @@ def parse(data: bytes, path: str = "", *, complete: bool = True, repair: bool = 
         text = raw.decode()
     except UnicodeDecodeError as error:
         line = first_line + raw.count(b"\n", 0, error.start)
-        column = error.start - raw.rfind(b"\n", 0, error.start)
+        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode()) + 1
         message = f"byte {raw[error.start]:#04x} is not UTF-8"
         return Parsed(None, (Diagnostic("not-utf8", "error", message, path, line, column, "save the file as UTF-8"),))
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").rstrip("\r")
+    if "\r" in text:  # alone it ends a line, too: the scans below must see the lines that the parser sees
+        text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
-        line = first_line + text.count("\n", 0, text.index("\x00"))
-        diagnostic = Diagnostic("nul-byte", "error", "the frontmatter contains a NUL byte", path, line, 1)
+        at = text.index("\x00")
+        line, column = first_line + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
+        diagnostic = Diagnostic("nul-byte", "error", "the frontmatter contains a NUL byte", path, line, column)
         return Parsed(None, (diagnostic,))
     parsed = _parse_text(text, path, first_line, fences.body, repair)
     if not fences.misplaced:
         return parsed
+    early = "before" in fences.misplaced
+    place = first_line - 1 if early else first_line + text.count("\n")
     if not repair:
-        message, hint = _FENCE_MESSAGES["frontmatter-missing"]
-        return Parsed(None, (Diagnostic("frontmatter-missing", "error", message, path, 1, 1, hint),))
-    place = first_line - 1 if "before" in fences.misplaced else first_line + text.count("\n")
+        code = "frontmatter-missing" if early else "frontmatter-unclosed"
+        message, hint = _FENCE_MESSAGES[code]
+        return Parsed(None, (Diagnostic(code, "error", message, path, 1 if early else place, 1, hint),))
     note = Diagnostic("fence-repaired", "warning", fences.misplaced, path, place, 1, "put each fence on a line alone")
     return Parsed(parsed.fields, (note, *parsed.diagnostics), fences.body, text, first_line, True)
 
@@ -192,10 +198,10 @@ def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) 
     fields = cast("dict[Any, Any]", value)
     if scan is not None or not _is_simple(fields, text):
         scan = scan or _scan(text)
-        settled = _settle(fields, scan.plains(), ())
-        if settled is None:
-            return failed("yaml-key", "a key of the frontmatter is not a plain word", 1, 1)
-        fields = cast("dict[str, Any]", settled)
+        try:
+            fields = cast("dict[str, Any]", _settle(fields, scan.plains(), ()))
+        except _Unusable as error:
+            return failed(error.code, error.message, *_place(_ODD_KEY if error.code == "yaml-key" else None, text))
         notes += tuple(
             Diagnostic(
                 "duplicate-key", "warning", f"{entry.key!r} stands twice; the last one counts", path,
@@ -206,8 +212,39 @@ def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) 
     return Parsed(fields, notes, body, text, first_line, bool(notes) and notes[0].code == "yaml-repaired")
 
 
+_ODD_KEY: Final = re.compile(r"^[ \t]*(?:- +)*(?=[\[{?])", re.MULTILINE)
+
+
+def _place(pattern: re.Pattern[str] | None, text: str) -> tuple[int, int]:
+    """Line and column of the end of the first match, else of the deepest line."""
+    if pattern is None:
+        lines = text.split("\n")
+        return 1 + max(range(len(lines)), key=lambda n: _indent(lines[n])), 1
+    match = pattern.search(text)
+    at = match.end() if match else 0
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
 def _yaml(text: str) -> object:
-    return cast("object", yaml12.parse_yaml(text))
+    """Parse without anchors: the parser copies what aliases name, so it never gets to see an ampersand.
+
+    `_scan` refuses the anchors it finds, for a good message; this is what holds when it finds none that are there.
+    """
+    if "&" not in text:
+        return cast("object", yaml12.parse_yaml(text))
+    stand_in = next(char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text)
+    return _replace(yaml12.parse_yaml(text.replace("&", stand_in)), stand_in)
+
+
+def _replace(value: object, stand_in: str) -> object:
+    if isinstance(value, str):
+        return value.replace(stand_in, "&")
+    if isinstance(value, list):
+        return [_replace(item, stand_in) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value).items()
+        return {_replace(key, stand_in): _replace(item, stand_in) for key, item in pairs}
+    return value
 
 
 def _explain(error: str) -> tuple[str, int, int]:
@@ -231,31 +268,36 @@ def _suspect(text: str) -> bool:
 
 
 def _too_deep(text: str) -> int:
-    """The line on which the nesting passes the limit, or 0. Cheap for all real files, exact for the rest."""
-    crowded = ("- - " in text or "? " in text or "\t" in text) and _CROWDED.search(text)
+    """The line on which the nesting passes the limit, or 0. Cheap for all real files, never too low for the rest.
+
+    It keeps the parser's stack safe; quotes and block scalars count as if they were structure. `_settle` is exact.
+    """
+    crowded = any(marks in text for marks in _CROWDING) and _CROWDED.search(text)
     if not crowded and _DEEP_INDENT not in text and text.count("[") + text.count("{") <= limits.FRONTMATTER_DEPTH:
         return 0
-    indents: list[int] = []
+    open_blocks: list[tuple[int, bool]] = []  # column, and whether a sequence: one may share its mapping's column
     flow = 0
     for number, line in enumerate(text.split("\n"), 1):
-        content = line.lstrip(" ")
-        if not content:
-            continue
-        if flow == 0:
-            indent = len(line) - len(content)
-            while indents and indents[-1] >= indent:
-                indents.pop()
-            indents.append(indent)
-        bullets = _BULLETS.match(content)
-        here = len(indents) + (len(bullets[0].split()) if bullets else 0)
-        # Brackets inside quotes count too: a false refusal of an absurd file is the price of a safe bound.
-        for char in content:
+        column = _indent(line)
+        while column < len(line):
+            bullet = _BULLETS.match(line, column)
+            block = (column, bullet is not None and bullet[1] == "-")
+            while not flow and open_blocks and open_blocks[-1] > block:
+                open_blocks.pop()
+            if not open_blocks or open_blocks[-1] < block:
+                open_blocks.append(block)
+            if bullet is None:
+                break
+            column = bullet.end()
+        deepest = flow
+        for char in line:
             if char in "[{":
                 flow += 1
+                deepest = max(deepest, flow)
             elif char in "]}" and flow:
                 flow -= 1
-            if here + flow > limits.FRONTMATTER_DEPTH:
-                return number
+        if len(open_blocks) + deepest > limits.FRONTMATTER_DEPTH + 1:
+            return number
     return 0
 
 
@@ -265,13 +307,15 @@ def _is_simple(fields: dict[Any, Any], text: str) -> bool:
     As many lines that look like keys as there are keys means that none is a duplicate; most files pass here and are
     spared the scan of their source.
     """
+    if "{" in text:
+        return False
     keys = 0
     pending: list[dict[Any, Any]] = [fields]
     while pending:
         mapping = pending.pop()
         keys += len(mapping)
         for key, value in mapping.items():
-            kind = type(value)
+            kind = cast("object", type(value))
             if type(key) is not str:
                 return False
             if kind is str or kind is bool or value is None:
@@ -286,23 +330,33 @@ def _is_simple(fields: dict[Any, Any], text: str) -> bool:
                 at = text.find(written)
                 if at < 0 or text[at + len(written) : at + len(written) + 1] not in ("", "\n"):
                     return False
+                if text.count(f"{key}:") > 1:  # it may have been another number of another key
+                    return False
             else:
                 return False
+        if keys > limits.FRONTMATTER_DEPTH and pending:
+            return False  # perhaps too deep: `_settle` tells
     return keys == len(_KEY_LINES.findall(text))
 
 
+class _Unusable(Exception):
+    """What a parsed value cannot be; it never leaves this module."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code, self.message = code, message
+
+
 def _settle(value: object, plains: dict[tuple[str, ...], str], path: tuple[str, ...]) -> object:
-    """The parsed value with keys as text and numbers as written; `None` for a mapping with a key that is no word."""
+    """The parsed value with keys as text and numbers as written."""
+    if isinstance(value, (dict, list)) and len(path) >= limits.FRONTMATTER_DEPTH:
+        raise _Unusable("yaml-too-deep", f"the YAML nests deeper than {limits.FRONTMATTER_DEPTH} levels")
     if isinstance(value, dict):
         settled: dict[str, Any] = {}
         for key, item in cast("dict[object, object]", value).items():
             if not isinstance(key, (str, int, float, bool)) and key is not None:
-                return None
+                raise _Unusable("yaml-key", "a key of the frontmatter is not a plain word")
             word = key if isinstance(key, str) else str(key).lower()
-            inner = _settle(item, plains, (*path, word))
-            if inner is None and item is not None:
-                return None
-            settled[word] = inner
+            settled[word] = _settle(item, plains, (*path, word))
         return settled
     if isinstance(value, list):
         return [_settle(item, plains, (*path, str(n))) for n, item in enumerate(cast("list[object]", value))]
@@ -313,7 +367,7 @@ def _settle(value: object, plains: dict[tuple[str, ...], str], path: tuple[str, 
         return value if repr(value) == written else written
     if isinstance(value, (str, bool)) or value is None:
         return value
-    return None
+    raise _Unusable("yaml-tag", "tags (`!`) are not allowed in a skill's frontmatter")
 
 
 # --- the source text, seen line by line: what the parser does not tell ---------------------------------------------
@@ -362,11 +416,20 @@ class _Scan:
 
 
 _LINE: Final = re.compile(r"(?P<indent> *)(?P<bullets>(?:[-?][ \t]+)*)(?P<rest>.*)")
-_KEY: Final = re.compile(
-    r"(?P<key>\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|[^\s\[\]{}#&*!|>'\"%@`,][^#]*?|[&*!]\S*)[ \t]*:(?:[ \t]+|$)"
-)
-_PLAIN_END: Final = re.compile(r"[ \t]+#.*$|[ \t]+$")
+_QUOTED_KEY: Final = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')[ \t]*:(?:[ \t]+|\Z)")
+_COLON: Final = re.compile(r":(?:[ \t]+|\Z)")
+_COMMENT: Final = re.compile(r"[ \t]#")
 _INDICATOR: Final = re.compile(r"[&*!](?=[^\s,\]}])")
+
+
+def _split_key(text: str) -> tuple[str, int] | None:
+    """The key that a line begins with and where its value starts, in time linear in the line."""
+    if text[:1] in ('"', "'"):
+        match = _QUOTED_KEY.match(text)
+        return (match[1], match.end()) if match else None
+    colon = _COLON.search(text) if text[:1] not in tuple("[]{}#|>%@`,") else None
+    key = text[: colon.start()].rstrip(" \t") if colon else ""
+    return (key, colon.end()) if colon and key and not _COMMENT.search(key) else None
 
 
 def _scan(text: str) -> _Scan:
@@ -386,7 +449,7 @@ def _scan(text: str) -> _Scan:
         indent = len(match["indent"])
         column = indent + len(match["bullets"])
         if match["bullets"]:
-            while len(stack) > 1 and stack[-1][0] > indent:
+            while len(stack) > 1 and stack[-1][0] > indent + 1:  # a list may stand in the column of its key
                 stack.pop()
             parent = stack[-1][1]
             index = items.get(parent, 0)
@@ -395,11 +458,11 @@ def _scan(text: str) -> _Scan:
         else:
             while len(stack) > 1 and stack[-1][0] > column:
                 stack.pop()
-        found = _KEY.match(match["rest"])
+        found = _split_key(match["rest"])
         value, at = match["rest"], column
         path = stack[-1][1]
         if found is not None:
-            key = found["key"]
+            key, start = found
             if key[0] in "&*!":
                 _note_indicator(scan, key[0], number, column)
             if key == "<<":
@@ -409,7 +472,7 @@ def _scan(text: str) -> _Scan:
                 stack.append((column, path, set()))
             base = stack[-1][1]
             path = (*base, word)
-            value, at = match["rest"][found.end() :], column + found.end()
+            value, at = match["rest"][start:], column + start
             entry = _Entry(path, word, number, column + 1, _plain(value))
             if word in stack[-1][2]:
                 scan.duplicates.append(entry)
@@ -421,29 +484,36 @@ def _scan(text: str) -> _Scan:
                 continue
         elif match["bullets"]:
             scan.entries.append(_Entry(path, "", number, column + 1, _plain(value)))
-        number = _step_over(scan, lines, number, value, at, indent if found is None else column)
+        bullets = len(match["bullets"].rstrip())
+        holder = column if found is not None else indent + max(0, bullets - 1)
+        number = _step_over(scan, lines, number, value, at, holder, path)
     return scan
 
 
 def _plain(value: str) -> str:
     """The value without comment and blanks, if it is a plain scalar."""
-    return "" if not value or value[0] in "\"'|>[{&*!#" else _PLAIN_END.sub("", value)
+    if not value or value[0] in "\"'|>[{&*!#":
+        return ""
+    comment = _COMMENT.search(value)
+    return (value[: comment.start()] if comment else value).rstrip(" \t")
 
 
 def _note_indicator(scan: _Scan, char: str, line: int, column: int) -> None:
     {"&": scan.anchors, "*": scan.aliases, "!": scan.tags}[char].append((line, column + 1))
 
 
-def _step_over(scan: _Scan, lines: list[str], number: int, value: str, at: int, indent: int) -> int:
+def _step_over(
+    scan: _Scan, lines: list[str], number: int, value: str, at: int, indent: int, path: tuple[str, ...] = ()
+) -> int:
     """Move past a value that may span lines, noting the indicators in it; the index of the next line to read."""
+    while value[:1] in tuple("&*!") and _INDICATOR.match(value):
+        _note_indicator(scan, value[0], number, at)
+        rest = value.split(None, 1)
+        if value[0] == "*" or len(rest) == 1:
+            return number
+        at += len(value) - len(rest[1])
+        value = rest[1]
     first = value[:1]
-    if first in "&*!" and _INDICATOR.match(value):
-        _note_indicator(scan, first, number, at)
-        if first != "*":
-            rest = value.split(None, 1)
-            if len(rest) == 2:
-                return _step_over(scan, lines, number, rest[1], at + value.index(rest[1]), indent)
-        return number
     if first in "|>":
         while number < len(lines) and (not lines[number].strip() or _indent(lines[number]) > indent):
             number += 1
@@ -455,11 +525,11 @@ def _step_over(scan: _Scan, lines: list[str], number: int, value: str, at: int, 
             number += 1
         return number
     if first in "[{":
-        return _step_over_flow(scan, lines, number, value, at)
+        return _step_over_flow(scan, lines, number, value, at, path)
     # A plain scalar goes on over deeper lines that are no entries of their own.
     while number < len(lines) and lines[number].strip() and _indent(lines[number]) > indent:
         deeper = _LINE.fullmatch(lines[number])
-        if deeper is None or deeper["bullets"] or _KEY.match(deeper["rest"]):
+        if deeper is None or deeper["bullets"] or _split_key(deeper["rest"]):
             break
         number += 1
     return number
@@ -474,41 +544,67 @@ def _closes(rest: str, quote: str) -> bool:
     return quote in body
 
 
-def _step_over_flow(scan: _Scan, lines: list[str], number: int, value: str, at: int) -> int:
-    depth = 0
-    quote = ""
-    text, offset, line = value, at, number
-    while True:
-        previous = " "
-        index = 0
-        while index < len(text):
-            char = text[index]
-            if quote:
-                if char == "\\" and quote == '"':
-                    index += 1
-                elif char == quote:
-                    quote = ""
-            elif char in "\"'" and previous in " \t[{,:":
-                quote = char
-            elif char == "#" and previous in " \t":
-                break
-            elif char in "[{":
-                depth += 1
-            elif char in "]}":
-                depth -= 1
-                if depth == 0:
-                    return number
-            elif char in "&*!" and previous in " \t[{,:" and _INDICATOR.match(text, index):
-                _note_indicator(scan, char, line, offset + index)
-            elif text.startswith("<<", index) and previous in " \t[{,":
-                scan.merges.append((line, offset + index + 1))
-            previous = char
-            index += 1
-        if number >= len(lines):
-            return number
-        text, offset = lines[number], 0
-        number += 1
-        line = number
+_FLOW: Final = re.compile(
+    r"(?P<quoted>\"(?:[^\"\\]|\\[\s\S])*\"|'(?:[^']|'')*')(?P<joined>[ \t]*:)?"
+    r"|(?P<mark>[\[\]{},])|(?P<colon>:(?=[\s,\[\]{}]|\Z))|(?P<comment>(?<=\s)\#.*)|(?P<blank>\s+)"
+    r"|(?P<plain>(?:[^\s,\[\]{}:]|:(?![\s,\[\]{}]|\Z)|[ \t]+(?![\s\#,\[\]{}:]))+)"
+)
+
+
+@dataclass(slots=True)
+class _Flow:
+    """An open bracket: the path to it, its keys if it is a map, and what its next value belongs to."""
+
+    path: tuple[str, ...]
+    keys: set[str] | None
+    index: int = 0
+    key: str = ""
+
+    def inner(self) -> tuple[str, ...]:
+        return (*self.path, str(self.index) if self.keys is None else self.key)
+
+
+def _step_over_flow(scan: _Scan, lines: list[str], number: int, value: str, at: int, path: tuple[str, ...]) -> int:
+    """Go through brackets to the end of the line that closes them: keys, plain values and indicators on the way."""
+    text = "\n".join((value, *lines[number:]))
+    stack: list[_Flow] = []
+    line, line_start = number, -at
+    last: tuple[str, int] | None = None
+    for token in _FLOW.finditer(text):
+        kind, start = token.lastgroup, token.start()
+        top = stack[-1] if stack else None
+        if (kind == "blank" and not stack and "\n" in token[0]) or len(stack) > limits.FRONTMATTER_DEPTH:
+            break
+        if kind == "plain":
+            last = (token[0].rstrip(), start)
+            if _INDICATOR.match(token[0]):
+                _note_indicator(scan, token[0][0], line, start - line_start)
+        elif kind in ("colon", "joined"):
+            key, start = (token["quoted"][1:-1], start) if kind == "joined" else last or ("", start)
+            if key == "<<" and kind == "colon":
+                scan.merges.append((line, start - line_start + 1))
+            if top is not None and top.keys is not None:
+                if key in top.keys:
+                    scan.duplicates.append(_Entry((*top.path, key), key, line, start - line_start + 1, ""))
+                top.keys.add(key)
+                top.key = key
+            last = None
+        elif kind == "mark":
+            if last and top is not None and token[0] in ",]}" and (top.keys is None or top.key):
+                scan.entries.append(_Entry(top.inner(), "", line, last[1] - line_start + 1, last[0]))
+            last = None
+            if token[0] in "[{":
+                stack.append(_Flow(top.inner() if top else path, None if token[0] == "[" else set()))
+            elif token[0] == "," and top is not None:
+                top.index, top.key = top.index + 1, ""
+            elif token[0] in "]}" and stack:
+                stack.pop()
+        elif kind == "quoted":
+            last = None
+        if "\n" in token[0]:
+            line += token[0].count("\n")
+            line_start = token.start() + token[0].rindex("\n") + 1
+    return line
 
 
 # --- one repair, for what people really write ----------------------------------------------------------------------

@@ -44,7 +44,7 @@ COMPATIBILITY_LENGTH: Final = 500
 """The lengths of the Agent Skills standard, in code points."""
 
 RACY_WINDOW_NS: Final = 20_000_000
-"""A file changed this shortly before it was read may change again without a new timestamp: two ticks of a slow clock."""
+"""A file changed this shortly before it was read may change again without a new timestamp: two slow clock ticks."""
 
 COARSE_WINDOW_NS: Final = 2_000_000_000
 """The same on file systems that keep whole seconds (FAT keeps two)."""
@@ -52,3 +52,15 @@ COARSE_WINDOW_NS: Final = 2_000_000_000
 LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
 """Files of a skill that are listed on activation, and their total size (Codelia's figures)."""
+
+CALL_DEPTH: Final = 8
+"""Skills that call skills: how deep."""
+
+COMPACTION_CHARACTERS: Final = 40_000
+"""What is put back into a compacted context unless the host says otherwise: some ten thousand tokens."""
+
+CONTEXT_FILE_BYTES: Final = MIB
+"""Of one AGENTS.md."""
+
+ENUMERATED_NAMES: Final = 64
+"""Names that a tool's schema lists; beyond, the schema would cost more than a wrong guess."""

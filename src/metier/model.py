@@ -2,7 +2,8 @@
 
 A `Root` is a folder that a profile searches. What lies there becomes a `Skill`, or a `Shadowed` one that lost its name
 to another, or a `Skipped` one that a rule left out, or an error among the `Diagnostic`s; `Counts` proves that the four
-add up to what was found.
+add up to what was found. A session turns a skill into a `Loaded` one, its files into a `Resource` each, and a user's
+message into an `Invocation`.
 """
 
 import hashlib
@@ -22,6 +23,9 @@ SKILL_FILE: Final = "SKILL.md"
 
 STANDARD_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """The keys of the Agent Skills standard; every other key of a frontmatter is `extra`."""
+
+SCOPE_ORDER: Final[Mapping[str, int]] = {"extra": 0, "repo": 1, "project": 1, "user": 2}
+"""What stands first where all else is equal: what was named, the project's, the user's."""
 
 NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -220,6 +224,90 @@ class Changes:
 
     def __str__(self) -> str:
         return f"+{len(self.added)} / -{len(self.removed)} / ~{len(self.changed)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An activated skill. `text` is what the model gets; the rest are its parts, for hosts that build their own."""
+
+    skill: Skill
+    text: str
+    ref: str
+    digest: str
+    """Of SKILL.md as it lies on disk."""
+    files: tuple[str, ...]
+    already_loaded: bool
+    truncated: bool
+    files_truncated: bool = False
+    body: str = ""
+    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    left_out: int = 0
+    """Bytes of SKILL.md that a limit cut off."""
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "skill": self.skill.as_dict(),
+            "text": self.text,
+            "ref": self.ref,
+            "digest": self.digest,
+            "files": list(self.files),
+            "files_truncated": self.files_truncated,
+            "already_loaded": self.already_loaded,
+            "truncated": self.truncated,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A file of a skill, as text."""
+
+    skill: Skill
+    path: str
+    text: str
+    mime: str
+    size: int
+    truncated: bool
+    digest: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "skill": self.skill.name,
+            "path": self.path,
+            "mime": self.mime,
+            "size": self.size,
+            "text": self.text,
+            "truncated": self.truncated,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a user's message calls: the skill, the message that the model should see, and the skill if it was loaded."""
+
+    skill: Skill | None
+    message: str
+    loaded: Loaded | None = None
+    arguments: str = ""
+    mentioned: tuple[Skill, ...] = ()
+    ambiguous: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "skill": self.skill.name if self.skill else None,
+            "message": self.message,
+            "loaded": self.loaded.as_dict() if self.loaded else None,
+            "ambiguous": list(self.ambiguous),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What to put back after a host compacted its context: the newest skills whole, the others by reference."""
+
+    text: str
+    restored: tuple[str, ...]
+    referenced: tuple[str, ...]
 
 
 def as_text(value: object) -> str | None:

@@ -1,11 +1,245 @@
-"""Files of a skill: which there are. Links are never listed, and a listing is the same every time."""
+"""The one containment check: a file of a skill is opened beneath its folder, or not at all.
 
+A path is judged by its text first, so that each mistake gets its own reason. Then the kernel opens it relative to a
+descriptor of the skill's folder and refuses whatever would leave it, so that a link swapped between check and open
+changes nothing: there is no moment between the two. Links inside the folder that stay inside it are followed.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
 import os
-from typing import NamedTuple
+import re
+import stat
+import sys
+from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
+from metier import limits
+from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
 from metier.model import SKILL_FILE
 
-_SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
+SCHEME: Final = "skill://"
+Parents = Literal["refuse", "normalise"]
+
+_SKIPPED: Final = frozenset((".git", "__pycache__", "node_modules"))
+_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+
+
+# --- paths and URLs as text ---
+
+
+def parse_url(url: str) -> tuple[str, str]:
+    """The name and the relative path of a `skill://` URL, decoded exactly once; the path of SKILL.md is the default."""
+    if not url.startswith(SCHEME):
+        raise ResourceError(f"{url!r} is not a skill:// URL", reason="scheme")
+    name, _, path = url[len(SCHEME) :].partition("/")
+    try:
+        decoded = unquote_to_bytes(name).decode(), unquote_to_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise ResourceError(f"{url!r} does not decode to UTF-8", reason="encoding") from error
+    return decoded[0], decoded[1] or SKILL_FILE
+
+
+def format_url(name: str, path: str = "") -> str:
+    """The `skill://` URL of a skill or of one of its files."""
+    return SCHEME + quote(name, safe="") + (f"/{quote(path)}" if path else "")
+
+
+def check_relative(path: str, parents: Parents = "refuse") -> str:
+    """The path with `/` between its parts and no `.` or `..`, or the reason why it cannot name a file of a skill."""
+    if "\x00" in path:
+        raise PathEscape(path, "nul", "the path contains a NUL byte")
+    slashed = path.replace("\\", "/")
+    if slashed.startswith("/") or _DRIVE.match(slashed) or path.startswith("~"):
+        raise PathEscape("", "absolute", "absolute paths are not allowed; name the file relative to the skill's folder")
+    parts: list[str] = []
+    for part in slashed.split("/"):
+        if part == ".." and (parents == "refuse" or not parts):
+            raise PathEscape(path, "traversal", "path traversal (`..`) is not allowed")
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if slashed != path:
+        raise PathEscape(path, "backslash", "backslashes are not allowed; put / between folders")
+    return "/".join(parts)
+
+
+# --- opening ---
+
+
+def open_beneath(folder: int, path: str, shown: str) -> int:
+    """A descriptor of the regular file at a checked relative path beneath an open folder.
+
+    Raises `PathEscape` where a link leads outside, `ResourceNotFound` where there is no file, `ResourceError` for what
+    is no regular file. Nothing is opened that could block.
+    """
+    try:
+        descriptor = _openat2(folder, path) if _has_openat2() else _walk(folder, path)
+    except FileNotFoundError as error:
+        raise ResourceNotFound(shown) from error
+    except OSError as error:
+        raise _translate(error, shown) from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise ResourceError(f"{shown} is a folder; name a file in it", path=shown, reason="folder")
+    raise ResourceError(f"{shown} is not a regular file", path=shown, reason="not-a-file")
+
+
+def _translate(error: OSError, shown: str) -> ResourceError:
+    if error.errno in (errno.EXDEV, errno.ELOOP):
+        return PathEscape(shown, "link", "a symbolic link leads outside of the skill's folder")
+    if error.errno == errno.ENOTDIR:
+        return ResourceNotFound(shown)
+    if error.errno == errno.ENAMETOOLONG:
+        return ResourceError("the path is too long", path=shown, reason="too-long")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ResourceError(f"{shown} may not be read: permission denied", path=shown, reason="permission")
+    if error.errno in (errno.ENXIO, errno.ENODEV):
+        return ResourceError(f"{shown} is not a regular file", path=shown, reason="not-a-file")
+    return ResourceError(f"{shown} cannot be read: {error.strerror}", path=shown, reason="io")
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_NR_OPENAT2: Final = 437  # the same number on every architecture
+_RESOLVE_BENEATH: Final = 0x08
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
+_HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _openat2(folder: int, path: str) -> int:
+    encoded = os.fsencode(path) or b"."
+    for _ in range(128):
+        result: int = _libc().syscall(_NR_OPENAT2, folder, encoded, ctypes.byref(_HOW), ctypes.sizeof(_HOW))
+        if result >= 0:
+            return result
+        code = ctypes.get_errno()
+        # EAGAIN: something was renamed while the kernel looked, and it could not be sure; it asks us to try again.
+        if code not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(code, os.strerror(code))
+    raise OSError(errno.EXDEV, "the folder changes too fast to be sure of it")
+
+
+def _walk(folder: int, path: str) -> int:
+    """The same promise without the system call: one component at a time, links resolved by hand, never upwards."""
+    stack = [os.dup(folder)]
+    pending = [part for part in reversed(path.split("/")) if part]
+    links = 0
+    try:
+        while pending:
+            part = pending.pop()
+            if part == ".":
+                continue
+            if part == "..":
+                if len(stack) == 1:
+                    raise OSError(errno.EXDEV, "outside")
+                os.close(stack.pop())
+                continue
+            try:
+                opened = os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=stack[-1])
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.EMLINK):
+                    raise
+                target = os.readlink(part, dir_fd=stack[-1])
+                links += 1
+                if target.startswith("/") or links > 40:
+                    raise OSError(errno.EXDEV, "outside") from error
+                pending += [piece for piece in reversed(target.split("/")) if piece]
+                continue
+            stack.append(opened)
+            if pending and not stat.S_ISDIR(os.fstat(opened).st_mode):
+                raise OSError(errno.ENOTDIR, "not a folder")
+        return stack.pop()
+    finally:
+        for descriptor in stack:
+            os.close(descriptor)
+
+
+@functools.cache
+def _has_openat2() -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.close(_openat2(probe, "."))
+    except OSError:
+        return False  # an old kernel, or a filter that does not know the call
+    finally:
+        os.close(probe)
+    return True
+
+
+# --- reading ---
+
+
+class Content(NamedTuple):
+    """What was read of a file: its first bytes, the size of the whole, and the digest of all of it where asked for."""
+
+    data: bytes
+    size: int
+    mtime_ns: int
+
+
+def read_file(folder: str, path: str, limit: int) -> Content:
+    """At most `limit` bytes of a file beneath a folder. The folder itself is opened once, by its real path."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _translate(error, path) if error.errno != errno.ENOENT else ResourceNotFound(path) from error
+    try:
+        opened = open_beneath(descriptor, path, path)
+    finally:
+        os.close(descriptor)
+    try:
+        status = os.fstat(opened)
+        chunks: list[bytes] = []
+        left = limit
+        while left > 0:
+            chunk = os.read(opened, min(left, limits.MIB))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            left -= len(chunk)
+    except OSError as error:
+        raise _translate(error, path) from error
+    finally:
+        os.close(opened)
+    data = b"".join(chunks)
+    return Content(data, max(status.st_size, len(data)), status.st_mtime_ns)
+
+
+def decode(data: bytes, path: str, *, partial: bool) -> str:
+    """The text, cut before a character that a limit split; what is not text is refused as binary."""
+    if b"\x00" in data:
+        raise BinaryResource(path, len(data))
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if partial and error.reason == "unexpected end of data" and error.end == len(data):
+            return data[: error.start].decode()
+        raise BinaryResource(path, len(data)) from error
+
+
+def mime_type(path: str) -> str:
+    """`text/markdown` for Markdown; everything else that is served is plain text."""
+    return "text/markdown" if path.lower().endswith((".md", ".markdown")) else "text/plain"
+
+
+# --- listing ---
 
 
 class Listing(NamedTuple):
@@ -23,22 +257,19 @@ def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
     overflow = False
     while pending and not overflow:
         below = pending.pop()
-        try:
-            with os.scandir(os.path.join(folder, below)) as entries:
-                for entry in entries:
-                    path = f"{below}{entry.name}"
-                    if entry.is_symlink():
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in _SKIPPED:
-                            pending.append(path + "/")
-                    elif entry.is_file(follow_symlinks=False) and path != SKILL_FILE:
-                        sizes[path] = entry.stat(follow_symlinks=False).st_size
-                    if len(sizes) + len(pending) > bound:
-                        overflow = True
-                        break
-        except OSError:
-            continue
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, below)) as entries:
+            for entry in entries:
+                path = f"{below}{entry.name}"
+                if entry.is_symlink():
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _SKIPPED:
+                        pending.append(path + "/")
+                elif entry.is_file(follow_symlinks=False) and path != SKILL_FILE:
+                    sizes[path] = entry.stat(follow_symlinks=False).st_size
+                if len(sizes) + len(pending) > bound:
+                    overflow = True
+                    break
     chosen: list[str] = []
     total = 0
     for path in sorted(sizes):

@@ -7,16 +7,21 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`; everything e
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from metier import cache, catalog, discover, roots, settings
+from metier import cache, catalog, discover, roots, search, settings
 from metier.catalog import Catalog
 from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.profiles import Profile
+from metier.search import SearchResult
 from metier.settings import Settings
 from metier.state import Level, State
+
+if TYPE_CHECKING:
+    from metier.render import Prompt
+    from metier.session import Session
 
 PathLike = str | os.PathLike[str]
 
@@ -93,9 +98,21 @@ class Skills:
         return catalog.build(profile, place, found_roots, found, state, notes)
 
     def refresh(self) -> Changes:
-        """Look at the disk again; what was added, removed or changed since the last look."""
-        old, self.catalog = self.catalog, self._scan()
-        return catalog.compare(old, self.catalog)
+        """Look at the disk again; what was added, removed or changed since the last look.
+
+        Hosts that look only at their start have nothing to refresh: there, only a new `discover` sees changes.
+        """
+        if self.profile.catalog.refresh == "start":
+            return Changes()
+        return self._rescan()
+
+    def _rescan(self) -> Changes:
+        new = self._scan()
+        changes = catalog.compare(self.catalog, new)
+        # A catalog is replaced only by a different one, so that whoever holds it can tell by identity.
+        if changes or not catalog.same(self.catalog, new):
+            self.catalog = new
+        return changes
 
     # --- the collection ---
 
@@ -154,6 +171,39 @@ class Skills:
     def counts(self) -> Counts:
         return self.catalog.counts
 
+    # --- asking ---
+
+    def search(
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Iterable[Skill] | None = None
+    ) -> SearchResult:
+        """The skills that answer a query, the best first. Switched-off skills are not found."""
+        rules = self.profile.search
+        pool = [s for s in (self.catalog.skills if among is None else among) if s.enabled and scope in (None, s.scope)]
+        text = query.strip()
+        hits = search.overlap(pool, text, self.settings.place.cwd) if text else []
+        return search.cut(query, hits, limit, rules.default_limit, rules.max_limit)
+
+    def ranked(self, skills: Sequence[Skill], message: str | None) -> list[Skill]:
+        """The skills in the order in which a prompt should show them: pinned ones first, then what fits the message."""
+        pinned = [skill for skill in skills if skill.mode == "pinned"]
+        rest = [skill for skill in skills if skill.mode != "pinned"]
+        if message:
+            hits = search.overlap(rest, message.strip(), self.settings.place.cwd)
+            fitting = [hit.skill for hit in hits]
+            found = {skill.path for skill in fitting}
+            rest = [*fitting, *(skill for skill in rest if skill.path not in found)]
+        return [*pinned, *rest]
+
+    def prompt(self, message: str | None = None, budget: int | None = None) -> "Prompt":
+        """What a system prompt shows of the catalog; see `Session.prompt`."""
+        return self.session().prompt(message, budget)
+
+    def session(self, **given: Any) -> "Session":
+        """A conversation with these skills; the arguments are those of `Session`."""
+        from metier.session import Session
+
+        return Session(self, **given)
+
     # --- switches that last ---
 
     def set_mode(self, name: str, mode: Mode, *, level: Level = "user") -> Skill:
@@ -163,7 +213,7 @@ class Skills:
         """
         skill = self.at(name) if os.sep in name else self.catalog.find(name)
         State(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
-        self.refresh()
+        self._rescan()
         return replace(skill, mode=mode)
 
     def enable(self, name: str, *, level: Level = "user") -> Skill:

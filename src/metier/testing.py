@@ -19,8 +19,8 @@ def write_skill(
 ) -> str:
     """Write a skill into `folder` and return the path of its SKILL.md.
 
-    `name` defaults to the folder's name; `None` fields are left out; underscores in further fields become hyphens; `text`
-    replaces the whole file. `files` maps relative paths to content, executable where the path lies in scripts/.
+    `name` defaults to the folder's name; `None` fields are left out; underscores in further fields become hyphens.
+    `text` replaces the whole file. `files` maps relative paths to content, executable where they lie in scripts/.
     """
     where = os.path.abspath(folder)
     os.makedirs(where, exist_ok=True)

@@ -337,3 +337,10 @@ def check_body(data: bytes, path: str) -> Diagnostic | None:
     line = data.count(b"\n", 0, command.start() + 1) + 1
     message = "the body has an inline shell command; it is text here and never executed"
     return Diagnostic("inline-command", "info", message, path, line, 1, "put it into scripts/ and say when to run it")
+
+
+def remove_invisible(text: str) -> str:
+    """Text without control characters (but tab and newline), bidirectional controls and other unseen characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _INVISIBLE.sub("", _TAGS_AND_BIDI.sub("", text))

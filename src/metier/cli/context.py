@@ -5,12 +5,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from metier import Skills
 from metier.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from metier.session import Session
 
 
 @dataclass(slots=True)
@@ -41,6 +44,9 @@ class Context:
         if progress is not None:
             progress.done()
         return found
+
+    def open_session(self) -> "Session":
+        return self.discover().session(id=self.session)
 
     def settings(self) -> Settings:
         return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)

@@ -26,6 +26,13 @@ def printable(text: str) -> str:
     return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in " ".join(text.split()))
 
 
+def safe(text: str) -> str:
+    """Text from a skill as it stands, but for what a terminal would obey; a pipe gets every byte."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text)
+
+
 def cells(text: str) -> int:
     """The columns that a text takes."""
     if text.isascii():

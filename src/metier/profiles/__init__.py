@@ -63,7 +63,7 @@ class DiscoveryRules:
     """Whether folders inside a skill are searched for further skills."""
     folder_links: Literal["follow", "never"] = "follow"
     file_links: Literal["follow", "inside", "never"] = "follow"
-    """A SKILL.md that is a symbolic link: to any SKILL.md, only to one inside the project or the roots, or not at all."""
+    """A SKILL.md that is a symbolic link: followed to any SKILL.md, to one inside the project or the roots, or never."""
     hidden: bool = True
     """Whether folders whose name begins with a dot are searched."""
     root_is_skill: bool = True
@@ -102,7 +102,101 @@ class CatalogRules:
     honours: tuple[str, ...] = ()
     """The extension keys of a frontmatter that have an effect."""
     refresh: Literal["stale", "call", "request", "start"] = "stale"
-    """When changes on disk are noticed: on every look, on every tool call, on request, at the next start."""
+    """When changes on disk are noticed: when a file that is needed differs, on every tool call, on request, at the next
+    start."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRules:
+    """What the model is shown of the catalog."""
+
+    format: Literal["xml", "codelia", "list", "tool", "json"] = "xml"
+    max_entries: int = 0
+    max_bytes: int = 0
+    max_chars: int = 0
+    """0 means no limit."""
+    needs_read_tool: bool = False
+    """The listing is shown only to a model that can read files."""
+    preloaded_replace: bool = False
+    """Preloaded skills stand instead of the listing, not beside it."""
+    fields: tuple[str, ...] = ()
+    """Further fields of each entry: compatibility, allowed-tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRules:
+    """The files of instructions that stand in the system prompt before the skills."""
+
+    agents_files: Literal["project", "ancestors", "none"] = "project"
+    max_levels: int = 20
+    activated: bool = False
+    """Whether the names of skills already activated are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationRules:
+    """How a user's message calls a skill."""
+
+    forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
+    commands: bool = True
+    """Whether slash commands are offered at all."""
+    loads: bool = True
+    """Whether the host loads the skill itself; else it is only named, and the model loads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRules:
+    """What an activation returns."""
+
+    wrap: Literal["standard", "codelia", "base-directory", "raw", "body"] = "standard"
+    reload: Literal["remind", "again"] = "remind"
+    max_bytes: int = 0
+    """Bytes of SKILL.md before it is cut; 0 means only the hard limit."""
+    max_files: int = limits.LISTED_FILES
+    max_file_bytes: int = limits.LISTED_BYTES
+    arguments: Literal["indexed", "whole"] = "indexed"
+    refresh_on_call: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRules:
+    """How files of a skill are read."""
+
+    max_bytes: int = 2_000_000
+    parents: Literal["refuse", "normalise"] = "refuse"
+    hide_paths: bool = False
+    """No message to the model or the browser contains an absolute path."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRules:
+    """How many results a search returns."""
+
+    default_limit: int = 8
+    max_limit: int = 50
+    scoring: Literal["ranked", "codelia"] = "ranked"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRules:
+    """The tools that the model is given; an empty name means that the host has no such tool."""
+
+    load: str = "skill_load"
+    search: str = "skill_search"
+    read: str = "skill_read"
+    output: str = "skill_output"
+    run: str = "skill_run"
+    shape: Literal["metier", "codelia", "omp", "envelope", "remcochat"] = "metier"
+    enumerate_names: bool = True
+    """Whether the names are listed in the schema, while they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """What the host's own habits are where no rule of a policy holds."""
+
+    confirm_loads: bool = False
+    """A load that no rule covers is confirmed, where somebody can be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +221,14 @@ class Profile:
     collisions: CollisionRules = field(default_factory=CollisionRules)
     filters: FilterRules = field(default_factory=FilterRules)
     catalog: CatalogRules = field(default_factory=CatalogRules)
+    prompt: PromptRules = field(default_factory=PromptRules)
+    context: ContextRules = field(default_factory=ContextRules)
+    invocation: InvocationRules = field(default_factory=InvocationRules)
+    load: LoadRules = field(default_factory=LoadRules)
+    resources: ResourceRules = field(default_factory=ResourceRules)
+    search: SearchRules = field(default_factory=SearchRules)
+    tools: ToolRules = field(default_factory=ToolRules)
+    policy: PolicyRules = field(default_factory=PolicyRules)
     aliases: dict[str, str] = field(default_factory=dict[str, str], hash=False)
     """The host's own names for settings, and ours."""
     environment: dict[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -211,7 +313,7 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
     """
     result = raw
     names: list[str] = []
-    for given, value in _flatten(settings, frozenset(_tables(raw))):
+    for given, value in _flatten(settings):
         name = canonical(raw, given)
         if name is None:
             raise _unknown_key(given, _settable(raw), file, origin)
@@ -220,7 +322,7 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
         for part in reversed(name.split(".")):
             patch = {part: patch}
         result = _merge(result, cast("Raw", patch))
-    build(result, file=file, origin=origin, given={name: None for name in names})
+    build(result, file=file, origin=origin)
     return result, tuple(names)
 
 
@@ -237,18 +339,12 @@ def canonical(raw: Raw, given: str) -> str | None:
     return None
 
 
-def _flatten(settings: Mapping[str, Any], tables: frozenset[str], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and name not in tables:
-            yield from _flatten(cast("Mapping[str, Any]", value), tables, f"{name}.")
+        if isinstance(value, Mapping):
+            yield from _flatten(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
         else:
-            yield name, value
-
-
-def _tables(raw: Raw) -> Iterable[str]:
-    """Settings whose value is itself a table of free keys."""
-    return ("aliases", "environment", "ranges")
+            yield f"{prefix}{key}", value
 
 
 def _settable(raw: Raw) -> list[str]:
@@ -267,7 +363,7 @@ def _dotted(cls: type, prefix: str) -> Iterable[str]:
         kind = hints[item.name]
         if is_dataclass(kind):
             yield from _dotted(cast("type", kind), f"{prefix}{item.name}.")
-        elif item.name not in ("fingerprint", "toggles"):
+        elif item.name not in ("fingerprint", "toggles", "aliases", "environment", "ranges"):
             yield f"{prefix}{item.name}"
 
 
@@ -281,7 +377,7 @@ def _hints(cls: type) -> dict[str, Any]:
     return found
 
 
-def build(raw: Raw, *, file: str = "", origin: str = "", given: Mapping[str, None] | None = None) -> Profile:
+def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
     """The profile with these values, or a `ConfigError` that names the key that is wrong."""
     profile = _build(Profile, {**raw, "fingerprint": repr(sorted(raw.items()))}, "", file, origin)
     for name, bounds in profile.ranges.items():

@@ -1,0 +1,70 @@
+"""What a user wrote behind a skill's name goes into its body, once.
+
+`$ARGUMENTS` is replaced wherever it stands; where it does not, non-empty arguments are appended. Indexed and named
+arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price. All
+of it is one pass over the body, so nothing in the arguments themselves is ever expanded.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+_WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True) -> str:
+    """The body with its arguments; unchanged when there are none."""
+    if not arguments:
+        return body
+    names = _declared(frontmatter)
+    may_index = indexed and bool(names or "argument-hint" in frontmatter or "$ARGUMENTS" in body)
+    values = _split(arguments) if may_index else []
+    used = False
+
+    def replacement(match: re.Match[str]) -> str:
+        nonlocal used
+        if match["whole"] is not None:
+            used = True
+            return arguments
+        if match["index"] is not None:
+            position = int(match["index"])
+        elif match["position"] is not None:
+            position = int(match["position"]) - 1
+        else:
+            position = names.index(match["name"])
+        used = True
+        return values[position] if 0 <= position < len(values) else ""
+
+    expanded = _pattern(names, may_index).sub(replacement, body)
+    return expanded if used else f"{body.rstrip()}\n\nARGUMENTS: {arguments}\n"
+
+
+def _pattern(names: list[str], may_index: bool) -> re.Pattern[str]:
+    choices = [r"(?P<index>(?!))", r"(?P<position>(?!))", r"(?P<name>(?!))"]
+    if may_index:
+        choices[0] = r"ARGUMENTS\[(?P<index>\d{1,3})\]"
+        choices[1] = r"(?P<position>[1-9]\d?)(?![\w.,]\w|\w)"
+    if names and may_index:
+        choices[2] = rf"(?P<name>{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})(?![\w-])"
+    return re.compile(rf"\$(?:{choices[0]}|(?P<whole>ARGUMENTS)(?!\[|\w)|{choices[1]}|{choices[2]})")
+
+
+def _declared(frontmatter: Mapping[str, Any]) -> list[str]:
+    """The names in `arguments`, as a list, a string, or a list of tables with a `name`."""
+    given = frontmatter.get("arguments")
+    words: list[Any] = given.split() if isinstance(given, str) else list(given) if isinstance(given, list) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    names: list[str] = []
+    for word in words:
+        name: Any = word.get("name") if isinstance(word, dict) else word  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if isinstance(name, str) and _WORD.fullmatch(name):
+            names.append(name)
+    return names
+
+
+def _split(arguments: str) -> list[str]:
+    """Words as a shell would read them; plain words where a quote is never closed."""
+    try:
+        return shlex.split(arguments)
+    except ValueError:
+        return arguments.split()

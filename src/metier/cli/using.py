@@ -1,0 +1,163 @@
+"""`search`, `prompt`, `load`, `read`, `invoke`, `tools`, `call`: what a host would get."""
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from metier import render
+from metier.cli import output
+from metier.cli.context import Context, shared
+from metier.errors import ConfigError
+
+
+@click.command(
+    "search", epilog='Examples:\n\n\b\n  metier search "profile a csv file"\n  metier search pdf --limit 3 --json'
+)
+@click.argument("query")
+@click.option("--limit", type=int, metavar="N", help="How many to show.")
+@click.option("--scope", metavar="S", help="Only skills of this scope.")
+@shared
+def search_command(context: Context, query: str, limit: int | None, scope: str | None) -> None:
+    """Find skills by what they are for, the best first. Exits with 1 if none fits."""
+    result = context.discover().search(query, limit=limit, scope=scope)
+    if context.as_json:
+        output.json_out(result.as_dict())
+    elif result.results:
+        rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+        output.table(("score", "name", "why", "description"), rows)
+        if result.truncated and not context.quiet:
+            click.echo("more skills match; --limit shows more", err=True)
+    elif not context.quiet:
+        click.echo(f"no skill matches {query!r}", err=True)
+    if not result.results:
+        raise click.exceptions.Exit(1)
+
+
+@click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
+@click.option("--message", metavar="TEXT", help="The user's message; what fits it is shown first.")
+@click.option("--budget", type=click.IntRange(1), metavar="N", help="At most this many characters (bytes in codelia).")
+@click.option(
+    "--format", "format_", type=click.Choice(["xml", "codelia", "list", "tool", "json"]), help="Another format."
+)
+@click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
+@shared
+def prompt_command(context: Context, message: str | None, budget: int | None, format_: str | None, full: bool) -> None:
+    """Show what goes into the system prompt."""
+    if format_:
+        context.overrides["prompt.format"] = format_
+    session = context.open_session()
+    prompt = session.prompt(message, budget)
+    if full:
+        whole = session.system_prompt(message=message, budget=budget)
+        prompt = render.Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
+    if context.as_json:
+        output.json_out(prompt.as_dict())
+        return
+    if prompt.text:
+        click.echo(output.safe(prompt.text))
+    if not context.quiet:
+        click.echo(f"{prompt.shown:,} of {prompt.total:,} skills, {len(prompt.text):,} characters", err=True)
+
+
+@click.command(
+    "load",
+    epilog='Examples:\n\n\b\n  metier load release-notes --args "v1.0..v1.1"\n  metier load --path ./skills/pdf/SKILL.md',
+)
+@click.argument("name", required=False)
+@click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
+@click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
+@shared
+def load_command(context: Context, name: str | None, path: str | None, arguments: str) -> None:
+    """Show what the model gets when it activates a skill."""
+    if not name and not path:
+        raise ConfigError("name a skill, or give its --path", key="NAME")
+    loaded = context.open_session().load(name, path=path, arguments=arguments)
+    if context.as_json:
+        output.json_out(loaded.as_dict())
+    else:
+        click.echo(output.safe(loaded.text))
+
+
+@click.command(
+    "read",
+    epilog="Examples:\n\n\b\n  metier read csv-profile references/pitfalls.md\n  metier read skill://csv-profile/references/pitfalls.md",
+)
+@click.argument("name")
+@click.argument("path", required=False)
+@shared
+def read_command(context: Context, name: str, path: str | None) -> None:
+    """Read a file of a skill, by name and path or by a skill:// URL."""
+    resource = context.open_session().read(name, path)
+    if context.as_json:
+        output.json_out(resource.as_dict())
+    else:
+        click.echo(output.safe(resource.text), nl=not resource.text.endswith("\n"))
+
+
+@click.command(
+    "invoke",
+    epilog='Examples:\n\n\b\n  metier invoke "/release-notes v1.0..v1.1"\n  echo "use $csv-profile" | metier invoke -',
+)
+@click.argument("message")
+@shared
+def invoke_command(context: Context, message: str) -> None:
+    """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
+    text = sys.stdin.read() if message == "-" else message
+    invocation = context.open_session().invoke(text)
+    if context.as_json:
+        output.json_out(invocation.as_dict())
+        return
+    if invocation.ambiguous:
+        click.echo("ambiguous: " + ", ".join(invocation.ambiguous), err=True)
+    if invocation.skill is None:
+        click.echo("the message calls no skill", err=True)
+        raise click.exceptions.Exit(1)
+    output.facts((("skill", invocation.skill.name), ("message", invocation.message)))
+    if invocation.loaded is not None:
+        click.echo("\n" + output.safe(invocation.loaded.text))
+
+
+@click.command("tools", epilog="Example:\n\n\b\n  metier tools --profile remcochat --json")
+@shared
+def tools_command(context: Context) -> None:
+    """List the tools that a model is given."""
+    tools = context.open_session().tools()
+    if context.as_json:
+        output.json_out([tool.as_dict() for tool in tools])
+    elif tools:
+        rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
+        output.table(("tool", "arguments", "description"), rows)
+    elif not context.quiet:
+        click.echo("no tools are offered: there are no skills here, or they are switched off", err=True)
+
+
+@click.command(
+    "call",
+    epilog='Examples:\n\n\b\n  metier call skill_load \'{"name": "csv-profile"}\'\n  metier call skill_search - < arguments.json',
+)
+@click.argument("tool")
+@click.argument("arguments", default="{}", metavar="JSON")
+@shared
+def call_command(context: Context, tool: str, arguments: str) -> None:
+    """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
+    try:
+        given: Any = json.loads(sys.stdin.read() if arguments == "-" else arguments)
+    except ValueError as error:
+        raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
+    result = context.open_session().call(tool, given)
+    output.json_out(result.as_dict())
+    if not result.ok:
+        raise click.exceptions.Exit(3 if result.code == "ACCESS_DENIED" and "policy" in result.text else 1)
+
+
+COMMANDS = (
+    search_command,
+    prompt_command,
+    load_command,
+    read_command,
+    invoke_command,
+    tools_command,
+    call_command,
+)

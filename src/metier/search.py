@@ -1,0 +1,100 @@
+"""Which skills answer a query, the best first, each with a score and the reason.
+
+Whatever else ranks, an exact path comes first, then an exact name, then names that begin with the query; below them come
+the skills that share words with it. Equal scores put the project's skills before the user's, then go by path, so that a
+query has one answer.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from metier.model import SCOPE_ORDER, Skill
+
+Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
+
+EXACT_PATH: Final = 1000
+EXACT_NAME: Final = 900
+PREFIX: Final = 700
+OVERLAP: Final = 100
+
+_WORDS: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A skill that answers a query."""
+
+    skill: Skill
+    score: float
+    reason: Reason
+    matched: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits that were asked for; `truncated` when more skills matched."""
+
+    query: str
+    count: int
+    truncated: bool
+    results: tuple[Hit, ...]
+
+    @property
+    def text(self) -> str:
+        """The result as a model reads it."""
+        if not self.results:
+            return f"No skill matches {self.query!r}."
+        lines = [f"- {hit.skill.name}: {' '.join(hit.skill.description.split())}" for hit in self.results]
+        more = "\nMore skills match; ask more precisely or for more results." if self.truncated else ""
+        return "\n".join(lines) + more
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "query": self.query,
+            "count": self.count,
+            "truncated": self.truncated,
+            "results": [hit.as_dict() for hit in self.results],
+        }
+
+
+def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
+    """The rule above all words that a skill meets, if any."""
+    if query in (skill.path, skill.dir) or os.path.normpath(os.path.join(cwd, query)) in (skill.path, skill.dir):
+        return EXACT_PATH, "exact_path"
+    if query == skill.name:
+        return EXACT_NAME, "exact_name"
+    if skill.name.startswith(query):
+        return PREFIX, "prefix"
+    return None
+
+
+def tokens(text: str) -> set[str]:
+    return {word for word in _WORDS.split(text.lower()) if word}
+
+
+def overlap(skills: Iterable[Skill], query: str, cwd: str) -> list[Hit]:
+    """Codelia's scoring: the rules above all words, then the number of query words in name and description."""
+    wanted = tokens(query)
+    hits: list[Hit] = []
+    for skill in skills:
+        rule = exact(skill, query, cwd)
+        if rule is not None:
+            hits.append(Hit(skill, rule[0], rule[1]))
+            continue
+        shared = wanted & tokens(f"{skill.name} {skill.description}")
+        if shared:
+            hits.append(Hit(skill, OVERLAP + len(shared), "token_overlap", tuple(sorted(shared))))
+    hits.sort(key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
+    return hits
+
+
+def cut(query: str, hits: Sequence[Hit], limit: int | None, default: int, largest: int) -> SearchResult:
+    """The first hits, as many as asked for within the bounds."""
+    wanted = min(max(default if limit is None else limit, 1), largest)
+    return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]))

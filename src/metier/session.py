@@ -1,0 +1,541 @@
+"""One conversation of one agent with its skills: what it loads, reads and calls, and what it has already seen.
+
+A session is what a host embeds. It resolves names against the catalog, asks the policy, reads a SKILL.md only when it is
+needed, wraps it as the profile says, remembers it by content so that nothing is sent twice, and records every step. Its
+state is names and digests, never bodies, and survives as plain data.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from metier import arguments as args
+from metier import context, frontmatter, limits, mentions, paths, render
+from metier import tools as toolbox
+from metier.catalog import Catalog
+from metier.errors import InvalidSkill, InvocationError, MetierError, ResourceError, ResourceNotFound, SkillNotFound
+from metier.events import (
+    Event,
+    Frame,
+    MemorySink,
+    Recorder,
+    ResourceRead,
+    Sink,
+    SkillCatalogUpdated,
+    SkillInvoked,
+    SkillLoaded,
+    SkillWarning,
+    digest_of,
+    random_ids,
+    system_clock,
+)
+from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, Skill
+from metier.policy import Policy, Request
+from metier.profiles import Profile
+from metier.search import SearchResult
+
+if TYPE_CHECKING:
+    from metier.skills import Skills
+
+By = Literal["user", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A skill that this session has loaded, by path."""
+
+    name: str
+    path: str
+    digest: str
+    rendered: str
+    ref: str
+    arguments: str
+
+
+class Session:
+    """See the module. Errors are raised to the host; `call` turns them into results for the model."""
+
+    def __init__(
+        self,
+        skills: "Skills",
+        *,
+        id: str | None = None,  # noqa: A002 - the public name of the argument
+        policy: Policy | Mapping[str, Any] | None = None,
+        store: Sink | None = None,
+        approve: Callable[[Request], bool | str] | None = None,
+        tools: bool = True,
+        preload: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        has_read_tool: bool = True,
+        state: Mapping[str, Any] | None = None,
+        clock: Callable[[], int] = system_clock,
+        ids: Callable[[], str] = random_ids,
+    ) -> None:
+        """`tools` off means that the model cannot call any; `only` limits the session to skills of these names."""
+        self.skills = skills
+        self.id = id or ids()
+        self.policy = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
+        self.approve = approve
+        self.tools_enabled = tools
+        self.has_read_tool = has_read_tool
+        self.only = frozenset(only) if only is not None else None
+        self.activated: list[str] = []
+        self._entries: dict[str, _Entry] = {}
+        self._outputs: dict[str, str] = {}
+        self._chains: dict[str, tuple[str, ...]] = {}
+        self._injected: list[Loaded] = []
+        self._warned: set[tuple[str, str]] = set()
+        self._recorder = Recorder(store or MemorySink(), self.id, clock, ids)
+        self._catalog: Catalog | None = None
+        if state:
+            self._restore(state)
+        self._notice_catalog()
+        self.preloaded = tuple(self._preload(name) for name in preload)
+
+    # --- the surroundings ---
+
+    @property
+    def profile(self) -> Profile:
+        return self.skills.profile
+
+    @property
+    def events(self) -> list[Frame]:
+        """The frames of this session, in order."""
+        return self._recorder.frames()
+
+    def visible(self) -> list[Skill]:
+        """The skills that the model may see, by switches, policy and the limits of this session."""
+        return [skill for skill in self.skills.catalog.skills if self._may_see(skill)]
+
+    def _may_see(self, skill: Skill) -> bool:
+        if not skill.visible or (self.only is not None and skill.name not in self.only):
+            return False
+        return self.policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
+
+    def _notice_catalog(self) -> None:
+        """Record the catalog when it is new to this session, with every choice between equal names."""
+        catalog = self.skills.catalog
+        if catalog is self._catalog:
+            return
+        self._catalog = catalog
+        losers: dict[str, list[str]] = {}
+        winners: dict[str, str] = {}
+        for entry in catalog.shadowed:
+            losers.setdefault(entry.skill.name, []).append(entry.skill.path)
+            winners[entry.skill.name] = entry.winner.path
+        collisions = [{"name": name, "winner": winners[name], "losers": paths} for name, paths in losers.items()]
+        updated = SkillCatalogUpdated(
+            len(catalog.skills), tuple(root.path for root in catalog.roots), catalog.profile.name, tuple(collisions)
+        )
+        warnings = (
+            SkillWarning("collision", f"{one['winner']} counts, {', '.join(one['losers'])} not", one["name"])
+            for one in collisions
+        )
+        self._recorder.record(updated, *warnings)
+
+    def _refresh_for_call(self) -> None:
+        if self.profile.catalog.refresh == "call" and self.profile.load.refresh_on_call:
+            self.skills.refresh()
+        self._notice_catalog()
+
+    # --- finding ---
+
+    def _find(self, name: str | None, path: str | None, by: By) -> Skill:
+        self._refresh_for_call()
+        try:
+            return self._look_up(name, path, by)
+        except SkillNotFound:
+            if self.profile.catalog.refresh not in ("stale", "call") or not self.skills.refresh():
+                raise
+            self._notice_catalog()
+            return self._look_up(name, path, by)
+
+    def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
+        catalog = self.skills.catalog
+        skill = catalog.find_path(path) if path else catalog.find(name or "")
+        if by == "model" and not self._may_see(skill):
+            raise SkillNotFound(name or "", [visible.name for visible in self.visible()])
+        if self.only is not None and skill.name not in self.only:
+            raise SkillNotFound(skill.name, sorted(self.only))
+        return skill
+
+    def _authorise(self, tool: str, skill: Skill, path: str = "") -> None:
+        self.policy.enforce(Request(tool, skill.name, path or skill.path), self.approve)
+
+    # --- loading ---
+
+    def load(
+        self,
+        name: str | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        arguments: str = "",
+        parent: str | None = None,
+        by: By = "user",
+    ) -> Loaded:
+        """Activate a skill by name, or by a path of the catalog. `parent` is the skill on whose behalf it is loaded."""
+        skill = self._find(name, os.fspath(path) if path is not None else None, by)
+        return self._load(skill, arguments, parent, by, command=False)
+
+    def _load(self, skill: Skill, arguments: str, parent: str | None, by: By, command: bool) -> Loaded:
+        chain = self._chain(skill.name, parent)
+        self._authorise("skill_load", skill)
+        loaded = self._read_skill(skill, arguments, command)
+        self._chains[skill.name] = chain
+        rendered = digest_of(loaded.text.encode())
+        known = self._entries.get(skill.path)
+        if known is not None and known.rendered == rendered and self.profile.load.reload == "remind":
+            text = _reminder(skill, known.ref, self.offered())
+            loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, files=(), truncated=False)
+        else:
+            ref = f"skill-{rendered[7:19]}"
+            self._outputs[ref] = loaded.text
+            self._entries.pop(skill.path, None)
+            self._entries[skill.path] = _Entry(skill.name, skill.path, loaded.digest, rendered, ref, arguments)
+            loaded = replace(loaded, ref=ref)
+        self._activate(skill.name)
+        self._record_load(loaded, rendered, arguments, by, parent)
+        return loaded
+
+    def _record_load(self, loaded: Loaded, rendered: str, arguments: str, by: By, parent: str | None) -> None:
+        skill = loaded.skill
+        record = SkillLoaded(
+            skill.name, skill.path, loaded.digest, loaded.frontmatter, skill.dir, rendered,
+            loaded.already_loaded, loaded.truncated, loaded.warnings,
+        )  # fmt: skip
+        invoked = SkillInvoked(
+            skill.name, "manual" if by == "user" else "auto", self.policy.redact(arguments) or None,
+            self.policy.effective_tools(skill), parent,
+        )  # fmt: skip
+        notes = [SkillWarning("truncated", note, skill.name) for note in loaded.warnings if self._first(note, skill)]
+        artifacts = () if loaded.already_loaded else (loaded.text.encode(),)
+        self._recorder.record(record, invoked, *notes, artifacts=artifacts)
+
+    def _first(self, note: str, skill: Skill) -> bool:
+        """Whether a warning is new: one line per skill and file is enough for a log."""
+        key = (skill.path, note)
+        return key not in self._warned and not self._warned.add(key)
+
+    def _activate(self, name: str) -> None:
+        if name not in self.activated:
+            self.activated.append(name)
+
+    def _chain(self, name: str, parent: str | None) -> tuple[str, ...]:
+        if parent is None:
+            return (name,)
+        chain = (*self._chains.get(parent, (parent,)), name)
+        if name in chain[:-1]:
+            raise InvocationError("skills call each other in a cycle", chain)
+        if len(chain) > limits.CALL_DEPTH:
+            raise InvocationError(f"skills call each other more than {limits.CALL_DEPTH} deep", chain)
+        return chain
+
+    def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
+        rules = self.profile.load
+        content = paths.read_file(os.path.dirname(skill.real_path), SKILL_FILE, limits.SKILL_FILE_BYTES)
+        parsed = frontmatter.parse(content.data, skill.path, repair=self.profile.validation.repair)
+        if parsed is None or parsed.fields is None:
+            raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
+        limit = max(min(rules.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
+        truncated = content.size > limit
+        body = _decode(content.data[parsed.body_offset : limit])
+        notice, left_out = "", 0
+        if truncated:
+            left_out = content.size - parsed.body_offset - len(body.encode())
+            notice = f"\n\n[truncated: {left_out:,} bytes of SKILL.md are left out]".replace(",", "")
+        expanded = self._expand(skill, body, arguments) + notice
+        listing = paths.list_files(skill.dir, rules.max_files, rules.max_file_bytes)
+        head = _decode(content.data[: parsed.body_offset])
+        loaded = Loaded(
+            skill, "", "", digest_of(content.data), listing.files, False, truncated, listing.truncated,
+            expanded, parsed.fields, left_out,
+            (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (),
+        )  # fmt: skip
+        return replace(loaded, text=self._wrap(loaded, head, arguments, command))
+
+    def _expand(self, skill: Skill, body: str, arguments: str) -> str:
+        rules = self.profile.load
+        expanded = args.expand(body, arguments, skill.frontmatter, rules.arguments == "indexed")
+        if rules.wrap == "standard" and not self.profile.resources.hide_paths:
+            expanded = expanded.replace("${CLAUDE_SKILL_DIR}", skill.dir).replace("{baseDir}", skill.dir)
+        return expanded
+
+    def _wrap(self, loaded: Loaded, head: str, arguments: str, command: bool) -> str:
+        skill, body = loaded.skill, loaded.body
+        wrap = self.profile.load.wrap
+        if wrap == "codelia":
+            return _wrap_codelia(loaded, head + body)
+        if wrap == "base-directory":
+            return f"Base directory for this skill: {skill.dir}\n\n{body.lstrip(chr(10))}"
+        if wrap == "raw":
+            if not command:
+                return head + body
+            said = f"\nUser: {arguments}" if arguments else ""
+            return f"{body.strip()}\n\nSkill: {skill.path}{said}"
+        if wrap == "body":
+            return body
+        return _wrap_standard(loaded, self.offered(), self.profile.resources.hide_paths)
+
+    # --- resources ---
+
+    def read(self, name: str, path: str | None = None, *, by: By = "user") -> Resource:
+        """A file of a skill, by name and relative path or by a `skill://` URL."""
+        if path is None:
+            name, path = paths.parse_url(name)
+        skill = self._find(name, None, by)
+        return self._read_from(skill, path, by)
+
+    def _read_from(self, skill: Skill, path: str, by: By) -> Resource:
+        rules = self.profile.resources
+        relative = paths.check_relative(path, rules.parents)
+        if relative == SKILL_FILE and not self.profile.tools.load:
+            # Hosts without a tool for it load a skill by reading it.
+            loaded = self._load(skill, "", None, by, command=False)
+            size = len(loaded.text.encode()) + loaded.left_out
+            return Resource(skill, SKILL_FILE, loaded.text, "text/markdown", size, loaded.truncated, loaded.digest)
+        self._authorise("skill_read", skill, relative)
+        limit = min(rules.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
+        folder = os.path.dirname(skill.real_path) if relative == SKILL_FILE else os.path.realpath(skill.dir)
+        try:
+            content = paths.read_file(folder, relative, limit)
+        except ResourceNotFound as error:
+            listing = paths.list_files(skill.dir, limits.LISTED_FILES, limits.RESOURCE_BYTES)
+            raise ResourceNotFound(path, listing.files) from error
+        truncated = content.size > len(content.data)
+        text = paths.decode(content.data, path, partial=truncated)
+        digest = digest_of(text.encode())
+        notes: list[Event] = []
+        if truncated:
+            left_out = content.size - len(text.encode())
+            text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
+            note = f"{relative} has {content.size} bytes, {left_out} were left out"
+            if self._first(note, skill):
+                notes.append(SkillWarning("truncated", note, skill.name))
+            digest = digest_of(text.encode())
+        record = ResourceRead(skill.name, relative, digest, content.size, truncated)
+        self._recorder.record(record, *notes, artifacts=(text.encode(),))
+        return Resource(skill, relative, text, paths.mime_type(relative), content.size, truncated, digest)
+
+    # --- searching ---
+
+    def search(
+        self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
+    ) -> SearchResult:
+        """Skills that answer a query; the model finds only what it may load."""
+        self._refresh_for_call()
+        return self.skills.search(query, limit=limit, scope=scope, among=self.visible() if by == "model" else None)
+
+    # --- what was already returned ---
+
+    def output(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
+        """An earlier output by its ref: whole, by lines (from 1, both ends included), or the lines that match."""
+        text = self._outputs.get(ref)
+        if text is None:
+            text = self._recover(ref)
+        lines = text.split("\n")
+        if grep is not None:
+            return "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1) if grep.lower() in line.lower())
+        if start == 1 and end is None:
+            return text
+        return "\n".join(lines[max(start, 1) - 1 : end])
+
+    def _recover(self, ref: str) -> str:
+        """An output of an earlier life of the session: kept in the store, or made again from an unchanged file."""
+        entry = next((one for one in self._entries.values() if one.ref == ref), None)
+        if entry is None:
+            raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
+        try:
+            return self._recorder.sink.get_artifact(entry.rendered).decode()
+        except (KeyError, MetierError):
+            loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments, command=False)
+        if digest_of(loaded.text.encode()) != entry.rendered:
+            raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
+        self._outputs[ref] = loaded.text
+        return loaded.text
+
+    def compact(self, budget: int = limits.COMPACTION_CHARACTERS) -> Compaction:
+        """What belongs back into a compacted context, the newest skill first, within a number of characters."""
+        parts: list[str] = []
+        restored: list[str] = []
+        referenced: list[str] = []
+        left = budget
+        for entry in reversed(self._entries.values()):
+            try:
+                text = self.output(entry.ref)
+            except MetierError:
+                continue
+            if len(text) <= left:
+                parts.append(text)
+                restored.append(entry.name)
+                left -= len(text)
+            else:
+                referenced.append(entry.name)
+                parts.append(_reminder(self.skills.catalog.find_path(entry.path), entry.ref, self.offered()))
+        return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced))
+
+    # --- messages and prompts ---
+
+    def invoke(self, message: str) -> Invocation:
+        """What a user's message calls, in the profile's grammar; a message that calls nothing comes back unchanged."""
+        self._refresh_for_call()
+        mention = mentions.find(message, self.profile, self._callable_by_user)
+        if not mention.skills:
+            if mention.ambiguous:
+                detail = f"a name in the message is ambiguous: {', '.join(mention.ambiguous)}"
+                self._recorder.record(SkillWarning("ambiguous", detail))
+            return Invocation(None, message, ambiguous=mention.ambiguous)
+        skill = mention.skills[0]
+        loaded = None
+        if self.profile.invocation.loads or (mention.command and not self.tools_enabled):
+            loaded = self._load(skill, mention.arguments, None, "user", command=mention.command)
+            if not self.profile.invocation.loads:
+                self._injected = [loaded]
+        else:
+            if mention.command:
+                self._activate(skill.name)
+            self._recorder.record(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
+        return Invocation(skill, mention.message, loaded, mention.arguments, mention.skills, mention.ambiguous)
+
+    def _callable_by_user(self, name: str) -> Skill:
+        skill = self.skills.catalog.find(name)
+        if not skill.enabled or not skill.user_invocable or (self.only is not None and name not in self.only):
+            raise SkillNotFound(name)
+        return skill
+
+    def commands(self) -> list[str]:
+        """The slash commands that the host may offer to a user, one per skill."""
+        rules = self.profile.invocation
+        form = next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
+        callable_skills = [s for s in self.skills.catalog.skills if s.enabled and s.user_invocable]
+        return [form.replace("name", skill.name) for skill in callable_skills] if form else []
+
+    def end_turn(self) -> None:
+        """The user's next message begins: what was injected for one request is gone, execution windows close."""
+        self._injected = []
+        self.policy.close_windows()
+
+    def prompt(
+        self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
+    ) -> render.Prompt:
+        """The part of the system prompt that shows the catalog."""
+        rules = self.profile.prompt
+        if rules.needs_read_tool and not (self.has_read_tool and self.tools_enabled):
+            return render.NOTHING
+        shown = context.relevant(self.visible(), self.profile, files)
+        return render.render(self.skills.ranked(shown, message), self.profile, self.offered(), budget)
+
+    def system_prompt(
+        self,
+        base: str = "",
+        *,
+        message: str | None = None,
+        budget: int | None = None,
+        files: Sequence[str] | None = None,
+    ) -> str:
+        """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
+        rules = self.profile
+        always = context.always_applied(self.visible(), rules, files)
+        preloaded = [*self.preloaded, *(self._preload(skill.name) for skill in always), *self._injected]
+        listing = "" if preloaded and rules.prompt.preloaded_replace else self.prompt(message, budget, files).text
+        names = self.activated if rules.context.activated and rules.enabled else []
+        return context.assemble(
+            base, context.agents_files(rules, self.skills.settings.place), listing, names, preloaded
+        )
+
+    def _preload(self, name: str) -> Loaded:
+        """A skill whole, for a subagent; hidden ones can be pinned too, unknown ones are an error with the names."""
+        catalog = self.skills.catalog
+        try:
+            skill = catalog.find(name)
+        except SkillNotFound as error:
+            raise SkillNotFound(
+                name, list(catalog.by_name), error.close, f"known: {', '.join(catalog.by_name)}"
+            ) from error
+        return self._read_skill(skill, "", command=False)
+
+    # --- tools ---
+
+    def offered(self) -> dict[str, str]:
+        """The tools that the model has now: role to name. A tool is offered only where it can succeed."""
+        return toolbox.offered(self)
+
+    def tools(self) -> list[toolbox.Tool]:
+        """Definitions to hand to a model: name, description, JSON schema."""
+        return toolbox.definitions(self)
+
+    def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
+        """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
+        return toolbox.call(self, tool, arguments)
+
+    async def acall(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
+        return await asyncio.to_thread(self.call, tool, arguments)
+
+    def record(self, event: Event, artifacts: Sequence[bytes] = ()) -> None:
+        """Write an event of a tool call into the session's stream."""
+        self._recorder.record(event, artifacts=artifacts)
+
+    # --- state ---
+
+    def state(self) -> dict[str, Any]:
+        """What the session knows, as data: names, paths and digests, never bodies."""
+        loaded = [
+            {
+                "name": e.name,
+                "path": e.path,
+                "digest": e.digest,
+                "rendered": e.rendered,
+                "ref": e.ref,
+                "arguments": e.arguments,
+            }
+            for e in self._entries.values()
+        ]
+        return {"version": 1, "id": self.id, "activated_skill_names": list(self.activated), "loaded": loaded}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.activated = [str(name) for name in state.get("activated_skill_names", ())]
+        for one in state.get("loaded", ()):
+            keys = ("name", "path", "digest", "rendered", "ref", "arguments")
+            entry = _Entry(**{key: str(one[key]) for key in keys})
+            self._entries[entry.path] = entry
+
+
+def _decode(data: bytes) -> str:
+    """A body as text, cut before a split character; a byte that is no UTF-8 shows as such and loses nothing else."""
+    try:
+        return paths.decode(data, SKILL_FILE, partial=True)
+    except MetierError:
+        return data.decode("utf-8", "replace")
+
+
+def _wrap_standard(loaded: Loaded, offered: render.Offered, hide_paths: bool) -> str:
+    skill = loaded.skill
+    parts = [f'<skill_content name="{render.escape(skill.name)}">', loaded.body.strip("\n"), ""]
+    if not hide_paths:
+        parts.append(f"Skill directory: {skill.dir}")
+    parts.append("Relative paths in this skill are resolved from its directory.")
+    if loaded.files:
+        if "read" in offered:
+            parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
+        parts += ["<skill_files>", *(f"<file>{render.escape(file)}</file>" for file in loaded.files), "</skill_files>"]
+        if loaded.files_truncated:
+            parts.append("There are more files than are listed.")
+    parts.append("</skill_content>")
+    return "\n".join(parts)
+
+
+def _wrap_codelia(loaded: Loaded, text: str) -> str:
+    skill = loaded.skill
+    files = "".join(f"<file>{render.escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
+    return (
+        f'<skill_context name="{render.escape(skill.name)}" path="{render.escape(skill.path)}">\n{text.rstrip()}\n\n'
+        f"Base directory: file://{quote(skill.dir)}/\nRelative paths in this skill are resolved from this directory.\n"
+        f"<skill_files>\n{files}</skill_files>\n</skill_context>"
+    )
+
+
+def _reminder(skill: Skill, ref: str, offered: render.Offered) -> str:
+    again = f" Read it again with `{offered['output']}` and that ref." if "output" in offered else ""
+    return f"The skill {skill.name} is already loaded and unchanged; its text is earlier in this context, ref {ref}.{again}"

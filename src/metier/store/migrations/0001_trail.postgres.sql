@@ -1,0 +1,38 @@
+-- The trail: streams with their next seq, events as their exact text, artifacts by digest, and who needs which.
+-- position comes from a sequence of its own whose last value a writer publishes before it draws (see postgres.py);
+-- the first number is drawn here, so that "last value" always means a number that was given.
+CREATE TABLE metier_streams (
+    stream_id text PRIMARY KEY,
+    session_id text NOT NULL,
+    stream_kind text NOT NULL,
+    next_seq bigint NOT NULL,
+    first_ms bigint NOT NULL,
+    last_ms bigint NOT NULL
+);
+CREATE INDEX metier_streams_by_session ON metier_streams (session_id);
+CREATE SEQUENCE metier_positions MINVALUE 0 START 0;
+SELECT nextval('metier_positions');
+CREATE TABLE metier_events (
+    position bigint PRIMARY KEY DEFAULT nextval('metier_positions'),
+    id text NOT NULL UNIQUE,
+    session_id text NOT NULL,
+    stream_id text NOT NULL,
+    seq bigint NOT NULL,
+    timestamp_ms bigint NOT NULL,
+    type text NOT NULL,
+    body text NOT NULL,
+    UNIQUE (stream_id, seq)
+);
+CREATE INDEX metier_events_by_session ON metier_events (session_id, position);
+CREATE TABLE metier_artifacts (
+    digest text PRIMARY KEY,
+    touched_ms bigint NOT NULL,
+    size bigint NOT NULL,
+    content bytea NOT NULL
+);
+CREATE TABLE metier_artifact_uses (
+    session_id text NOT NULL,
+    digest text NOT NULL,
+    PRIMARY KEY (session_id, digest)
+);
+CREATE INDEX metier_artifact_uses_by_digest ON metier_artifact_uses (digest);
