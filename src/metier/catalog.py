@@ -5,16 +5,18 @@ shadowed and still loads by its path, and a skill that is switched off gives its
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import cast
+from typing import Any
 
+from metier import profiles
 from metier.discover import Found
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.model import SCOPE_ORDER, Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
-from metier.profiles import Profile
+from metier.profiles import Profile, describe
 from metier.roots import Place
 from metier.state import State
 
@@ -195,13 +197,71 @@ def _order(skills: list[Skill], profile: Profile) -> list[Skill]:
     return sorted(skills, key=lambda s: (s.name, SCOPE_ORDER.get(s.root.scope, 3), s.path))
 
 
+def dump(catalog: Catalog) -> str:
+    """The whole catalog as one line of JSON, from which `restore` makes an equal one without the disk."""
+    roots = list(catalog.roots)
+    everything = [*catalog.skills, *(entry.skill for entry in catalog.shadowed)]
+    for skill in everything:
+        if skill.root not in roots:
+            roots.append(skill.root)
+    index = {root: number for number, root in enumerate(roots)}
+    return json.dumps(
+        {
+            "profile": describe(catalog.profile),
+            "place": [catalog.place.cwd, catalog.place.home, catalog.place.project],
+            "roots": [[getattr(root, item.name) for item in fields(root)] for root in roots],
+            "skills": [_row(skill, index) for skill in catalog.skills],
+            "shadowed": [[_row(e.skill, index), e.winner.path, e.identical] for e in catalog.shadowed],
+            "skipped": [[s.path, s.reason, s.detail, s.name] for s in catalog.skipped],
+            "failed": list(catalog.failed),
+            "diagnostics": [[getattr(d, item.name) for item in fields(d)] for d in catalog.diagnostics],
+            "truncated": catalog.truncated,
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+def _row(skill: Skill, index: dict[Root, int]) -> list[Any]:
+    return [
+        skill.name, skill.description, skill.path, skill.real_path, index[skill.root], skill.mtime_ns, skill.size,
+        dict(skill.frontmatter), skill.model_invocable, skill.user_invocable, skill.mode,
+    ]  # fmt: skip
+
+
+def restore(text: str) -> Catalog:
+    """The catalog that `dump` wrote down."""
+    data = json.loads(text)
+    profile = profiles.build(data["profile"])
+    roots = [Root(*values) for values in data["roots"]]
+    cwd, home, project = data["place"]
+
+    def skill(row: list[Any]) -> Skill:
+        name, description, path, real_path, root, mtime_ns, size, fields_, by_model, by_user, mode = row
+        return Skill(
+            name, description, path, real_path, roots[root], mtime_ns, size, fields_, by_model, by_user, mode
+        )
+
+    skills = tuple(skill(row) for row in data["skills"])
+    by_path = {one.path: one for one in skills}
+    by_name: dict[str, list[Skill]] = {}
+    for one in skills:
+        by_name.setdefault(one.name, []).append(one)
+    return Catalog(
+        profile, Place(cwd, home, project, {}), tuple(roots), skills,
+        tuple(Shadowed(skill(row), by_path[winner], identical) for row, winner, identical in data["shadowed"]),
+        tuple(Skipped(*values) for values in data["skipped"]), tuple(data["failed"]),
+        tuple(Diagnostic(*values) for values in data["diagnostics"]), {}, data["truncated"], by_name,
+    )  # fmt: skip
+
+
 def compare(old: Catalog, new: Catalog) -> Changes:
     """What a refresh changed, by name."""
     before = {(skill.name, skill.path): skill for skill in old.skills}
     after = {(skill.name, skill.path): skill for skill in new.skills}
     return Changes(
-        tuple(sorted(name for name, path in after.keys() - before.keys())),
-        tuple(sorted(name for name, path in before.keys() - after.keys())),
+        tuple(sorted(name for name, _ in after.keys() - before.keys())),
+        tuple(sorted(name for name, _ in before.keys() - after.keys())),
         tuple(sorted(key[0] for key in after.keys() & before.keys() if _differs(before[key], after[key]))),
     )
 
@@ -219,4 +279,4 @@ def same(one: Catalog, other: Catalog) -> bool:
 def _differs(one: Skill, other: Skill) -> bool:
     if (one.mtime_ns, one.size, one.mode) != (other.mtime_ns, other.size, other.mode):
         return True
-    return cast("bool", one.description != other.description or one.frontmatter != other.frontmatter)
+    return one.description != other.description or one.frontmatter != other.frontmatter

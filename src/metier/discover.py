@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -202,7 +202,9 @@ class _Walker:
         self.new.folders[path] = row
         if row[5] and is_candidate:
             self.say("wrong-case", "warning", f"{row[5]} is not SKILL.md", f"{path}/{row[5]}", "rename it to SKILL.md")
-        return row[3], row[4]
+        folders: tuple[str, ...] = row[3]
+        links: tuple[str, ...] = row[4]
+        return folders, links
 
     def read_folder(self, path: str) -> FolderRow:
         folders: list[str] = []
@@ -320,7 +322,7 @@ class _Walker:
             parsed, name, self.profile.validation, file, require_description=root.require_description
         )
         notes = tuple(_pack(d) for d in verdict.diagnostics)
-        fields = verdict.fields if verdict.fields is not NO_FIELDS else {}
+        fields: Mapping[str, Any] = verdict.fields if verdict.fields is not NO_FIELDS else dict[str, Any]()
         return (
             status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino,
             "skill" if verdict.valid else "failed", linked,

@@ -1,24 +1,20 @@
-"""What happened, one frozen type per kind of event, and where events go.
+"""What happened, one frozen type per kind of event, and the recorder that puts them into frames.
 
-An event carries the facts of its kind; the `Recorder` puts the envelope around it (id, session, stream, time) and hands
-it to a sink, which numbers it. Clock and ids are given from outside, so that a replay makes the same bytes. Only a
-session records; every surface sees the same frames.
+An event carries the facts of its kind; the `Recorder` gives it an id and a time and hands it to a store, which numbers
+it. Clock and ids come from outside, so that a replay makes the same bytes. Only a session records; every surface sees
+the same frames. Frames have a version: a new field is no new version, a changed meaning is.
 """
 
 import itertools
-import json
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Literal, Protocol
 
-VERSION: Final = 1
-"""Of the frames. A new field is no new version; a changed meaning is."""
+from metier.store import Draft, Frame
 
-Frame = dict[str, Any]
-"""One flat JSON object: id, session_id, stream_kind, stream_id, timestamp_ms, seq, type, then the event's own fields."""
+VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +25,37 @@ class Event:
 
     def data(self) -> dict[str, Any]:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in values.items() if value is not None and value != ()}
+        return {name: value for name, value in values.items() if value is not None and value not in ((), "")}
 
 
 @dataclass(frozen=True, slots=True)
 class SkillCatalogUpdated(Event):
-    """The catalog was built or rebuilt. `collisions` are the names that two skills bear, with winner and losers."""
+    """The catalog was built or rebuilt. `collisions` are names that several skills bear, with winner and losers."""
 
     type: ClassVar[str] = "skill_catalog_updated"
     count: int
     roots: tuple[str, ...]
     profile: str = "standard"
     collisions: tuple[Mapping[str, Any], ...] = ()
+    snapshot: str = ""
+    """The artifact that holds the whole catalog, for a replay."""
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class SkillLoaded(Event):
-    """A SKILL.md was read for activation. `digest` is that of the file, `artifact` that of what the model was given."""
+    """A SKILL.md was read for activation. `digest` is that of the file, `output` that of what the model was given."""
 
     type: ClassVar[str] = "skill_loaded"
     name: str
     path: str
     digest: str
     frontmatter: Mapping[str, Any]
-    directory: str = ""
-    artifact: str = ""
+    directory: str
+    output: str
+    files: tuple[str, ...] = ()
+    files_truncated: bool = False
+    size: int = 0
     already_loaded: bool = False
     truncated: bool = False
     warnings: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class SkillInvoked(Event):
     parent: str | None = None
 
     def data(self) -> dict[str, Any]:
+        # An empty list of tools is a fact of its own: nothing may be used.
         values = super(SkillInvoked, self).data()
         if self.effective_allowed_tools is not None:
             values["effective_allowed_tools"] = self.effective_allowed_tools
@@ -79,7 +82,7 @@ class SkillInvoked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillWarning(Event):
-    """Something to know: a collision, a cut, a bound. `kind` is a stable word."""
+    """Something to know: a collision, a cut, a dropped rule. `kind` is a stable word."""
 
     type: ClassVar[str] = "skill_warning"
     kind: str
@@ -89,7 +92,7 @@ class SkillWarning(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResourceRead(Event):
-    """A file of a skill was read. `digest` is that of what was returned, and names the artifact that keeps it."""
+    """A file of a skill was read. `digest` names the artifact with the bytes that were read."""
 
     type: ClassVar[str] = "skill_resource_read"
     name: str
@@ -100,67 +103,112 @@ class ResourceRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCalled(Event):
-    """The model called a tool, and what it was given back, by digest."""
+class ResourceRefused(Event):
+    """A file of a skill was not served. `reason` is the stable word of the error."""
 
-    type: ClassVar[str] = "tool_called"
+    type: ClassVar[str] = "skill_resource_refused"
+    name: str
+    path: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsSearched(Event):
+    """The catalog was searched. `hits` names the artifact with paths, scores and reasons."""
+
+    type: ClassVar[str] = "skills_searched"
+    query: str
+    count: int
+    hits: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideProposed(Event):
+    """A skill proposed a model, tool defaults or a scope; policy accepted or refused it."""
+
+    type: ClassVar[str] = "skill_override_proposed"
+    name: str
+    key: str
+    value: Any
+    granted: bool
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChosen(Event):
+    """A policy other than the default is in force."""
+
+    type: ClassVar[str] = "policy_chosen"
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAsked(Event):
+    """Somebody was asked, and answered."""
+
+    type: ClassVar[str] = "policy_asked"
     tool: str
+    answer: str
+    name: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCalled(Event):
+    """An operation of the session began: `call` for a model's tool call, else the method's name."""
+
+    type: ClassVar[str] = "session_called"
+    operation: str
     args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReturned(Event):
+    """The operation ended. `output` names the artifact with the text it returned, or the text of its error."""
+
+    type: ClassVar[str] = "session_returned"
+    operation: str
     status: Literal["ok", "error"]
-    artifact: str
+    output: str
     code: str | None = None
 
 
+TYPES: Final[tuple[type[Event], ...]] = (
+    SkillCatalogUpdated,
+    SkillLoaded,
+    SkillInvoked,
+    SkillWarning,
+    ResourceRead,
+    ResourceRefused,
+    SkillsSearched,
+    OverrideProposed,
+    PolicyChosen,
+    PolicyAsked,
+    SessionCalled,
+    SessionReturned,
+)
+
+
 class Sink(Protocol):
-    """Where frames go. `append` numbers them, 0, 1, 2... without a gap in each stream, and returns when they are safe."""
+    """Where frames go: the part of a store that a session needs.
+
+    `append` numbers the frames of a stream 0, 1, 2... without a gap, and returns when they are safe.
+    """
 
     def append(
         self,
         session_id: str,
         stream_kind: str,
         stream_id: str,
-        drafts: "Sequence[Draft]",
+        drafts: Sequence[Draft],
         artifacts: Iterable[bytes] = (),
     ) -> list[Frame]: ...
 
     def read(self, session_id: str | None = None) -> list[Frame]: ...
 
     def get_artifact(self, digest: str) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A frame before it has its number."""
-
-    id: str
-    timestamp_ms: int
-    type: str
-    data: Mapping[str, Any]
-
-
-def frame(draft: Draft, session_id: str, stream_kind: str, stream_id: str, seq: int) -> Frame:
-    """The frame of a draft: the envelope first, then the event's own fields."""
-    envelope = {
-        "id": draft.id,
-        "session_id": session_id,
-        "stream_kind": stream_kind,
-        "stream_id": stream_id,
-        "timestamp_ms": draft.timestamp_ms,
-        "seq": seq,
-        "type": draft.type,
-    }
-    return {**envelope, **draft.data}
-
-
-def canonical(one: Frame) -> str:
-    """A frame as one line of JSON, the same bytes every time."""
-    return json.dumps(one, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    raise TypeError(f"{type(value).__name__} cannot be written to an event")
 
 
 def system_clock() -> int:
@@ -188,64 +236,28 @@ class Counter:
         return next(self._ticks)
 
 
-class MemorySink:
-    """Keeps everything in this process: the default of a session without a store, and the fake for tests."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._frames: list[Frame] = []
-        self._next: dict[str, int] = {}
-        self._artifacts: dict[str, bytes] = {}
-
-    def append(
-        self,
-        session_id: str,
-        stream_kind: str,
-        stream_id: str,
-        drafts: Sequence[Draft],
-        artifacts: Iterable[bytes] = (),
-    ) -> list[Frame]:
-        with self._lock:
-            for data in artifacts:
-                self._artifacts.setdefault(digest_of(data), data)
-            written: list[Frame] = []
-            for draft in drafts:
-                seq = self._next.get(stream_id, 0)
-                self._next[stream_id] = seq + 1
-                written.append(frame(draft, session_id, stream_kind, stream_id, seq))
-            self._frames += written
-            return written
-
-    def read(self, session_id: str | None = None) -> list[Frame]:
-        with self._lock:
-            return [one for one in self._frames if session_id in (None, one["session_id"])]
-
-    def get_artifact(self, digest: str) -> bytes:
-        return self._artifacts[digest]
-
-
-def digest_of(data: bytes) -> str:
-    """`sha256:` and the hex digest: the name of content everywhere."""
-    import hashlib
-
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
 class Recorder:
-    """Puts events into frames and hands them on, for one session."""
+    """Puts events into frames for one session. What belongs together is held back and written in one go."""
 
     def __init__(
-        self,
-        sink: Sink,
-        session_id: str,
-        clock: Callable[[], int] = system_clock,
-        ids: Callable[[], str] = random_ids,
+        self, sink: Sink, session_id: str, clock: Callable[[], int] = system_clock, ids: Callable[[], str] = random_ids
     ) -> None:
         self.sink, self.session_id, self._clock, self._ids = sink, session_id, clock, ids
+        self._drafts: list[Draft] = []
+        self._artifacts: dict[str, bytes] = {}
 
-    def record(self, *events: Event, artifacts: Iterable[bytes] = ()) -> list[Frame]:
-        drafts = [Draft(self._ids(), self._clock(), event.type, event.data()) for event in events]
-        return self.sink.append(self.session_id, "session", self.session_id, drafts, artifacts)
+    def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
+        """Hold events back until `flush`; artifacts by their digests."""
+        self._drafts += (Draft(self._ids(), self._clock(), event.type, event.data()) for event in events)
+        self._artifacts.update(artifacts or {})
+
+    def flush(self) -> list[Frame]:
+        """Write what was held back; safe when this returns."""
+        if not self._drafts:
+            return []
+        drafts, self._drafts = self._drafts, []
+        artifacts, self._artifacts = self._artifacts, {}
+        return self.sink.append(self.session_id, "session", self.session_id, drafts, artifacts.values())
 
     def frames(self) -> list[Frame]:
         return self.sink.read(self.session_id)

@@ -8,6 +8,7 @@ Scalars keep what the author wrote: a number that would not print back the same 
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 import yaml12
@@ -23,8 +24,11 @@ _ERROR_PLACE: Final = re.compile(r" at byte \d+ line (\d+) column (\d+)\s*$")
 _KEY_LINES: Final = re.compile(r"^[ \t]*[^\s#].*?:(?=[ \t\n]|\Z)", re.MULTILINE)
 _SUSPECT: Final = re.compile(r"(?:^|[\s\[{,:])[&*!]|<<|^%|^[ \t]*\?", re.MULTILINE)
 _BULLETS: Final = re.compile(r"([-?:])(?:[ \t]+|\Z)")
-_CROWDED: Final = re.compile(r"^[ \t]*(?:[-?:][ \t]+){4}", re.MULTILINE)
-_CROWDING: Final = ("- - ", "- :", ": :", ": -", "-  ", ":  ", "? ", "\t")
+_COMMENTS: Final = re.compile(r"(?:^|(?<=\s))#.*")
+_CROWDED: Final = re.compile(r"(?:[-?:]\s+){4}")
+_OVERCROWDED: Final = re.compile(rf"(?:[-?:]\s+){{{limits.FRONTMATTER_DEPTH}}}")
+_PAIR: Final = re.compile(r":(?=\s*:)")
+_CROWDING: Final = ("::", " :", "\n:", " ?", "\n?", "- -", "-  ", "\t")
 _DEEP_INDENT: Final = "\n" + " " * (limits.FRONTMATTER_DEPTH + 1)
 
 
@@ -272,7 +276,15 @@ def _too_deep(text: str) -> int:
 
     It keeps the parser's stack safe; quotes and block scalars count as if they were structure. `_settle` is exact.
     """
-    crowded = any(marks in text for marks in _CROWDING) and _CROWDED.search(text)
+    crowded = False
+    if any(marks in text for marks in _CROWDING):
+        # Comments may stand between the marks of a run; in brackets each colon of a pair opens a map, run or not.
+        for source in (text, _COMMENTS.sub("", text)) if "#" in text else (text,):
+            crowded = crowded or bool(_CROWDED.search(source))
+            pairs = _PAIR.finditer(source) if "[" in source else iter(())
+            run = _OVERCROWDED.search(source) or next(islice(pairs, limits.FRONTMATTER_DEPTH, None), None)
+            if run:
+                return source.count("\n", 0, run.end()) + 1
     if not crowded and _DEEP_INDENT not in text and text.count("[") + text.count("{") <= limits.FRONTMATTER_DEPTH:
         return 0
     open_blocks: list[tuple[int, bool]] = []  # column, and whether a sequence: one may share its mapping's column

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 Severity = Literal["error", "warning", "info"]
 
@@ -244,6 +244,8 @@ class Loaded:
     left_out: int = 0
     """Bytes of SKILL.md that a limit cut off."""
     warnings: tuple[str, ...] = ()
+    size: int = 0
+    """Of SKILL.md, in bytes."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -322,7 +324,7 @@ def as_text(value: object) -> str | None:
 def split_tools(value: object) -> tuple[str, ...]:
     """The entries of `allowed-tools`: separated by blanks or commas, except inside parentheses; lists are accepted."""
     if isinstance(value, (list, tuple)):
-        items: Sequence[object] = value  # pyright: ignore[reportUnknownVariableType]
+        items = cast("Sequence[object]", value)
         return tuple(entry for item in items for entry in split_tools(as_text(item)))
     if not isinstance(value, str):
         return ()

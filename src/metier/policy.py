@@ -117,14 +117,19 @@ class Policy:
 
     def decide(self, request: Request) -> Decision:
         """Deny, then allow, then ask, then the default; the first rule that matches is the reason."""
-        for verdict, rules in (("deny", self.deny), ("allow", (*self.allow, *self.remembered)), ("ask", self.ask)):
+        lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
+            ("deny", self.deny),
+            ("allow", (*self.allow, *self.remembered)),
+            ("ask", self.ask),
+        )
+        for verdict, rules in lists:
             for rule in rules:
                 if rule.matches(request):
-                    return Decision(cast("Verdict", verdict), f"{verdict} rule: {rule}", rule)
+                    return Decision(verdict, f"{verdict} rule: {rule}", rule)
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
-        verdict = DEFAULTS[self.name].get(request.tool, "allow")
-        return Decision(verdict, f"no rule covers it; the default of {self.name!r} is {verdict}")
+        default: Verdict = DEFAULTS[self.name].get(request.tool, "allow")
+        return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
 
     def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
         """Return if the request may go on; raise `PolicyDenied` if a rule, or the person asked, says no."""
@@ -182,6 +187,29 @@ class Policy:
 
     def redact(self, text: str) -> str:
         return "[redacted]" if text and self.redact_arguments else text
+
+    def redacted(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of an operation, without what users and models wrote where policy says so."""
+        if not self.redact_arguments:
+            return dict(given)
+        return {key: value if key in ("name", "tool", "by", "ref") else "[redacted]" for key, value in given.items()}
+
+
+_OVERRIDES: Final = ("model", "context", "agent")
+
+
+def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a skill would like to change for its run: its `overrides` table, and the widely used keys beside it."""
+    found: list[tuple[str, Any]] = []
+    table = frontmatter.get("overrides")
+    if isinstance(table, Mapping):
+        for key, value in cast("Mapping[str, Any]", table).items():
+            if key == "tools" and isinstance(value, Mapping):
+                found += [(f"tools.{inner}", item) for inner, item in cast("Mapping[str, Any]", value).items()]
+            else:
+                found.append((key, value))
+    found += [(key, frontmatter[key]) for key in _OVERRIDES if key in frontmatter]
+    return found
 
 
 def _tool_name(entry: str) -> str:

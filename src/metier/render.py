@@ -8,7 +8,7 @@ dropped without a word: descriptions are shortened first, then named only, and t
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from xml.sax.saxutils import escape as _xml
 
 from metier.model import Skill
@@ -21,7 +21,7 @@ SHORTEST: Final = 60
 NAMES_SHARE: Final = 0.4
 """The share of a tight budget that names without descriptions may take: 20 characters buy a chance to be chosen."""
 
-Offered = Mapping[str, str]
+Offered = Mapping[Any, str]
 """The tools that the model really has: role (`load`, `search`, `read`, ...) to name."""
 
 

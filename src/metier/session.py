@@ -6,8 +6,11 @@ state is names and digests, never bodies, and survives as plain data.
 """
 
 import asyncio
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -15,27 +18,33 @@ from urllib.parse import quote
 from metier import arguments as args
 from metier import context, frontmatter, limits, mentions, paths, render
 from metier import tools as toolbox
-from metier.catalog import Catalog
+from metier.catalog import Catalog, dump
 from metier.errors import InvalidSkill, InvocationError, MetierError, ResourceError, ResourceNotFound, SkillNotFound
 from metier.events import (
-    Event,
-    Frame,
-    MemorySink,
+    OverrideProposed,
+    PolicyAsked,
+    PolicyChosen,
     Recorder,
     ResourceRead,
+    ResourceRefused,
+    SessionCalled,
+    SessionReturned,
     Sink,
     SkillCatalogUpdated,
     SkillInvoked,
     SkillLoaded,
+    SkillsSearched,
     SkillWarning,
-    digest_of,
     random_ids,
     system_clock,
 )
+from metier.files import DiskFiles, Files
 from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, Skill
-from metier.policy import Policy, Request
+from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
 from metier.search import SearchResult
+from metier.store import Frame, digest_of
+from metier.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from metier.skills import Skills
@@ -71,10 +80,14 @@ class Session:
         only: Sequence[str] | None = None,
         has_read_tool: bool = True,
         state: Mapping[str, Any] | None = None,
+        files: Files | None = None,
         clock: Callable[[], int] = system_clock,
         ids: Callable[[], str] = random_ids,
     ) -> None:
-        """`tools` off means that the model cannot call any; `only` limits the session to skills of these names."""
+        """`tools` off means that the model cannot call any; `only` limits the session to skills of these names.
+
+        With a `store`, what is needed to run the session again is kept there, too.
+        """
         self.skills = skills
         self.id = id or ids()
         self.policy = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
@@ -88,12 +101,24 @@ class Session:
         self._chains: dict[str, tuple[str, ...]] = {}
         self._injected: list[Loaded] = []
         self._warned: set[tuple[str, str]] = set()
-        self._recorder = Recorder(store or MemorySink(), self.id, clock, ids)
+        self._files = files or DiskFiles()
+        self._keeps_record = store is not None
+        self._recorder = Recorder(store or MemoryStore(), self.id, clock, ids)
         self._catalog: Catalog | None = None
+        self._lock = threading.RLock()
+        self._depth = 0
+        self.overrides: dict[str, Any] = {}
         if state:
             self._restore(state)
-        self._notice_catalog()
+        self._begin()
         self.preloaded = tuple(self._preload(name) for name in preload)
+
+    def _begin(self) -> None:
+        self._notice_catalog()
+        if self.policy.name != "default":
+            self._recorder.note(PolicyChosen(self.policy.name))
+        self._recorder.note(*(SkillWarning("policy", warning) for warning in self.policy.warnings))
+        self._recorder.flush()
 
     # --- the surroundings ---
 
@@ -126,15 +151,52 @@ class Session:
         for entry in catalog.shadowed:
             losers.setdefault(entry.skill.name, []).append(entry.skill.path)
             winners[entry.skill.name] = entry.winner.path
-        collisions = [{"name": name, "winner": winners[name], "losers": paths} for name, paths in losers.items()]
+        collisions: list[dict[str, Any]] = [
+            {"name": name, "winner": winners[name], "losers": paths} for name, paths in losers.items()
+        ]
+        snapshot = dump(catalog).encode("utf-8", "replace") if self._keeps_record else b""
         updated = SkillCatalogUpdated(
-            len(catalog.skills), tuple(root.path for root in catalog.roots), catalog.profile.name, tuple(collisions)
+            len(catalog.skills),
+            tuple(root.path for root in catalog.roots),
+            catalog.profile.name,
+            tuple(collisions),
+            digest_of(snapshot) if snapshot else "",
         )
         warnings = (
             SkillWarning("collision", f"{one['winner']} counts, {', '.join(one['losers'])} not", one["name"])
             for one in collisions
         )
-        self._recorder.record(updated, *warnings)
+        self._recorder.note(updated, *warnings, artifacts={updated.snapshot: snapshot} if snapshot else None)
+
+    @contextmanager
+    def _operation(self, operation: str, /, **given: Any) -> Generator[list[str], None, None]:
+        """One step that a host or a model asked for: recorded with what it was asked and what it returned.
+
+        What happens inside belongs to it and is written with it, in one go. The caller appends the text it returns.
+        """
+        with self._lock:
+            if self._depth:
+                yield []
+                return
+            self._depth += 1
+            asked = {key: value for key, value in given.items() if value not in (None, "")}
+            self._recorder.note(SessionCalled(operation, self.policy.redacted(asked)))
+            output: list[str] = []
+            try:
+                yield output
+            except MetierError as error:
+                self._return(operation, "error", str(error), type(error).__name__)
+                raise
+            else:
+                self._return(operation, "ok", "".join(output))
+            finally:
+                self._depth -= 1
+                self._recorder.flush()
+
+    def _return(self, operation: str, status: Literal["ok", "error"], text: str, code: str | None = None) -> None:
+        data = text.encode("utf-8", "replace")
+        digest = digest_of(data)
+        self._recorder.note(SessionReturned(operation, status, digest, code), artifacts={digest: data})
 
     def _refresh_for_call(self) -> None:
         if self.profile.catalog.refresh == "call" and self.profile.load.refresh_on_call:
@@ -163,7 +225,14 @@ class Session:
         return skill
 
     def _authorise(self, tool: str, skill: Skill, path: str = "") -> None:
-        self.policy.enforce(Request(tool, skill.name, path or skill.path), self.approve)
+        self.policy.enforce(Request(tool, skill.name, path or skill.path), self._ask if self.approve else None)
+
+    def _ask(self, request: Request) -> bool | str:
+        """Put a question to whoever can answer it, and record the answer."""
+        answer = self.approve(request) if self.approve is not None else False
+        said = answer if isinstance(answer, str) else "once" if answer else "no"
+        self._recorder.note(PolicyAsked(request.tool, said, request.skill_name or None, request.digest or None))
+        return said
 
     # --- loading ---
 
@@ -177,8 +246,11 @@ class Session:
         by: By = "user",
     ) -> Loaded:
         """Activate a skill by name, or by a path of the catalog. `parent` is the skill on whose behalf it is loaded."""
-        skill = self._find(name, os.fspath(path) if path is not None else None, by)
-        return self._load(skill, arguments, parent, by, command=False)
+        where = os.fspath(path) if path is not None else None
+        with self._operation("load", name=name, path=where, arguments=arguments, parent=parent, by=by) as output:
+            loaded = self._load(self._find(name, where, by), arguments, parent, by, command=False)
+            output.append(loaded.text)
+        return loaded
 
     def _load(self, skill: Skill, arguments: str, parent: str | None, by: By, command: bool) -> Loaded:
         chain = self._chain(skill.name, parent)
@@ -188,7 +260,7 @@ class Session:
         rendered = digest_of(loaded.text.encode())
         known = self._entries.get(skill.path)
         if known is not None and known.rendered == rendered and self.profile.load.reload == "remind":
-            text = _reminder(skill, known.ref, self.offered())
+            text = _reminder(skill.name, known.ref, self.offered())
             loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, files=(), truncated=False)
         else:
             ref = f"skill-{rendered[7:19]}"
@@ -197,22 +269,34 @@ class Session:
             self._entries[skill.path] = _Entry(skill.name, skill.path, loaded.digest, rendered, ref, arguments)
             loaded = replace(loaded, ref=ref)
         self._activate(skill.name)
-        self._record_load(loaded, rendered, arguments, by, parent)
+        self._record_load(loaded, arguments, by, parent)
+        self._consider_overrides(skill)
+        if self.profile.policy.enforce_hints:
+            self.policy.open_window(skill)
         return loaded
 
-    def _record_load(self, loaded: Loaded, rendered: str, arguments: str, by: By, parent: str | None) -> None:
+    def _record_load(self, loaded: Loaded, arguments: str, by: By, parent: str | None) -> None:
         skill = loaded.skill
+        text = loaded.text.encode()
         record = SkillLoaded(
-            skill.name, skill.path, loaded.digest, loaded.frontmatter, skill.dir, rendered,
-            loaded.already_loaded, loaded.truncated, loaded.warnings,
+            skill.name, skill.path, loaded.digest, loaded.frontmatter, skill.dir, digest_of(text), loaded.files,
+            loaded.files_truncated, loaded.size, loaded.already_loaded, loaded.truncated, loaded.warnings,
         )  # fmt: skip
         invoked = SkillInvoked(
             skill.name, "manual" if by == "user" else "auto", self.policy.redact(arguments) or None,
-            self.policy.effective_tools(skill), parent,
+            self.policy.effective_tools(skill) if self.profile.policy.enforce_hints else None, parent,
         )  # fmt: skip
         notes = [SkillWarning("truncated", note, skill.name) for note in loaded.warnings if self._first(note, skill)]
-        artifacts = () if loaded.already_loaded else (loaded.text.encode(),)
-        self._recorder.record(record, invoked, *notes, artifacts=artifacts)
+        self._recorder.note(record, invoked, *notes, artifacts={record.output: text})
+
+    def _consider_overrides(self, skill: Skill) -> None:
+        """What a skill proposes (a model, tool defaults, a scope) is offered to policy; both answers are recorded."""
+        for key, value in proposals(skill.frontmatter):
+            decision = self.policy.decide(Request("override", skill.name, key))
+            granted = decision.verdict == "allow"
+            if granted:
+                self.overrides[key] = value
+            self._recorder.note(OverrideProposed(skill.name, key, value, granted, decision.why))
 
     def _first(self, note: str, skill: Skill) -> bool:
         """Whether a warning is new: one line per skill and file is enough for a log."""
@@ -235,7 +319,7 @@ class Session:
 
     def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
         rules = self.profile.load
-        content = paths.read_file(os.path.dirname(skill.real_path), SKILL_FILE, limits.SKILL_FILE_BYTES)
+        content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
         parsed = frontmatter.parse(content.data, skill.path, repair=self.profile.validation.repair)
         if parsed is None or parsed.fields is None:
             raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
@@ -247,12 +331,14 @@ class Session:
             left_out = content.size - parsed.body_offset - len(body.encode())
             notice = f"\n\n[truncated: {left_out:,} bytes of SKILL.md are left out]".replace(",", "")
         expanded = self._expand(skill, body, arguments) + notice
-        listing = paths.list_files(skill.dir, rules.max_files, rules.max_file_bytes)
+        listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
+        if self._keeps_record:
+            self._recorder.note(artifacts={digest_of(content.data): content.data})
         head = _decode(content.data[: parsed.body_offset])
         loaded = Loaded(
             skill, "", "", digest_of(content.data), listing.files, False, truncated, listing.truncated,
             expanded, parsed.fields, left_out,
-            (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (),
+            (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (), content.size,
         )  # fmt: skip
         return replace(loaded, text=self._wrap(loaded, head, arguments, command))
 
@@ -283,40 +369,50 @@ class Session:
 
     def read(self, name: str, path: str | None = None, *, by: By = "user") -> Resource:
         """A file of a skill, by name and relative path or by a `skill://` URL."""
-        if path is None:
-            name, path = paths.parse_url(name)
-        skill = self._find(name, None, by)
-        return self._read_from(skill, path, by)
+        with self._operation("read", name=name, path=path, by=by) as output:
+            if path is None:
+                name, path = paths.parse_url(name)
+            resource = self._read(self._find(name, None, by), path, by)
+            output.append(resource.text)
+        return resource
 
-    def _read_from(self, skill: Skill, path: str, by: By) -> Resource:
-        rules = self.profile.resources
-        relative = paths.check_relative(path, rules.parents)
-        if relative == SKILL_FILE and not self.profile.tools.load:
-            # Hosts without a tool for it load a skill by reading it.
-            loaded = self._load(skill, "", None, by, command=False)
-            size = len(loaded.text.encode()) + loaded.left_out
-            return Resource(skill, SKILL_FILE, loaded.text, "text/markdown", size, loaded.truncated, loaded.digest)
-        self._authorise("skill_read", skill, relative)
-        limit = min(rules.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
-        folder = os.path.dirname(skill.real_path) if relative == SKILL_FILE else os.path.realpath(skill.dir)
+    def _read(self, skill: Skill, path: str, by: By) -> Resource:
         try:
-            content = paths.read_file(folder, relative, limit)
+            relative = paths.check_relative(path, self.profile.resources.parents)
+            if relative == SKILL_FILE and not self.profile.tools.load:
+                # Hosts without a tool for it load a skill by reading it.
+                loaded = self._load(skill, "", None, by, command=False)
+                return Resource(
+                    skill, SKILL_FILE, loaded.text, "text/markdown", loaded.size, loaded.truncated, loaded.digest
+                )
+            self._authorise("skill_read", skill, relative)
+            return self._read_resource(skill, path, relative)
+        except ResourceError as error:
+            self._recorder.note(ResourceRefused(skill.name, path, error.reason, str(error)))
+            raise
+
+    def _read_resource(self, skill: Skill, path: str, relative: str) -> Resource:
+        limit = min(self.profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
+        try:
+            if relative == SKILL_FILE:
+                content = self._files.skill_file(skill, limit)
+            else:
+                content = self._files.resource(skill, relative, limit)
         except ResourceNotFound as error:
-            listing = paths.list_files(skill.dir, limits.LISTED_FILES, limits.RESOURCE_BYTES)
+            listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
             raise ResourceNotFound(path, listing.files) from error
         truncated = content.size > len(content.data)
         text = paths.decode(content.data, path, partial=truncated)
-        digest = digest_of(text.encode())
-        notes: list[Event] = []
+        digest = digest_of(content.data)
+        self._recorder.note(
+            ResourceRead(skill.name, relative, digest, content.size, truncated), artifacts={digest: content.data}
+        )
         if truncated:
             left_out = content.size - len(text.encode())
             text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
             note = f"{relative} has {content.size} bytes, {left_out} were left out"
             if self._first(note, skill):
-                notes.append(SkillWarning("truncated", note, skill.name))
-            digest = digest_of(text.encode())
-        record = ResourceRead(skill.name, relative, digest, content.size, truncated)
-        self._recorder.record(record, *notes, artifacts=(text.encode(),))
+                self._recorder.note(SkillWarning("truncated", note, skill.name))
         return Resource(skill, relative, text, paths.mime_type(relative), content.size, truncated, digest)
 
     # --- searching ---
@@ -325,22 +421,31 @@ class Session:
         self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
     ) -> SearchResult:
         """Skills that answer a query; the model finds only what it may load."""
-        self._refresh_for_call()
-        return self.skills.search(query, limit=limit, scope=scope, among=self.visible() if by == "model" else None)
+        with self._operation("search", query=query, limit=limit, scope=scope, by=by) as output:
+            self._refresh_for_call()
+            among = self.visible() if by == "model" else None
+            result = self.skills.search(query, limit=limit, scope=scope, among=among)
+            hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
+            data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
+            digest = digest_of(data)
+            found = SkillsSearched(self.policy.redact(query), result.count, digest, result.truncated)
+            self._recorder.note(found, artifacts={digest: data})
+            output.append(result.text)
+        return result
 
     # --- what was already returned ---
 
     def output(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
         """An earlier output by its ref: whole, by lines (from 1, both ends included), or the lines that match."""
-        text = self._outputs.get(ref)
-        if text is None:
-            text = self._recover(ref)
-        lines = text.split("\n")
-        if grep is not None:
-            return "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1) if grep.lower() in line.lower())
-        if start == 1 and end is None:
-            return text
-        return "\n".join(lines[max(start, 1) - 1 : end])
+        with self._operation("output", ref=ref, start=start, end=end, grep=grep) as output:
+            text = self._outputs.get(ref) or self._recover(ref)
+            lines = text.split("\n")
+            if grep is not None:
+                text = "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1) if grep.lower() in line.lower())
+            elif start != 1 or end is not None:
+                text = "\n".join(lines[max(start, 1) - 1 : end])
+            output.append(text)
+        return text
 
     def _recover(self, ref: str) -> str:
         """An output of an earlier life of the session: kept in the store, or made again from an unchanged file."""
@@ -349,7 +454,7 @@ class Session:
             raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
         try:
             return self._recorder.sink.get_artifact(entry.rendered).decode()
-        except (KeyError, MetierError):
+        except MetierError:
             loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments, command=False)
         if digest_of(loaded.text.encode()) != entry.rendered:
             raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
@@ -362,30 +467,38 @@ class Session:
         restored: list[str] = []
         referenced: list[str] = []
         left = budget
-        for entry in reversed(self._entries.values()):
-            try:
-                text = self.output(entry.ref)
-            except MetierError:
-                continue
-            if len(text) <= left:
-                parts.append(text)
-                restored.append(entry.name)
-                left -= len(text)
-            else:
-                referenced.append(entry.name)
-                parts.append(_reminder(self.skills.catalog.find_path(entry.path), entry.ref, self.offered()))
+        with self._operation("compact", budget=budget) as output:
+            for entry in reversed(self._entries.values()):
+                try:
+                    text = self.output(entry.ref)
+                except MetierError:
+                    continue
+                if len(text) <= left:
+                    parts.append(text)
+                    restored.append(entry.name)
+                    left -= len(text)
+                else:
+                    referenced.append(entry.name)
+                    parts.append(_reminder(entry.name, entry.ref, self.offered()))
+            output.append("\n\n".join(parts))
         return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced))
 
     # --- messages and prompts ---
 
     def invoke(self, message: str) -> Invocation:
         """What a user's message calls, in the profile's grammar; a message that calls nothing comes back unchanged."""
+        with self._operation("invoke", message=message) as output:
+            invocation = self._invoke(message)
+            output.append(invocation.loaded.text if invocation.loaded else invocation.message)
+        return invocation
+
+    def _invoke(self, message: str) -> Invocation:
         self._refresh_for_call()
         mention = mentions.find(message, self.profile, self._callable_by_user)
         if not mention.skills:
             if mention.ambiguous:
                 detail = f"a name in the message is ambiguous: {', '.join(mention.ambiguous)}"
-                self._recorder.record(SkillWarning("ambiguous", detail))
+                self._recorder.note(SkillWarning("ambiguous", detail))
             return Invocation(None, message, ambiguous=mention.ambiguous)
         skill = mention.skills[0]
         loaded = None
@@ -396,7 +509,7 @@ class Session:
         else:
             if mention.command:
                 self._activate(skill.name)
-            self._recorder.record(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
+            self._recorder.note(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
         return Invocation(skill, mention.message, loaded, mention.arguments, mention.skills, mention.ambiguous)
 
     def _callable_by_user(self, name: str) -> Skill:
@@ -414,8 +527,9 @@ class Session:
 
     def end_turn(self) -> None:
         """The user's next message begins: what was injected for one request is gone, execution windows close."""
-        self._injected = []
-        self.policy.close_windows()
+        with self._operation("end_turn"):
+            self._injected = []
+            self.policy.close_windows()
 
     def prompt(
         self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
@@ -458,7 +572,7 @@ class Session:
 
     # --- tools ---
 
-    def offered(self) -> dict[str, str]:
+    def offered(self) -> dict[toolbox.Role, str]:
         """The tools that the model has now: role to name. A tool is offered only where it can succeed."""
         return toolbox.offered(self)
 
@@ -468,14 +582,13 @@ class Session:
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
-        return toolbox.call(self, tool, arguments)
+        with self._operation("call", tool=tool, arguments=arguments) as output:
+            result = toolbox.call(self, tool, arguments)
+            output.append(result.text)
+        return result
 
     async def acall(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
         return await asyncio.to_thread(self.call, tool, arguments)
-
-    def record(self, event: Event, artifacts: Sequence[bytes] = ()) -> None:
-        """Write an event of a tool call into the session's stream."""
-        self._recorder.record(event, artifacts=artifacts)
 
     # --- state ---
 
@@ -536,6 +649,6 @@ def _wrap_codelia(loaded: Loaded, text: str) -> str:
     )
 
 
-def _reminder(skill: Skill, ref: str, offered: render.Offered) -> str:
+def _reminder(name: str, ref: str, offered: render.Offered) -> str:
     again = f" Read it again with `{offered['output']}` and that ref." if "output" in offered else ""
-    return f"The skill {skill.name} is already loaded and unchanged; its text is earlier in this context, ref {ref}.{again}"
+    return f"The skill {name} is already loaded and unchanged; its text is earlier in this context, ref {ref}.{again}"

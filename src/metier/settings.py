@@ -46,7 +46,7 @@ def resolve(
     environment = os.environ if env is None else env
     where = _folder(cwd)
     own_home = os.path.abspath(
-        os.path.expanduser(os.fspath(home) if home is not None else environment.get("HOME", "~"))
+        os.path.expanduser(str(os.fspath(home)) if home is not None else environment.get("HOME", "~"))
     )
     config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
     layers = _files(where, config_folder)
@@ -78,7 +78,7 @@ def resolve(
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str:
     try:
-        path = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else os.getcwd()
+        path = os.path.abspath(os.path.expanduser(str(os.fspath(cwd)))) if cwd is not None else os.getcwd()
     except FileNotFoundError as error:
         raise ConfigError("the working directory does not exist any more", key="cwd") from error
     if not os.path.isdir(path):

@@ -54,7 +54,7 @@ class State:
             with open(file, "rb") as stream:
                 content: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
             modes = cast("dict[str, Any]", content["modes"])
-            return {str(path): cast("Mode", mode) for path, mode in modes.items() if mode in MODES}
+            return {str(path): mode for path, mode in modes.items() if mode in MODES}
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from metier import events, limits, render
+from metier import limits, render
 from metier.errors import (
     AmbiguousSkill,
     InvalidSkill,
@@ -62,14 +62,14 @@ class BadArguments(MetierError):
 # --- definitions ---
 
 
-def offered(session: "Session") -> dict[str, str]:
+def offered(session: "Session") -> dict[Role, str]:
     """Role to name of the tools that can succeed now."""
     profile = session.profile
     if not profile.enabled or not session.tools_enabled:
         return {}
     if not session.visible() and profile.catalog.refresh != "call":
         return {}
-    names = {role: getattr(profile.tools, role) for role in ROLES}
+    names: dict[Role, str] = {role: getattr(profile.tools, role) for role in ROLES}
     if not session.has_read_tool and profile.tools.shape == "omp":
         names["read"] = ""
     return {role: name for role, name in names.items() if name}
@@ -170,10 +170,10 @@ _DEFINE: Final[Mapping[Role, Callable[["Session"], tuple[str, dict[str, Any]]]]]
 
 
 def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> ToolResult:
-    """Answer a call, record it, and never raise for what a model sent."""
+    """Answer a call, and never raise for what a model sent."""
     given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
     started = time.monotonic_ns()
-    role = next((role for role in ROLES if getattr(session.profile.tools, role) == tool), None)
+    role: Role | None = next((role for role in ROLES if getattr(session.profile.tools, role) == tool), None)
     shape = _SHAPES[session.profile.tools.shape]
     try:
         if role is None or not session.profile.enabled or not session.tools_enabled:
@@ -184,15 +184,7 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> 
         result = shape(session, role, given, None, started, _HANDLERS[role](session, given))
     except MetierError as error:
         result = shape(session, role or "load", given, error, started, None)
-    _record(session, tool, given, result)
     return result
-
-
-def _record(session: "Session", tool: str, given: Mapping[str, Any], result: ToolResult) -> None:
-    text = result.text.encode()
-    shown = {key: session.policy.redact(value) if isinstance(value, str) else value for key, value in given.items()}
-    event = events.ToolCalled(tool, shown, "ok" if result.ok else "error", events.digest_of(text), result.code or None)
-    session.record(event, artifacts=(text,))
 
 
 def _string(given: Mapping[str, Any], key: str, *, required: bool = False) -> str:

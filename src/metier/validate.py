@@ -141,9 +141,10 @@ def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Verdict | None:
     name = fields.get("name")
     description = fields.get("description")
     if (
-        name == folder
+        type(name) is str
+        and name == folder
         and type(description) is str
-        and len(description) <= limits.DESCRIPTION_LENGTH
+        and len(description) <= (rules.description_length or len(description))
         and description.isascii()
         and description.isprintable()
         and (text := description.strip())
@@ -175,7 +176,7 @@ class _Judge:
 
     def text(self, key: str) -> str | None:
         """The field as text, as the author wrote it; `None` when it is absent, null, or no scalar (reported)."""
-        value = self.fields.get(key)
+        value: object = self.fields.get(key)
         if isinstance(value, bool):
             return self.parsed.original(key) or as_text(value)
         if isinstance(value, (list, dict)):
@@ -252,7 +253,7 @@ class _Judge:
             self.report(
                 "allowed-tools-form", "info" if accepted else breach, f"`allowed-tools` {form}", "allowed-tools"
             )
-        elif isinstance(tools, str) and any("," in entry for entry in _outside_parentheses(tools)):
+        elif isinstance(tools, str) and _has_commas(tools):
             form = "has commas, where the standard has blanks between the entries"
             accepted = self.rules.allowed_tools_forms
             self.report(
@@ -321,9 +322,9 @@ def _metadata_flaw(metadata: object) -> str:
     return f"`metadata` has values that are not text: {', '.join(odd)}" if odd else ""
 
 
-def _outside_parentheses(tools: str) -> list[str]:
-    """What stands between the entries, and the entries without their arguments."""
-    return [re.sub(r"\([^()]*\)?", "", part) for part in (tools if split_tools(tools) else "").split(" ")]
+def _has_commas(tools: str) -> bool:
+    """Whether commas stand between the entries, and not only inside of them."""
+    return tools.count(",") > sum(entry.count(",") for entry in split_tools(tools))
 
 
 _INLINE_COMMAND: Final = re.compile(rb"(?:^|\s)!`[^`\n]+`", re.MULTILINE)

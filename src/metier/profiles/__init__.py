@@ -197,6 +197,8 @@ class PolicyRules:
 
     confirm_loads: bool = False
     """A load that no rule covers is confirmed, where somebody can be asked."""
+    enforce_hints: bool = True
+    """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The trail of what happened: events in streams, the artifacts they speak of, and small session state.
 
 One protocol, three implementations that pass one contract suite: memory (tests, throw-away sessions), SQLite (the
-default, one file) and PostgreSQL (many hosts, one trail). Invariant: what `append` returned is on disk, once, at its seq,
-and reads back byte for byte; what it did not return is there whole or not at all.
+default, one file) and PostgreSQL (many hosts, one trail). Invariant: what `append` returned is on disk, once, at its
+seq, and reads back byte for byte; what it did not return is there whole or not at all.
 """
 
 import os
@@ -18,6 +18,7 @@ from metier.store.lines import Imported
 from metier.store.values import (
     ENVELOPE,
     EVENT_BYTES,
+    GRACE_MS,
     NOTICE_BYTES,
     STATE_BYTES,
     Document,
@@ -36,6 +37,7 @@ from metier.store.values import (
 __all__ = [
     "ENVELOPE",
     "EVENT_BYTES",
+    "GRACE_MS",
     "NOTICE_BYTES",
     "STATE_BYTES",
     "Document",
@@ -54,9 +56,6 @@ __all__ = [
     "digest_of",
     "open_store",
 ]
-
-GRACE_MS: Final = 3_600_000
-"""How long an artifact that no session uses is safe from `prune`: somebody may be about to append the event for it."""
 
 _HINT: Final = "memory:, a path, sqlite:///path or postgresql://user@host/database"
 
@@ -124,7 +123,7 @@ class Store(Protocol):
         ...
 
     def wait(self, after_cursor: int, timeout: float | None = None) -> bool:
-        """Block until there may be events behind the cursor (true), or until the time is over or the store is closed."""
+        """Block until there may be events behind the cursor (true), or time is over or the store closed (false)."""
         ...
 
     def follow(
@@ -158,7 +157,7 @@ class Store(Protocol):
         ...
 
     def artifacts(self, session_id: str | None = None) -> list[str]:
-        """The digests of all artifacts, or of those that a session's events speak of; sorted."""
+        """The digests of all artifacts, or of those that a session's events name; sorted."""
         ...
 
     def save_state(self, session_id: str, key: str, value: Any, expected_version: int | None = None) -> int:
@@ -191,20 +190,19 @@ class Store(Protocol):
         """How much is stored."""
         ...
 
-    def prune(
-        self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS
-    ) -> Pruned:
+    def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
         """Remove the sessions whose last event is older than a point in time, whole, with their state.
 
-        Artifacts that no session uses any more go too, once nobody has put them for `grace_ms`.
+        An artifact lives as long as an event names its digest as a whole string; those that none names any more go
+        too, once nobody has put them for `grace_ms`.
         """
         ...
 
     def export_lines(self, session_id: str | None = None) -> Iterator[str]:
         """One session or all as JSON lines (without line ends): artifacts, then frames as stored, then state.
 
-        An artifact is `{"artifact": digest, "base64": ...}`, state is `{"state": key, "session_id": ..., "version": ...,
-        "value": ...}`, every other line is a frame.
+        An artifact is `{"artifact": digest, "base64": ...}`, state is `{"state": key, "session_id": ..., "version":
+        ..., "value": ...}`, every other line is a frame.
         """
         ...
 
@@ -246,9 +244,10 @@ def open_store(url: str, *, on_trouble: Callable[[str], None] | None = None, pat
     `patience` is how many seconds an operation may wait for a busy file or a lost server before it raises; `on_trouble`
     hears of a lost server, of each try to reach it, and of its return.
     """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", url)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", url)
     name = scheme[1].lower() if scheme else ""
-    if name == "memory" and url[7:].strip("/") == "":
+    rest = url[len(name) + 1 :] if name else url
+    if name == "memory" and not rest.strip("/"):
         from metier.store.memory import MemoryStore
 
         return MemoryStore()
@@ -257,16 +256,16 @@ def open_store(url: str, *, on_trouble: Callable[[str], None] | None = None, pat
 
         return PostgresStore(url, on_trouble=on_trouble, patience=patience)
     if name == "sqlite":
-        path = re.fullmatch(r"sqlite:(?://(?=/))?([^/?#].*|/(?!/).*|//+(?=/).*)", url, re.IGNORECASE)
-        if not path or not path[1].strip("/"):
-            raise ConfigError(f"{url!r} names no file", hint=_HINT)
-        return _sqlite(unquote(path[1]), patience)
-    if not url or "\0" in url or (name and "://" in url):
+        if rest.startswith("//"):
+            # Three slashes are an empty host and an absolute path; some write four. Two would name a host.
+            rest = "/" + rest.lstrip("/") if rest.startswith("///") else ""
+        path = unquote(rest)
+    elif name and rest.startswith("//"):
+        path = ""
+    else:
+        path = os.path.expanduser(url)
+    if not path.strip("/") or "\0" in path:
         raise ConfigError(f"{url!r} is no store", hint=_HINT)
-    return _sqlite(os.path.expanduser(url), patience)
-
-
-def _sqlite(path: str, patience: float) -> Store:
     from metier.store.sqlite import SqliteStore
 
     return SqliteStore(path, patience=patience)

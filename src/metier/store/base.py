@@ -1,7 +1,7 @@
 """What the three stores share: the checks before a write, waiting for a change, following, listening, export.
 
-A store rings its bell (`ring`) after each of its own writes and whenever it learns of a write by another process; whoever
-waits looks again. Invariant: the bell is counted before the look, so that a ring in between is never missed.
+A store rings its bell (`ring`) after each of its own writes and whenever it learns of a write by another process, and
+whoever waits looks again. Invariant: rings are counted before the look, so that one in between is never missed.
 """
 
 import os
@@ -22,6 +22,7 @@ from metier.store.values import (
     Frame,
     Page,
     StoreError,
+    Summary,
     artifacts_of,
     check_artifact,
     check_digest,
@@ -170,8 +171,9 @@ class BaseStore(ABC):
             self._rings += 1
             self._bell.notify_all()
 
+    @abstractmethod
     def look_outside(self) -> None:
-        """Ring if another process wrote. Called every `poll_seconds` by waiters; the default has no outside."""
+        """Ring if another process wrote. Called every `poll_seconds` by waiters."""
 
     def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait for a change that makes `ready` true; false when time is over or the store is closed."""
@@ -180,8 +182,13 @@ class BaseStore(ABC):
         while not self._closed:
             with self._bell:
                 heard = self._rings
-            if ready():
-                return True
+            try:
+                if ready():
+                    return True
+            except StoreError:
+                if self._closed:
+                    return False
+                raise
             while not self._closed:
                 left = self.poll_seconds if deadline is None else deadline - time.monotonic()
                 if left <= 0:
@@ -297,6 +304,18 @@ class BaseStore(ABC):
 
     @abstractmethod
     def cursor(self) -> int: ...
+
+    @abstractmethod
+    def last_seq(self, stream_id: str) -> int: ...
+
+    @abstractmethod
+    def sessions(self) -> list[Summary]: ...
+
+    @abstractmethod
+    def artifacts(self, session_id: str | None = None) -> list[str]: ...
+
+    @abstractmethod
+    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]: ...
 
     @abstractmethod
     def release(self) -> None: ...

@@ -1,8 +1,8 @@
 """A store as JSON lines, and back: the same lines for the same content, whatever store it came from.
 
 Export writes what is stored, text for text. Import reads its input twice (it is kept in an unnamed temporary file
-meanwhile): once to check everything, once to write, so that a broken file changes nothing. It writes in batches that are
-each a transaction and a prefix of every stream, so an import that was cut off is finished by running it again.
+meanwhile): once to check everything, once to write, so that a broken file changes nothing. It writes in batches that
+are each a transaction and a prefix of every stream, so an import that was cut off is finished by running it again.
 """
 
 import base64
@@ -44,9 +44,7 @@ class Imported:
     states: int = 0
 
     def __add__(self, other: "Imported") -> "Imported":
-        return Imported(
-            self.events + other.events, self.artifacts + other.artifacts, self.states + other.states
-        )
+        return Imported(self.events + other.events, self.artifacts + other.artifacts, self.states + other.states)
 
     def as_dict(self) -> dict[str, int]:
         return {"events": self.events, "artifacts": self.artifacts, "states": self.states}
@@ -117,12 +115,12 @@ class _Pending:
     frames: list[Frame] = field(default_factory=list[Frame])
     artifacts: list[bytes] = field(default_factory=list[bytes])
     states: list[tuple[str, Document]] = field(default_factory=list[tuple[str, Document]])
-    bytes: int = 0
+    size: int = 0
 
     def add(self, record: "bytes | Frame | tuple[str, Document]") -> None:
         if isinstance(record, bytes):
             self.artifacts.append(record)
-            self.bytes += len(record)
+            self.size += len(record)
         elif isinstance(record, dict):
             self.frames.append(record)
         else:
@@ -130,7 +128,7 @@ class _Pending:
 
     @property
     def full(self) -> bool:
-        return len(self.frames) + len(self.states) >= _FRAMES or self.bytes >= _BYTES
+        return len(self.frames) + len(self.states) >= _FRAMES or self.size >= _BYTES
 
 
 def import_lines(store: Portable, lines: Iterable[str]) -> Imported:

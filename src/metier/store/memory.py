@@ -1,7 +1,7 @@
 """A store that lives and dies with its process: for tests, and for sessions that nobody wants to keep.
 
-It keeps texts, as the others do, so that whatever it returns went through the same encoding. One lock guards everything;
-a write either raises before it changes anything or happens whole.
+It keeps texts, as the others do, so that whatever it returns went through the same encoding. One lock guards
+everything; a write either raises before it changes anything or happens whole.
 """
 
 import threading
@@ -12,6 +12,7 @@ from itertools import islice
 from metier.store.base import NOTICES_MS, BaseStore, now_ms
 from metier.store.lines import Imported
 from metier.store.values import (
+    GRACE_MS,
     Batch,
     Document,
     Frame,
@@ -60,7 +61,6 @@ class MemoryStore(BaseStore):
             same_stream(stream, batch.session_id, batch.stream_kind)
             frames, rows = number(batch, stream.next_seq, self._texts(batch.ids))
             self.write_artifacts(batch.artifacts)
-            self._uses.setdefault(batch.session_id, set()).update(batch.artifacts)
             self._streams[stream.id] = stream
             self._insert(rows)
             return frames
@@ -143,8 +143,8 @@ class MemoryStore(BaseStore):
     ) -> Page:
         self.usable()
         with self._lock:
-            rows = list(islice(self._select(cursor, session_id, stream_id, types), limit))
-            end = self._by_id[rows[-1].id] if len(rows) == limit else max(self._position, cursor)
+            rows = list(islice(self._select(cursor, session_id, stream_id, types), max(limit, 1)))
+            end = self._by_id[rows[-1].id] if len(rows) == max(limit, 1) else max(self._position, cursor)
         return Page(tuple(parse(row.text) for row in rows), end)
 
     def cursor(self) -> int:
@@ -205,9 +205,7 @@ class MemoryStore(BaseStore):
                 bytes=size + texts,
             )
 
-    def prune(
-        self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = NOTICES_MS
-    ) -> Pruned:
+    def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
         self.usable()
         with self._lock:
             old = {
@@ -232,6 +230,9 @@ class MemoryStore(BaseStore):
             ]
             freed = sum(len(self._contents.pop(digest)[0]) for digest in loose)
             return Pruned(len(old), len(gone), len(loose), freed)
+
+    def look_outside(self) -> None:
+        """There is no outside."""
 
     def release(self) -> None:
         """Nothing to let go of."""

@@ -23,7 +23,7 @@ STATE_BYTES: Final = limits.MIB
 """One document of session state: lists of names and settings, never bodies."""
 
 NOTICE_BYTES: Final = 4000
-"""The payload of a notice. PostgreSQL carries at most 8,000 bytes, and a notice says where to look, not what is there."""
+"""The payload of a notice: it says where to look, not what is there."""
 
 NAME_CHARACTERS: Final = 256
 """Ids, kinds, types and keys: they are index keys, and an index entry must fit into a page of either database."""
@@ -33,6 +33,9 @@ DATA_DEPTH: Final = 64
 
 INTEGER_BITS: Final = 13_000
 """Some 3,900 digits: Python refuses to read more than 4,300, and what was written must stay readable."""
+
+GRACE_MS: Final = 3_600_000
+"""How long an artifact that no event names is safe from a prune: somebody may be about to append that event."""
 
 ENVELOPE: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
 """The keys that every frame begins with, in this order."""
@@ -67,7 +70,8 @@ class StoreError(MetierError):
     """The event store cannot be opened, read or written: why (a stable word), which store, and the way out."""
 
     def __init__(self, message: str, *, reason: Reason = "failed", store: str = "", hint: str = "") -> None:
-        self.message, self.reason, self.store, self.hint = message, reason, store, hint
+        self.message, self.store, self.hint = message, store, hint
+        self.reason: Reason = reason
         self.exit_code = 4 if reason in ("unopenable", "read-only", "newer", "lost") else 1
         super().__init__(f"{f'{store}: ' if store else ''}{message}{f' ({hint})' if hint else ''}")
 
@@ -197,13 +201,12 @@ def canonical(frame: Mapping[str, Any]) -> str:
     return _ENCODER.encode(ordered)
 
 
-def parse(text: str) -> Frame:
-    """The frame of a stored text."""
+def parse(text: str) -> Any:
+    """The value of a stored text: a frame or a document."""
     try:
-        frame: Any = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"an event is no JSON: {error}", reason="corrupt") from error
-    return cast("Frame", frame)
+        raise StoreError(f"what is stored is no JSON: {error}", reason="corrupt") from error
 
 
 def digest_of(content: bytes) -> str:
@@ -342,7 +345,7 @@ def number(batch: Batch, next_seq: int, existing: Mapping[str, str]) -> tuple[li
     """
     frames: list[Frame] = []
     rows: list[Row] = []
-    known = {id_: parse(text) for id_, text in existing.items()}
+    known: dict[str, Frame] = {id_: parse(text) for id_, text in existing.items()}
     for draft in batch.drafts:
         frame = known.get(draft.id)
         if frame is None:
@@ -397,6 +400,11 @@ def row_of(frame: Frame) -> Row:
         frame["type"],
         canonical(frame),
     )
+
+
+def newer_schema(store: str, found: int, known: int) -> StoreError:
+    message = f"was written by a newer Metier: schema {found}, this one knows {known}"
+    return StoreError(message, reason="newer", store=store, hint="upgrade with: pip install --upgrade metier")
 
 
 def _draft(draft: Draft) -> Draft:

@@ -1,0 +1,98 @@
+"""Who a sandboxed script is on the host: never root, also when the program that launches it is.
+
+An ordinary user's script keeps that user's identity behind a user namespace. For a launcher that is root, the kernel
+counts no processes and checks no owner, so each run gets a user id of its own, from a range that no system hands out:
+its limit on processes then counts this run and nothing else. The invariant: no two runs of this process share one.
+"""
+
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from metier.limits import WALK_DEPTH
+
+FIRST: Final = 0x70000000
+COUNT: Final = 0x0FFE0000
+"""Ids 1879048192 to 2147352575: unused by systemd's scheme, containers and directory services alike."""
+
+SLOTS: Final = 64
+LOOKED_AT: Final = 2000
+INSIDE: Final = 1000
+
+_taken: set[int] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user id for one run. `switch` says that the launcher is root and the script must change to the id."""
+
+    uid: int
+    switch: bool
+
+
+def must_switch() -> bool:
+    """Whether this process is root and has another id to give. Root of a namespace with a single id is no real root."""
+    return os.geteuid() == 0 and _mapped() > SLOTS
+
+
+@contextmanager
+def an_identity() -> Generator[Identity]:
+    """An id for the time of one run."""
+    if not must_switch():
+        yield Identity(INSIDE, switch=False)
+        return
+    with _lock:
+        slot = next(number for number in range(len(_taken) + 1) if number not in _taken)
+        _taken.add(slot)
+    try:
+        yield Identity(_uid(os.getpid() * SLOTS + slot), switch=True)
+    finally:
+        with _lock:
+            _taken.discard(slot)
+
+
+def _uid(number: int) -> int:
+    mapped = _mapped()
+    if mapped > FIRST + COUNT:
+        return FIRST + number % COUNT
+    return mapped - 1 - number % (mapped // 2)  # a container's range: the upper half, far from its real users
+
+
+def _mapped() -> int:
+    """How many user ids, counted from 0, this process can switch to."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            first, _, count = (int(word) for word in file.readline().split())
+    except (OSError, ValueError):
+        return 0
+    return count if first == 0 else 0
+
+
+def readable_by_all(folder: str) -> bool:
+    """Whether a stranger could read everything in a folder. A folder too large to look through counts as not."""
+    seen = 0
+    pending = [(folder, 0)]
+    try:
+        if os.stat(folder).st_mode & 0o005 != 0o005:
+            return False
+        while pending:
+            path, depth = pending.pop()
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > LOOKED_AT or depth > WALK_DEPTH:
+                        return False
+                    if entry.is_symlink():
+                        continue
+                    needed = 0o005 if entry.is_dir(follow_symlinks=False) else 0o004
+                    if entry.stat(follow_symlinks=False).st_mode & needed != needed:
+                        return False
+                    if needed == 0o005:
+                        pending.append((entry.path, depth + 1))
+    except OSError:
+        return False
+    return True

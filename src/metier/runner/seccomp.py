@@ -1,0 +1,147 @@
+"""The system calls that a script never needs and an attacker likes, as a BPF program for the kernel's filter.
+
+The namespaces already keep a script away from the host; the filter narrows the part of the kernel that it can talk to
+at all, and closes what namespaces leave open (keyrings, memory outside of every limit, the terminal). A call of another
+architecture ends the process, a call newer than the tables is answered as if the kernel did not know it. The invariant:
+only the lower half of an `int` argument is compared, since the kernel ignores the upper one and a script may set it.
+"""
+
+import errno
+import os
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+# One instruction: code, jump if true, jump if false, operand (struct sock_filter).
+_LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_ABOVE: Final = 0x25  # BPF_JMP | BPF_JGT | BPF_K
+_BITS: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_RETURN: Final = 0x06  # BPF_RET | BPF_K
+
+_ALLOW: Final = 0x7FFF0000
+_KILL: Final = 0x80000000  # the whole process, not only the thread
+_ERRNO: Final = 0x00050000
+
+_NUMBER_AT: Final = 0  # struct seccomp_data: nr, arch, instruction_pointer, args[6]; both machines are little endian
+_ARCH_AT: Final = 4
+_ARGS_AT: Final = 16
+
+ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+HIGHEST: Final = 462
+"""The newest call that was looked at (mseal, Linux 6.10). The numbers from 424 on are the same on every machine."""
+
+_NEVER: Final = {  # name: number on x86_64, number on aarch64 (None: it has no such call)
+    # mounts and roots
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "mount_setattr": (442, 442), "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265), "quotactl": (179, 60), "quotactl_fd": (443, 443), "fanotify_init": (300, 262),
+    "swapon": (167, 224), "swapoff": (168, 225), "sysfs": (139, None), "ustat": (136, None),
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "unshare": (272, 97), "setns": (308, 268),
+    "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235),
+    # kernel interfaces with a long list of past holes
+    "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42), "uselib": (134, None), "_sysctl": (156, None), "modify_ldt": (154, None),
+    "remap_file_pages": (216, 234), "vmsplice": (278, 75),
+    # keyrings are not part of any namespace
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    # memory that neither a size of a folder nor a limit of a process counts
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
+    # the machine as a whole
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "create_module": (174, None),
+    "query_module": (178, None), "get_kernel_syms": (177, None), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "acct": (163, 89), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "syslog": (103, 116), "iopl": (172, None), "ioperm": (173, None),
+    "vhangup": (153, 58),
+}  # fmt: skip
+
+_CLONE: Final = (56, 220)
+_CLONE3: Final = (435, 435)
+_IOCTL: Final = (16, 29)
+_SOCKET: Final = (41, 198)
+_PERSONALITY: Final = (135, 92)
+
+NAMESPACE_FLAGS: Final = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_TERMINAL_IOCTLS: Final = (0x5412, 0x541C, 0x541D, 0x540E)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSCTTY
+
+AF_UNIX: Final = 1
+AF_INET: Final = 2
+AF_INET6: Final = 10
+
+_Instruction = tuple[int, int, int, int]
+
+
+def denied(machine: str) -> dict[str, int]:
+    """The calls that are refused whatever their arguments, by name, with their numbers on a machine."""
+    column = list(ARCHITECTURES).index(machine)
+    return {name: number for name, numbers in _NEVER.items() if (number := numbers[column]) is not None}
+
+
+def program(machine: str, *, network: bool) -> bytes:
+    """The filter for a machine, ready to be handed to the kernel.
+
+    Without the network only Unix sockets can be made, and their namespace is the sandbox's own. With it, the network
+    namespace is the host's, and so would be the abstract Unix sockets in it (a desktop's bus among them): then only
+    Internet sockets can be made. Pairs of connected sockets are always possible.
+    """
+    column = list(ARCHITECTURES).index(machine)
+    refuse = _ERRNO | errno.EPERM
+    unknown = _ERRNO | errno.ENOSYS
+    code: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCH_AT),
+        (_EQUAL, 1, 0, ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        # Also catches the x32 variants of every call, whose numbers have bit 30 set.
+        (_ABOVE, 0, 1, HIGHEST),
+        (_RETURN, 0, 0, unknown),
+        # Its flags lie in memory, where a filter cannot look; the C library then falls back to clone.
+        *_when(_CLONE3[column], [(_RETURN, 0, 0, unknown)]),
+    ]
+    for number in denied(machine).values():
+        code += _when(number, [(_RETURN, 0, 0, refuse)])
+    code += _when(_CLONE[column], [_argument(0), (_BITS, 0, 1, NAMESPACE_FLAGS), (_RETURN, 0, 0, refuse)])
+    code += _when(_IOCTL[column], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
+    families = (AF_INET, AF_INET6) if network else (AF_UNIX,)
+    code += _when(_SOCKET[column], _allow_only(0, families, _ERRNO | errno.EAFNOSUPPORT))
+    # Asking (0xffffffff) and the default (0) are harmless; the rest switches off address randomisation and worse.
+    code += _when(_PERSONALITY[column], _allow_only(0, (0, 0xFFFFFFFF), refuse))
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def machine() -> str | None:
+    """The machine this process runs on, if there is a filter for it."""
+    found = os.uname().machine
+    return found if found in ARCHITECTURES else None
+
+
+def _argument(index: int) -> _Instruction:
+    return (_LOAD, 0, 0, _ARGS_AT + 8 * index)
+
+
+def _when(number: int, then: list[_Instruction]) -> list[_Instruction]:
+    """Decide a call here and now: the block always returns, so that what follows may rely on the loaded number."""
+    if then[-1][0] != _RETURN or len(then) > 1:
+        then = [*then, (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(then), number), *then]
+
+
+def _refuse_any(index: int, values: tuple[int, ...], answer: int) -> list[_Instruction]:
+    code = [_argument(index)]
+    for value in values:
+        code += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, answer)]
+    return code
+
+
+def _allow_only(index: int, values: tuple[int, ...], answer: int) -> list[_Instruction]:
+    code = [_argument(index)]
+    for value in values:
+        code += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
+    return [*code, (_RETURN, 0, 0, answer)]

@@ -1,0 +1,338 @@
+"""oh-my-pi: five providers with priorities, custom directories behind them, toggles, globs and collisions."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import World
+from hosts.asking import codes, metier, names
+from metier import Skills
+
+FOLDERS = {
+    ("native", "project"): ".omp/skills",
+    ("native", "user"): "~/.omp/agent/skills",
+    ("claude", "user"): "~/.claude/skills",
+    ("claude", "project"): ".claude/skills",
+    ("claude-plugins", "user"): "~/.claude/plugins/cache/market/tool/skills",
+    ("agents", "project"): ".agents/skills",
+    ("agents", "user"): "~/.agents/skills",
+    ("codex", "user"): "~/.codex/skills",
+    ("codex", "project"): ".codex/skills",
+}
+"""A folder of each provider and level; those of plugins are where the registry of Claude says."""
+
+PRIORITIES = {"native": 100, "claude": 80, "claude-plugins": 70, "agents": 70, "codex": 70}
+CUSTOM = "~/custom"
+
+
+@pytest.fixture(autouse=True)
+def plugins(world: World) -> Path:
+    """The registry of installed plugins, with one."""
+    file = world.home / ".claude/plugins/installed_plugins.json"
+    file.parent.mkdir(parents=True)
+    entry = {"installPath": str(world.home / ".claude/plugins/cache/market/tool"), "scope": "user"}
+    file.write_text(json.dumps({"version": 2, "plugins": {"tool@market": [entry]}}))
+    return file
+
+
+def discover(world: World, **settings: Any) -> Skills:
+    return world.discover("omp", settings={"skills": {"customDirectories": [CUSTOM], **settings}})
+
+
+def everywhere(world: World, pattern: str = "{source}-{level}", **given: Any) -> dict[str, Path]:
+    """A skill in the folder of each provider and in the custom directory, and its file."""
+    places = {**FOLDERS, ("custom", "user"): CUSTOM}
+    written: dict[str, Path] = {}
+    for (source, level), folder in places.items():
+        name = pattern.format(source=source, level=level)
+        written[f"{source}-{level}"] = world.skill(f"{folder}/{name}", **given)
+    return written
+
+
+ALL = sorted([*(f"{source}-{level}" for source, level in FOLDERS), "custom-user"])
+
+# --- where it looks ---
+
+
+@pytest.mark.behaviour("O-001", "O-003", "O-009", "O-010")
+def test_every_provider_and_custom_directory_is_searched_one_level_deep(world: World) -> None:
+    everywhere(world)
+    listed = metier(world, "list", "--profile", "omp", cwd=world.project)
+    found = {skill["name"]: (skill["source"], skill["scope"]) for skill in listed["skills"]}
+    assert found == {f"{source}-{level}": (source, level) for source, level in FOLDERS}
+    assert names(discover(world)) == ALL
+    native = [(root["path"], root["count"]) for root in listed["roots"] if root["source"] == "native"]
+    assert native == [(f"{world.project}/.omp/skills", 1), (f"{world.home}/.omp/agent/skills", 1)]
+
+
+@pytest.mark.behaviour("O-009")
+def test_native_skills_of_every_ancestor_up_to_the_root_are_the_projects(world: World) -> None:
+    world.skill("../.omp/skills/above")
+    world.skill(".omp/skills/top")
+    world.skill("a/.omp/skills/inner")
+    skills = world.discover("omp", world.project / "a")
+    assert {s.name: (s.source, s.scope) for s in skills} == dict.fromkeys(("inner", "top"), ("native", "project"))
+
+
+@pytest.mark.behaviour("O-002", "O-003")
+def test_a_skill_two_levels_down_is_found_by_no_provider_and_in_no_custom_directory(world: World) -> None:
+    everywhere(world, "group/{source}-{level}")
+    assert discover(world).counts.found == 0
+
+
+@pytest.mark.behaviour("O-004")
+@pytest.mark.parametrize("parent", [".claude/skills", "elsewhere"])
+def test_a_custom_directory_may_be_the_nested_parent(world: World, parent: str) -> None:
+    path = world.skill(f"{parent}/team/internal")
+    assert names(world.discover("omp")) == []
+    skills = world.discover("omp", settings={"skills": {"customDirectories": [str(world.project / parent / "team")]}})
+    assert [(skill.path, skill.source) for skill in skills] == [(str(path), "custom")]
+
+
+@pytest.mark.behaviour("O-006")
+def test_switched_off_nothing_is_discovered(world: World) -> None:
+    everywhere(world)
+    assert len(discover(world)) == len(ALL)
+    skills = discover(world, enabled=False)
+    assert list(skills) == []
+    assert skills.counts.found == 0
+
+
+@pytest.mark.behaviour("O-007")
+def test_a_skill_that_is_added_later_is_listed_after_the_next_start(world: World) -> None:
+    world.skill(".omp/skills/early")
+    skills = discover(world)
+    world.skill(".omp/skills/late")
+    assert not skills.refresh()
+    assert names(skills) == ["early"]
+    assert names(discover(world)) == ["early", "late"]
+
+
+@pytest.mark.behaviour("O-008")
+def test_the_providers_stand_in_the_order_of_their_priority_and_registration(world: World) -> None:
+    roots = discover(world).roots
+    assert list(dict.fromkeys(root.source for root in roots)) == [*PRIORITIES, "custom"]
+    assert {root.source: root.priority for root in roots if root.source != "custom"} == PRIORITIES
+
+
+@pytest.mark.behaviour("O-011")
+def test_dot_entries_are_skipped_and_a_tilde_is_the_home(world: World) -> None:
+    everywhere(world, ".{source}-{level}")
+    world.skill(f"{CUSTOM}/shown")
+    skills = discover(world)
+    assert [(s.name, s.path) for s in skills] == [("shown", f"{world.home}/custom/shown/SKILL.md")]
+
+
+@pytest.mark.behaviour("O-001")
+@pytest.mark.parametrize("name", ["build", "dist", "node_modules"])
+def test_no_name_of_a_folder_is_left_out(world: World, name: str) -> None:
+    world.skill(f".claude/skills/{name}")
+    assert names(discover(world)) == [name]
+
+
+@pytest.mark.behaviour("O-012")
+@pytest.mark.parametrize("folder", [*FOLDERS.values(), CUSTOM])
+def test_a_root_that_is_itself_a_skill_yields_nothing(world: World, folder: str) -> None:
+    world.skill(folder, "itself", files={"references/more.md": "text"})
+    skills = discover(world)
+    assert list(skills) == []
+    assert skills.errors == ()
+
+
+@pytest.mark.behaviour("O-013")
+def test_skills_are_sorted_by_lower_case_name_whatever_their_source(world: World) -> None:
+    for where in (".omp/skills/Zebra", "~/.codex/skills/apple", ".claude/skills/Mango", f"{CUSTOM}/banana"):
+        world.skill(where)
+    assert names(discover(world)) == ["apple", "banana", "Mango", "Zebra"]
+
+
+@pytest.mark.behaviour("O-014")
+def test_scanning_one_folder_gives_what_a_custom_directory_gives(world: World) -> None:
+    for name in ("one", "Two_3"):
+        world.skill(f"{CUSTOM}/{name}", globs=["*.py"])
+    world.skill(f"{CUSTOM}/group/deep")
+    world.skill(f"{CUSTOM}/undescribed", description=None)
+    scanned = Skills.scan(world.home / "custom", source="label", profile="omp", home=world.home)
+    named = discover(world)
+    assert {skill.source for skill in scanned} == {"label"}
+    without_source = [[skill.as_dict() | {"source": ""} for skill in skills] for skills in (scanned, named)]
+    assert without_source[0] == without_source[1]
+    assert names(scanned) == ["one", "Two_3"]
+    assert scanned.errors == named.errors
+
+
+@pytest.mark.behaviour("O-058")
+def test_a_file_of_instructions_is_never_a_skill(world: World) -> None:
+    text = "---\nname: agents\ndescription: Not a skill.\n---\n"
+    world.skill(".omp/skills/real")
+    for folder in ("", ".omp/skills", ".omp/skills/other", ".claude/skills/AGENTS.md"):
+        (world.project / folder).mkdir(parents=True, exist_ok=True)
+        (world.project / folder / "AGENTS.md").write_text(text)
+    skills = discover(world)
+    assert names(skills) == ["real"]
+    assert skills.counts.found == 1
+
+
+# --- what a skill is ---
+
+
+@pytest.mark.behaviour("O-015")
+def test_a_skill_says_where_it_came_from(world: World) -> None:
+    for place, path in everywhere(world, description="What it does.").items():
+        skill = discover(world)[place]
+        source, level = place.rsplit("-", 1)
+        assert (skill.name, skill.description) == (place, "What it does.")
+        assert (skill.path, skill.dir) == (str(path), str(path.parent))
+        assert (skill.source, skill.scope, skill.root.path) == (source, level, str(path.parent.parent))
+
+
+@pytest.mark.behaviour("O-016", "O-017")
+@pytest.mark.parametrize("name", ["My_Skill", "x" * 90, "with blank", "名前", "-odd--", None])
+def test_any_name_will_do_and_the_folder_gives_it_where_there_is_none(world: World, name: str | None) -> None:
+    text = f"---\n{f'name: {name}' if name else ''}\ndescription: Something.\n---\n"
+    path = world.skill(".omp/skills/the-folder", text=text)
+    skills = discover(world)
+    assert names(skills) == [name or "the-folder"]
+    assert codes(skills, path) == []
+
+
+@pytest.mark.behaviour("O-018", "O-019")
+@pytest.mark.parametrize("description", [None, ""])
+def test_native_and_custom_skills_need_a_description_and_no_others(world: World, description: str | None) -> None:
+    written = everywhere(world, description=description)
+    skills = discover(world)
+    needing = {place for place in written if place.startswith(("native", "custom"))}
+    assert names(skills) == sorted(set(ALL) - needing)
+    assert {skill.description for skill in skills} == {""}
+    assert {error.path for error in skills.errors} == {str(written[place]) for place in needing}
+
+
+@pytest.mark.xfail(
+    strict=True, reason="O-017, O-019: a file without any frontmatter lacks no field that this host needs"
+)
+def test_a_foreign_skill_needs_no_frontmatter_at_all(world: World) -> None:
+    world.skill(".claude/skills/plain", text="# Only a body\n")
+    assert names(discover(world)) == ["plain"]
+
+
+@pytest.mark.behaviour("O-020", "O-021")
+def test_globs_always_apply_and_all_other_keys_are_kept_with_their_values(world: World) -> None:
+    given: dict[str, Any] = {"globs": ["*.py", "docs/**"], "alwaysApply": True, "custom": {"deep": [1, "two", None]}}
+    world.skill(".omp/skills/kept", **given)
+    assert discover(world)["kept"].extra == given
+    assert metier(world, "show", "kept", "--profile", "omp")["extra"] == given
+
+
+# --- filters ---
+
+TOGGLES = {
+    "enableCodexUser": "codex-user",
+    "enableClaudeUser": "claude-user",
+    "enableClaudeProject": "claude-project",
+    "enablePiUser": "native-user",
+    "enablePiProject": "native-project",
+}
+
+
+@pytest.mark.behaviour("O-022")
+@pytest.mark.parametrize(("toggle", "gone"), TOGGLES.items())
+def test_a_toggle_removes_its_source_and_level_alone(world: World, toggle: str, gone: str) -> None:
+    everywhere(world)
+    assert names(discover(world, **{toggle: False})) == [name for name in ALL if name != gone]
+
+
+@pytest.mark.behaviour("O-023")
+@pytest.mark.parametrize("kept", [None, *TOGGLES])
+def test_other_providers_are_on_while_any_toggle_is(world: World, kept: str | None) -> None:
+    everywhere(world)
+    found = names(discover(world, **{toggle: toggle == kept for toggle in TOGGLES}))
+    others = ["agents-project", "agents-user", "claude-plugins-user", "codex-project"]
+    assert [name for name in found if name != "custom-user"] == (sorted([*others, TOGGLES[kept]]) if kept else [])
+
+
+@pytest.mark.behaviour("O-024", "O-025", "O-026")
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, ["git-log", "github", "pdf-fill", "Pdf-merge"]),
+        ({"ignoredSkills": ["git-*"]}, ["github", "pdf-fill", "Pdf-merge"]),
+        ({"ignoredSkills": ["git?ub", "[pP]df-*"]}, ["git-log"]),
+        ({"includeSkills": ["pdf*"]}, ["pdf-fill"]),
+        ({"includeSkills": []}, ["git-log", "github", "pdf-fill", "Pdf-merge"]),
+        ({"includeSkills": ["git*", "pdf-fill"]}, ["git-log", "github", "pdf-fill"]),
+        ({"includeSkills": ["git*"], "ignoredSkills": ["github"]}, ["git-log"]),
+        ({"includeSkills": ["git*"], "enableClaudeProject": False}, ["git-log"]),
+    ],
+)
+def test_globs_on_names_leave_skills_out(world: World, settings: dict[str, Any], kept: list[str]) -> None:
+    for where in (".omp/skills/git-log", ".claude/skills/github", f"{CUSTOM}/pdf-fill", "~/.agents/skills/Pdf-merge"):
+        world.skill(where)
+    assert names(discover(world, **settings)) == kept
+
+
+@pytest.mark.behaviour("O-026")
+def test_what_a_filter_leaves_out_is_listed_with_the_filter_that_came_first(world: World) -> None:
+    paths = [world.skill(f".omp/skills/{name}") for name in ("both", "other")]
+    skills = discover(world, includeSkills=["both"], ignoredSkills=["bo*"])
+    assert [(s.path, s.reason) for s in skills.skipped] == [(str(paths[0]), "ignored"), (str(paths[1]), "not-included")]
+
+
+# --- collisions ---
+
+RANKS = [
+    ".omp/skills",
+    "~/.claude/skills",
+    FOLDERS["claude-plugins", "user"],
+    ".agents/skills",
+    "~/.codex/skills",
+    CUSTOM,
+]
+
+
+@pytest.mark.behaviour("O-005", "O-027", "O-028", "O-029")
+@pytest.mark.parametrize(("higher", "lower"), [*pairwise(RANKS)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_first_by_priority_and_registration_wins_with_a_warning(
+    world: World, higher: str, lower: str, reverse: bool
+) -> None:
+    written = {where: world.skill(f"{where}/same") for where in sorted((higher, lower), reverse=reverse)}
+    skills = discover(world)
+    assert [skill.path for skill in skills] == [str(written[higher])]
+    assert [(e.skill.path, e.winner.path) for e in skills.shadowed] == [(str(written[lower]), str(written[higher]))]
+    (warning,) = (d for d in skills.diagnostics if d.code == "collision")
+    assert (warning.severity, warning.path) == ("warning", str(written[lower]))
+    assert "'same'" in warning.message
+    assert str(written[higher]) in warning.message
+
+
+@pytest.mark.behaviour("O-027")
+def test_the_key_is_the_name_and_not_the_folder(world: World) -> None:
+    winner = world.skill(".omp/skills/one", "same")
+    world.skill(".claude/skills/two", "same")
+    world.skill(".claude/skills/three", "one")
+    skills = discover(world)
+    assert names(skills) == ["one", "same"]
+    assert skills["same"].path == str(winner)
+
+
+@pytest.mark.behaviour("O-030")
+def test_one_file_that_is_reached_twice_is_listed_once_and_collides_with_nothing(world: World) -> None:
+    path = world.skill(".claude/skills/one")
+    (world.project / ".claude/skills/alias").symlink_to(path.parent)
+    (world.project / ".agents").symlink_to(world.project / ".claude")
+    skills = discover(world, customDirectories=[".claude/skills", ".agents/skills", ".claude/skills/"])
+    assert [skill.path for skill in skills] == [str(path)]
+    assert skills.shadowed == ()
+    assert skills.diagnostics == ()
+
+
+@pytest.mark.behaviour("O-031")
+@pytest.mark.parametrize("order", [["~/x", "~/y"], ["~/y", "~/x"]])
+def test_the_first_of_two_custom_directories_wins(world: World, order: list[str]) -> None:
+    written = {where: world.skill(f"{where}/same") for where in ("~/x", "~/y")}
+    skills = discover(world, customDirectories=order)
+    assert [skill.path for skill in skills] == [str(written[order[0]])]
+    assert codes(skills, written[order[1]], "warning") == ["collision"]
