@@ -59,10 +59,11 @@ def scan(
 
 @dataclass(slots=True)
 class _Budget:
-    """How many more folders may be visited, here or behind one link."""
+    """How many more folders may be visited, in all or behind one link."""
 
     left: int
     what: str
+    reported: bool = False
 
 
 class _Walker:
@@ -121,10 +122,15 @@ class _Walker:
             path, real, level, budget = pending.pop()
             if real in self.seen_folders:
                 continue
-            if budget.left <= 0:
-                self.bound(budget.what, path)
+            spent = next((each for each in (self.budget, budget) if each.left <= 0), None)
+            if spent is not None:
+                if not spent.reported:
+                    self.bound(spent.what, path)
+                    spent.reported = True
                 continue
-            budget.left -= 1
+            self.budget.left -= 1
+            if budget is not self.budget:
+                budget.left -= 1
             if self.progress is not None:
                 self.progress(len(self.found.skills))
             if level > (root.depth or self.rules.max_depth):

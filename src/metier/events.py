@@ -29,6 +29,21 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionStarted(Event):
+    """A session began, or went on after a restart: what it was given, so that it can be run again."""
+
+    type: ClassVar[str] = "session_started"
+    profile: str
+    tools: bool
+    asks: bool
+    has_read_tool: bool
+    policy: Mapping[str, Any]
+    only: tuple[str, ...] | None = None
+    state: Mapping[str, Any] | None = None
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
 class SkillCatalogUpdated(Event):
     """The catalog was built or rebuilt. `collisions` are names that several skills bear, with winner and losers."""
 
@@ -39,7 +54,6 @@ class SkillCatalogUpdated(Event):
     collisions: tuple[Mapping[str, Any], ...] = ()
     snapshot: str = ""
     """The artifact that holds the whole catalog, for a replay."""
-    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,8 @@ class ResourceRefused(Event):
     path: str
     reason: str
     detail: str
+    digest: str = ""
+    """Of a SKILL.md that was read but is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +192,7 @@ class SessionReturned(Event):
 
 
 TYPES: Final[tuple[type[Event], ...]] = (
+    SessionStarted,
     SkillCatalogUpdated,
     SkillLoaded,
     SkillInvoked,

@@ -4,10 +4,11 @@ A reader returns what it was asked for or raises a `ResourceError`; it never fol
 """
 
 import os
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from metier.model import SKILL_FILE, Skill
-from metier.paths import Content, Listing, list_files, read_file
+from metier.paths import Content, Listing, list_beneath, open_folder, read_beneath
 
 
 class Files(Protocol):
@@ -25,10 +26,20 @@ class DiskFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         # A linked SKILL.md passed the profile's rule on links when it was found; it is opened where it really lies.
-        return read_file(os.path.dirname(skill.real_path), SKILL_FILE, limit)
+        with open_folder(os.path.dirname(skill.real_path)) as folder:
+            return read_beneath(folder, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        return read_file(os.path.realpath(skill.dir), path, limit)
+        with _folder_of(skill) as folder:
+            return read_beneath(folder, path, limit)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
-        return list_files(skill.dir, max_files, max_bytes)
+        with _folder_of(skill) as folder:
+            return list_beneath(folder, max_files, max_bytes)
+
+
+def _folder_of(skill: Skill) -> AbstractContextManager[int]:
+    """The folder that discovery saw; or, where SKILL.md is itself a link, the one in which that link really lies."""
+    linked = os.path.islink(skill.path)
+    folder = os.path.realpath(skill.dir) if linked else os.path.dirname(skill.real_path)
+    return open_folder(folder, holds_link=linked)

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Generator, Iterable
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -25,6 +26,7 @@ Parents = Literal["refuse", "normalise"]
 
 _SKIPPED: Final = frozenset((".git", "__pycache__", "node_modules"))
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 
 
@@ -38,7 +40,7 @@ def parse_url(url: str) -> tuple[str, str]:
     name, _, path = url[len(SCHEME) :].partition("/")
     try:
         decoded = unquote_to_bytes(name).decode(), unquote_to_bytes(path).decode()
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise ResourceError(f"{url!r} does not decode to UTF-8", reason="encoding") from error
     return decoded[0], decoded[1] or SKILL_FILE
 
@@ -52,6 +54,10 @@ def check_relative(path: str, parents: Parents = "refuse") -> str:
     """The path with `/` between its parts and no `.` or `..`, or the reason why it cannot name a file of a skill."""
     if "\x00" in path:
         raise PathEscape(path, "nul", "the path contains a NUL byte")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise ResourceError(f"the path is not text: {path!r}", path=path, reason="encoding") from error
     slashed = path.replace("\\", "/")
     if slashed.startswith("/") or _DRIVE.match(slashed) or path.startswith("~"):
         raise PathEscape("", "absolute", "absolute paths are not allowed; name the file relative to the skill's folder")
@@ -78,7 +84,7 @@ def open_beneath(folder: int, path: str, shown: str) -> int:
     is no regular file. Nothing is opened that could block.
     """
     try:
-        descriptor = _openat2(folder, path) if _has_openat2() else _walk(folder, path)
+        descriptor = _open(folder, path)
     except FileNotFoundError as error:
         raise ResourceNotFound(shown) from error
     except OSError as error:
@@ -93,8 +99,10 @@ def open_beneath(folder: int, path: str, shown: str) -> int:
 
 
 def _translate(error: OSError, shown: str) -> ResourceError:
-    if error.errno in (errno.EXDEV, errno.ELOOP):
+    if error.errno == errno.EXDEV:
         return PathEscape(shown, "link", "a symbolic link leads outside of the skill's folder")
+    if error.errno == errno.ELOOP:
+        return PathEscape(shown, "loop", "its symbolic links lead in a circle")
     if error.errno == errno.ENOTDIR:
         return ResourceNotFound(shown)
     if error.errno == errno.ENAMETOOLONG:
@@ -104,6 +112,10 @@ def _translate(error: OSError, shown: str) -> ResourceError:
     if error.errno in (errno.ENXIO, errno.ENODEV):
         return ResourceError(f"{shown} is not a regular file", path=shown, reason="not-a-file")
     return ResourceError(f"{shown} cannot be read: {error.strerror}", path=shown, reason="io")
+
+
+def _open(folder: int, path: str) -> int:
+    return _openat2(folder, path) if _has_openat2() else _walk(folder, path)
 
 
 class _OpenHow(ctypes.Structure):
@@ -156,7 +168,9 @@ def _walk(folder: int, path: str) -> int:
                     raise
                 target = os.readlink(part, dir_fd=stack[-1])
                 links += 1
-                if target.startswith("/") or links > 40:
+                if links > 40:
+                    raise OSError(errno.ELOOP, "a circle") from error
+                if target.startswith("/"):
                     raise OSError(errno.EXDEV, "outside") from error
                 pending += [piece for piece in reversed(target.split("/")) if piece]
                 continue
@@ -194,6 +208,30 @@ class Content(NamedTuple):
     mtime_ns: int
 
 
+@contextlib.contextmanager
+def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None, None]:
+    """A descriptor of a folder by its real path; where a folder on the way has become a link since, it is refused.
+
+    `holds_link` asks that the SKILL.md in it is a link.
+    """
+    try:
+        descriptor = os.open("/", _STEP)
+        try:
+            for part in folder.split("/"):
+                if part:
+                    above, descriptor = descriptor, os.open(part, _STEP, dir_fd=descriptor)
+                    os.close(above)
+            if holds_link:
+                os.readlink(SKILL_FILE, dir_fd=descriptor)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
+            raise PathEscape("", "link", "the skill's folder has become a symbolic link") from error
+        raise ResourceNotFound(SKILL_FILE) if error.errno == errno.ENOENT else _translate(error, SKILL_FILE) from error
+
+
 def read_file(folder: str, path: str, limit: int) -> Content:
     """At most `limit` bytes of a file beneath a folder. The folder itself is opened once, by its real path."""
     try:
@@ -201,9 +239,14 @@ def read_file(folder: str, path: str, limit: int) -> Content:
     except OSError as error:
         raise _translate(error, path) if error.errno != errno.ENOENT else ResourceNotFound(path) from error
     try:
-        opened = open_beneath(descriptor, path, path)
+        return read_beneath(descriptor, path, limit)
     finally:
         os.close(descriptor)
+
+
+def read_beneath(folder: int, path: str, limit: int) -> Content:
+    """The same beneath a folder that is open already."""
+    opened = open_beneath(folder, path, path)
     try:
         status = os.fstat(opened)
         chunks: list[bytes] = []
@@ -251,13 +294,25 @@ class Listing(NamedTuple):
 
 def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
     """The regular files of a skill but its SKILL.md, sorted before any cut, within a number and a total size."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return Listing((), False)
+    try:
+        return list_beneath(descriptor, max_files, max_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
+    """The same beneath a folder that is open already."""
     sizes: dict[str, int] = {}
     bound = max_files * 50  # what one skill may cost; a folder with more is cut, and says so
     pending = [""]
     overflow = False
     while pending and not overflow:
         below = pending.pop()
-        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, below)) as entries:
+        with contextlib.suppress(OSError), _scan(folder, below) as entries:
             for entry in entries:
                 path = f"{below}{entry.name}"
                 if entry.is_symlink():
@@ -276,5 +331,17 @@ def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
         total += sizes[path]
         if len(chosen) == max_files or total > max_bytes:
             return Listing(tuple(chosen), True)
-        chosen.append(path)
+        # A name that is no UTF-8 is listed so that one sees it; it cannot be asked for.
+        chosen.append(os.fsencode(path).decode("utf-8", "replace"))
     return Listing(tuple(chosen), overflow)
+
+
+@contextlib.contextmanager
+def _scan(folder: int, below: str) -> Generator[Iterable[os.DirEntry[str]], None, None]:
+    """The entries of a folder beneath another, opened as files are: a folder swapped for a link shows nothing."""
+    opened = _open(folder, below)
+    try:
+        with os.scandir(opened) as entries:
+            yield entries
+    finally:
+        os.close(opened)

@@ -115,6 +115,13 @@ class Policy:
             profile.policy.confirm_loads, bool(given.get("redact", False)), warnings,
         )  # fmt: skip
 
+    def as_dict(self) -> dict[str, Any]:
+        """The rules as they would stand in a configuration file."""
+        lists = {"allow": (*self.allow, *self.remembered), "deny": self.deny, "ask": self.ask}
+        given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
+        given.update({key: [rule.as_dict() for rule in rules] for key, rules in lists.items() if rules})
+        return given | ({"tools": sorted(self.tools)} if self.tools is not None else {})
+
     def decide(self, request: Request) -> Decision:
         """Deny, then allow, then ask, then the default; the first rule that matches is the reason."""
         lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (

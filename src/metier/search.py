@@ -65,7 +65,8 @@ class SearchResult:
 
 def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
     """The rule above all words that a skill meets, if any."""
-    if query in (skill.path, skill.dir) or os.path.normpath(os.path.join(cwd, query)) in (skill.path, skill.dir):
+    place = os.path.normpath(os.path.join(cwd, query))
+    if place == skill.path or (place == skill.dir and os.sep in query):  # a bare word is a name, not a folder
         return EXACT_PATH, "exact_path"
     if query == skill.name:
         return EXACT_NAME, "exact_name"

@@ -29,6 +29,7 @@ from metier.events import (
     ResourceRefused,
     SessionCalled,
     SessionReturned,
+    SessionStarted,
     Sink,
     SkillCatalogUpdated,
     SkillInvoked,
@@ -110,10 +111,15 @@ class Session:
         self.overrides: dict[str, Any] = {}
         if state:
             self._restore(state)
-        self._begin()
+        self._begin(state)
         self.preloaded = tuple(self._preload(name) for name in preload)
 
-    def _begin(self) -> None:
+    def _begin(self, state: Mapping[str, Any] | None) -> None:
+        started = SessionStarted(
+            self.profile.name, self.tools_enabled, self.approve is not None, self.has_read_tool, self.policy.as_dict(),
+            tuple(sorted(self.only)) if self.only is not None else None, state,
+        )  # fmt: skip
+        self._recorder.note(started)
         self._notice_catalog()
         if self.policy.name != "default":
             self._recorder.note(PolicyChosen(self.policy.name))
@@ -179,7 +185,7 @@ class Session:
                 yield []
                 return
             self._depth += 1
-            asked = {key: value for key, value in given.items() if value not in (None, "")}
+            asked = {key: value for key, value in given.items() if value is not None}
             self._recorder.note(SessionCalled(operation, self.policy.redacted(asked)))
             output: list[str] = []
             try:
@@ -261,7 +267,7 @@ class Session:
         known = self._entries.get(skill.path)
         if known is not None and known.rendered == rendered and self.profile.load.reload == "remind":
             text = _reminder(skill.name, known.ref, self.offered())
-            loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, files=(), truncated=False)
+            loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, truncated=False)
         else:
             ref = f"skill-{rendered[7:19]}"
             self._outputs[ref] = loaded.text
@@ -319,10 +325,19 @@ class Session:
 
     def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
         rules = self.profile.load
-        content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
+        try:
+            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
+        except ResourceError as error:
+            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
+            raise
+        digest = digest_of(content.data)
+        if self._keeps_record:
+            self._recorder.note(artifacts={digest: content.data})
         parsed = frontmatter.parse(content.data, skill.path, repair=self.profile.validation.repair)
         if parsed is None or parsed.fields is None:
-            raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
+            broken = InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
+            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
+            raise broken
         limit = max(min(rules.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
         truncated = content.size > limit
         body = _decode(content.data[parsed.body_offset : limit])
@@ -332,11 +347,9 @@ class Session:
             notice = f"\n\n[truncated: {left_out:,} bytes of SKILL.md are left out]".replace(",", "")
         expanded = self._expand(skill, body, arguments) + notice
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
-        if self._keeps_record:
-            self._recorder.note(artifacts={digest_of(content.data): content.data})
         head = _decode(content.data[: parsed.body_offset])
         loaded = Loaded(
-            skill, "", "", digest_of(content.data), listing.files, False, truncated, listing.truncated,
+            skill, "", "", digest, listing.files, False, truncated, listing.truncated,
             expanded, parsed.fields, left_out,
             (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (), content.size,
         )  # fmt: skip

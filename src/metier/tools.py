@@ -123,15 +123,17 @@ def _define_load(session: "Session") -> tuple[str, dict[str, Any]]:
 def _define_search(session: "Session") -> tuple[str, dict[str, Any]]:
     rules = session.profile.search
     about = "Finds skills by what they are for. Use it when no skill in the prompt fits, or when the list was cut."
-    scopes = sorted({root.scope for root in session.skills.roots})
-    if session.profile.tools.shape == "codelia":
-        scopes = ["repo", "user"]
     return about, _schema(
         ("query",),
         query=_text("A name, a path, or words that say what is needed."),
         limit={"type": "integer", "description": f"How many to return, at most {rules.max_limit}.", "minimum": 1},
-        scope={"type": "string", "description": "Only skills of this scope.", "enum": scopes},
+        scope={"type": "string", "description": "Only skills of this scope.", "enum": _scopes(session)},
     )
+
+
+def _scopes(session: "Session") -> list[str]:
+    codelia = session.profile.tools.shape == "codelia"
+    return ["repo", "user"] if codelia else sorted({root.scope for root in session.skills.roots})
 
 
 def _define_read(session: "Session") -> tuple[str, dict[str, Any]]:
@@ -173,7 +175,7 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> 
     """Answer a call, and never raise for what a model sent."""
     given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
     started = time.monotonic_ns()
-    role: Role | None = next((role for role in ROLES if getattr(session.profile.tools, role) == tool), None)
+    role: Role | None = next((role for role in ROLES if tool and getattr(session.profile.tools, role) == tool), None)
     shape = _SHAPES[session.profile.tools.shape]
     try:
         if role is None or not session.profile.enabled or not session.tools_enabled:
@@ -202,9 +204,9 @@ def _integer(given: Mapping[str, Any], key: str) -> int | None:
     value = given.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
         raise BadArguments(f"`{key}` must be a whole number")
-    return value
+    return int(value)
 
 
 def _handle_load(session: "Session", given: Mapping[str, Any]) -> Loaded:
@@ -222,7 +224,10 @@ def _handle_search(session: "Session", given: Mapping[str, Any]) -> Any:
     query = given.get("query")
     if not isinstance(query, str):
         raise BadArguments("`query` is missing; give it as a string")
-    return session.search(query, limit=_integer(given, "limit"), scope=_string(given, "scope") or None, by="model")
+    scope = _string(given, "scope")
+    if scope and scope not in _scopes(session):
+        raise BadArguments(f"there is no scope {scope!r}; the scopes are: {', '.join(_scopes(session))}")
+    return session.search(query, limit=_integer(given, "limit"), scope=scope or None, by="model")
 
 
 def _handle_read(session: "Session", given: Mapping[str, Any]) -> Any:

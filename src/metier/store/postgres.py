@@ -62,8 +62,7 @@ class PostgresStore(BaseStore):
             with connection.pipeline():
                 with connection.transaction():
                     connection.execute(statements.TERMS, self._terms)
-                    streams = self._hold(connection, wanted)
-                    known = self._texts(connection, batch.ids)
+                    streams, known = self._hold(connection, wanted, batch.ids)
                     stream = streams[batch.stream_id]
                     same_stream(stream, batch.session_id, batch.stream_kind)
                     frames, rows = number(batch, stream.next_seq, known)
@@ -84,8 +83,8 @@ class PostgresStore(BaseStore):
             }
             with connection.transaction():
                 connection.execute(statements.TERMS, self._terms)
-                streams = self._hold(connection, wanted)
-                rows = settle(frames, streams, self._texts(connection, [frame["id"] for frame in frames]))
+                streams, known = self._hold(connection, wanted, [frame["id"] for frame in frames])
+                rows = settle(frames, streams, known)
                 kept = self._keep(connection, artifacts)
                 self._insert(connection, rows)
                 saved = 0
@@ -157,20 +156,24 @@ class PostgresStore(BaseStore):
         connection.execute("SELECT pg_notify(%s, '')", (self._link.channel,))
 
     @staticmethod
-    def _hold(connection: Connection, wanted: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The heads of streams, locked until the end of the transaction, in an order that is the same for everybody."""
+    def _hold(
+        connection: Connection, wanted: Mapping[str, Stream], events: list[str]
+    ) -> tuple[dict[str, Stream], dict[str, str]]:
+        """The heads of streams, locked until the end of the transaction, and the texts of those events that are there.
+
+        Streams are locked in an order that is the same for everybody. The texts are looked up after that, by a
+        statement of its own: it sees what the writer before us committed.
+        """
         ids = sorted(wanted)
-        found = {row[0]: Stream(*row) for row in connection.execute(statements.HOLD, (ids,))}
-        missing = [wanted[id_] for id_ in ids if id_ not in found]
-        if missing:
+        while True:
+            held = connection.execute(statements.HOLD, (ids,))
+            known = connection.execute(statements.TEXTS, (events,))
+            streams = {row[0]: Stream(*row) for row in held}
+            missing = [wanted[id_] for id_ in ids if id_ not in streams]
+            if not missing:
+                return streams, dict(known.fetchall())
             for stream in missing:
                 connection.execute(statements.CREATE, (stream.id, stream.session_id, stream.kind, statements.NO_END))
-            found = {row[0]: Stream(*row) for row in connection.execute(statements.HOLD, (ids,))}
-        return found
-
-    @staticmethod
-    def _texts(connection: Connection, ids: list[str]) -> dict[str, str]:
-        return dict(connection.execute(statements.TEXTS, (ids,)).fetchall())
 
     @staticmethod
     def _keep(connection: Connection, artifacts: Mapping[str, bytes]) -> int:

@@ -1,0 +1,386 @@
+"""A record is run again: the same requests, with the files, answers, times and ids of then, must give the same frames.
+
+Nothing of today is needed: the catalog, every SKILL.md and every resource come from the artifacts of the record. The
+session that answers is the ordinary one, so a replay that gives the same bytes shows that nothing but its input decided
+what it did. `verify` looks at the record itself first, and names what is wrong with it. `drift` asks the same requests of
+today's files and shows what would be different now.
+"""
+
+import base64
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from metier import catalog, errors
+from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound
+from metier.model import SKILL_FILE, Changes, Skill
+from metier.paths import Content, Listing
+from metier.policy import Request
+from metier.search import Hit, SearchResult
+from metier.session import Session
+from metier.settings import Settings
+from metier.skills import Skills
+from metier.store import Frame, Store, StoreError, canonical, digest_of
+from metier.store.memory import MemoryStore
+
+OPERATIONS: Final = ("load", "read", "search", "output", "invoke", "compact", "end_turn", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is wrong with a record, or that came out differently: where, what kind, and the two sides."""
+
+    index: int
+    kind: str
+    detail: str
+    expected: str = ""
+    found: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "kind": self.kind,
+            "detail": self.detail,
+            "expected": self.expected,
+            "found": self.found,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The frames of one session and a way to its artifacts. `broken` is what could not be read of it."""
+
+    frames: Sequence[Frame]
+    artifact: Callable[[str], bytes]
+    broken: Sequence[Difference] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a replay gave."""
+
+    session_id: str
+    frames: Sequence[Frame]
+    outputs: Sequence[str]
+    differences: Sequence[Difference]
+
+    @property
+    def identical(self) -> bool:
+        return not self.differences
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "session": self.session_id,
+            "frames": len(self.frames),
+            "identical": self.identical,
+            "differences": [one.as_dict() for one in self.differences],
+        }
+
+
+# --- where a record comes from ---
+
+
+def from_store(store: Store, session_id: str) -> Record:
+    """The record of a session in a store."""
+    return Record(store.read(session_id), store.get_artifact)
+
+
+def from_file(path: str) -> Record:
+    """The record in an exported file; lines that are no JSON, and artifacts that were changed, are remembered."""
+    frames: list[Frame] = []
+    artifacts: dict[str, bytes] = {}
+    broken: list[Difference] = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            lines = stream.read().split("\n")
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", reason="unopenable", store=path) from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value: Any = json.loads(line)
+            digest, data = _artifact_line(value)
+        except (ValueError, KeyError, TypeError) as error:
+            broken.append(Difference(number, "broken-line", f"line {number} is no JSON of a record: {error}"))
+            continue
+        if digest and digest_of(data) != digest:
+            broken.append(Difference(number, "changed-artifact", f"the artifact {digest} was changed", digest))
+        elif digest:
+            artifacts[digest] = data
+        elif "seq" in value:
+            frames.append(value)
+
+    def artifact(digest: str) -> bytes:
+        if digest not in artifacts:
+            raise StoreError(f"artifact {digest} is not here", reason="missing-artifact", store=path)
+        return artifacts[digest]
+
+    return Record(frames, artifact, broken)
+
+
+def _artifact_line(value: Any) -> tuple[str, bytes]:
+    """Digest and content of an artifact's line; empty for any other line."""
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    line = cast("dict[str, Any]", value)
+    if "artifact" not in line or "seq" in line:
+        return "", b""
+    return str(line["artifact"]), base64.b64decode(str(line["base64"]), validate=True)
+
+
+# --- what is wrong with a record ---
+
+
+def verify(record: Record) -> list[Difference]:
+    """Everything that keeps a record from being one: gaps, mixed sessions, missing or changed artifacts."""
+    found = list(record.broken)
+    if not record.frames:
+        return [*found, Difference(0, "empty", "there is no frame in the record")]
+    sessions = {frame.get("session_id") for frame in record.frames}
+    if len(sessions) > 1:
+        names = ", ".join(sorted(map(str, sessions)))
+        found.append(Difference(0, "mixed-sessions", f"frames of {len(sessions)} sessions: {names}"))
+    expected: dict[str, int] = {}
+    for index, frame in enumerate(record.frames):
+        stream = str(frame.get("stream_id"))
+        seq = frame.get("seq")
+        wanted = expected.get(stream, 0)
+        if seq != wanted:
+            found.append(Difference(index, "gap", f"seq {wanted} is missing in {stream}", str(wanted), str(seq)))
+        expected[stream] = seq + 1 if isinstance(seq, int) else wanted + 1
+        found += _missing_artifacts(index, frame, record)
+    return found
+
+
+def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Difference]:
+    for key in ("output", "hits", "snapshot", *(("digest",) if frame.get("type") == "skill_resource_read" else ())):
+        digest = frame.get(key)
+        if isinstance(digest, str) and digest.startswith("sha256:"):
+            try:
+                record.artifact(digest)
+            except StoreError as error:
+                yield Difference(index, error.reason, str(error), digest)
+
+
+# --- the surroundings of then ---
+
+
+class RecordedFiles:
+    """Files as a record has them: of the operation that is being replayed."""
+
+    def __init__(self, artifact: Callable[[str], bytes]) -> None:
+        self._artifact = artifact
+        self.frames: Sequence[Frame] = ()
+
+    def skill_file(self, skill: Skill, limit: int) -> Content:
+        for frame in self._about(skill, "skill_loaded", "path", skill.path):
+            return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
+        return self.resource(skill, SKILL_FILE, limit)
+
+    def resource(self, skill: Skill, path: str, limit: int) -> Content:
+        for frame in self._about(skill, "skill_resource_read", "path", path):
+            return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
+        for frame in self._about(skill, "skill_resource_refused"):
+            if frame.get("digest"):
+                data = self._artifact(frame["digest"])
+                return Content(data, len(data), skill.mtime_ns)
+            raise _refusal(frame)
+        raise ResourceNotFound(path)
+
+    def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
+        for frame in self._about(skill, "skill_loaded", "path", skill.path):
+            return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
+        return Listing((), False)
+
+    def _about(self, skill: Skill, kind: str, key: str = "name", value: str = "") -> Iterator[Frame]:
+        wanted = value or skill.name
+        return (f for f in self.frames if f["type"] == kind and f["name"] == skill.name and f.get(key) == wanted)
+
+
+def _refusal(frame: Frame) -> ResourceError:
+    """The error of then, with its class, reason and words."""
+    reason = frame["reason"]
+    kinds: dict[str, type[ResourceError]] = {"not-found": ResourceNotFound, "binary": errors.BinaryResource}
+    kind = PathEscape if reason == "link" else kinds.get(reason, ResourceError)
+    error = kind.__new__(kind)
+    ResourceError.__init__(error, frame["detail"], path=frame["path"], reason=reason)
+    return error
+
+
+class RecordedSkills(Skills):
+    """The catalog of then. It changes when the record says so, and finds what was found."""
+
+    def __init__(self, first: catalog.Catalog, artifact: Callable[[str], bytes]) -> None:
+        place = first.place
+        self.settings = Settings(first.profile, place, "", "", {})
+        self.catalog = first
+        self._artifact = artifact
+        self.frames: Sequence[Frame] = ()
+
+    def refresh(self) -> Changes:
+        return Changes()
+
+    def search(
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: object = None
+    ) -> SearchResult:
+        frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
+        if frame is None:
+            return SearchResult(query, 0, False, ())
+        data = json.loads(self._artifact(frame["hits"]))
+        hits = tuple(
+            Hit(self.catalog.find_path(path), score, reason, tuple(matched))
+            for path, score, reason, matched in data["hits"]
+        )
+        return SearchResult(query, len(hits), data["truncated"], hits)
+
+
+# --- running again ---
+
+
+def replay(record: Record) -> Outcome:
+    """Run a record again and compare frame by frame. A record that does not verify is not run."""
+    wrong = verify(record)
+    session_id = str(record.frames[0]["session_id"]) if record.frames else ""
+    if wrong:
+        return Outcome(session_id, (), (), wrong)
+    if any(frame["type"] == "session_started" and frame["policy"].get("redact") for frame in record.frames):
+        note = "the arguments were redacted, so the record verifies but cannot be run again"
+        return Outcome(session_id, record.frames, _outputs(record), [Difference(0, "redacted", note)])
+    store = MemoryStore()
+    ids = itertools.chain((str(frame["id"]) for frame in record.frames), (f"extra-{n}" for n in itertools.count()))
+    times = itertools.chain((int(frame["timestamp_ms"]) for frame in record.frames), itertools.repeat(0))
+    for life in _lives(record.frames):
+        _live(life, record, session_id, store, ids, times)
+    again = store.read(session_id)
+    return Outcome(session_id, again, _outputs(Record(again, store.get_artifact)), _compare(record.frames, again))
+
+
+def _lives(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
+    """A session that was taken up again after a restart has several lives in one stream."""
+    starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_started"]
+    for start, end in zip(starts, [*starts[1:], len(frames)], strict=True):
+        yield frames[start:end]
+
+
+def _live(
+    frames: Sequence[Frame],
+    record: Record,
+    session_id: str,
+    store: MemoryStore,
+    ids: Iterator[str],
+    times: Iterator[int],
+) -> None:
+    snapshots = {
+        frame["snapshot"]: catalog.restore(record.artifact(frame["snapshot"]).decode())
+        for frame in frames
+        if frame["type"] == "skill_catalog_updated" and frame.get("snapshot")
+    }
+    if not snapshots:
+        return
+    started = frames[0]
+    skills = RecordedSkills(next(iter(snapshots.values())), record.artifact)
+    files = RecordedFiles(record.artifact)
+    answers: list[str] = []
+    session = Session(
+        skills,
+        id=session_id,
+        policy=started["policy"],
+        store=store,
+        approve=(lambda _: answers.pop(0) if answers else "no") if started["asks"] else None,
+        tools=started["tools"],
+        only=started.get("only"),
+        has_read_tool=started["has_read_tool"],
+        state=started.get("state"),
+        files=files,
+        clock=lambda: next(times),
+        ids=lambda: next(ids),
+    )
+    for called, inside in _operations(frames):
+        for frame in inside:
+            if frame["type"] == "skill_catalog_updated":
+                skills.catalog = snapshots[frame["snapshot"]]
+        skills.frames = files.frames = inside
+        answers[:] = [frame["answer"] for frame in inside if frame["type"] == "policy_asked"]
+        perform(session, called["operation"], called["args"])
+
+
+def _operations(frames: Sequence[Frame]) -> Iterator[tuple[Frame, Sequence[Frame]]]:
+    """Each request with the frames up to the next one."""
+    starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_called"]
+    for start, end in zip(starts, [*starts[1:], len(frames)], strict=True):
+        yield frames[start], frames[start + 1 : end]
+
+
+def perform(session: Session, operation: str, given: Mapping[str, Any]) -> str:
+    """Ask a session for what a record says was asked; the text it returned, or the text of its error."""
+    if operation not in OPERATIONS:
+        return f"unknown operation {operation!r}"
+    arguments = dict(given)
+    positional = [arguments.pop(key) for key in _POSITIONAL.get(operation, ()) if key in arguments]
+    try:
+        result: Any = getattr(session, operation)(*positional, **arguments)
+    except MetierError as error:
+        return str(error)
+    loaded = getattr(result, "loaded", None)
+    return str(getattr(loaded or result, "text", getattr(result, "message", result or "")))
+
+
+_POSITIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "load": ("name",),
+    "read": ("name", "path"),
+    "search": ("query",),
+    "output": ("ref",),
+    "invoke": ("message",),
+    "compact": ("budget",),
+    "call": ("tool", "arguments"),
+}
+
+
+def _compare(recorded: Sequence[Frame], again: Sequence[Frame]) -> list[Difference]:
+    found: list[Difference] = []
+    for index, (one, other) in enumerate(itertools.zip_longest(recorded, again)):
+        expected, got = canonical(one) if one else "", canonical(other) if other else ""
+        if expected != got:
+            keys = sorted(
+                key for key in {**(one or {}), **(other or {})} if (one or {}).get(key) != (other or {}).get(key)
+            )
+            kind = "changed-frame" if one and other else "missing-frame" if one else "extra-frame"
+            found.append(Difference(index, kind, f"frame {index} differs in {', '.join(keys)}", expected, got))
+    return found
+
+
+def _outputs(record: Record) -> list[str]:
+    return [
+        record.artifact(frame["output"]).decode("utf-8", "replace")
+        for frame in record.frames
+        if frame["type"] == "session_returned"
+    ]
+
+
+def drift(record: Record, skills: Skills) -> list[Difference]:
+    """The requests of a record that would be answered differently by today's files, in order."""
+    session = skills.session(policy=record.frames[0].get("policy", {}) if record.frames else {}, approve=_yes)
+    found: list[Difference] = []
+    for index, (called, inside) in enumerate(_operations(record.frames)):
+        returned = next((frame for frame in inside if frame["type"] == "session_returned"), None)
+        if returned is None:
+            continue
+        before = record.artifact(returned["output"]).decode("utf-8", "replace")
+        now = perform(session, called["operation"], called["args"])
+        if now != before:
+            asked = json.dumps(called["args"], ensure_ascii=False)
+            found.append(Difference(index, "drift", f"{called['operation']} {asked}", before, now))
+    return found
+
+
+def _yes(_: Request) -> bool:
+    return True
+
+
+def looks_like_file(source: str) -> bool:
+    """Whether a name on the command line is an exported file rather than a session's id."""
+    return os.sep in source or source.endswith((".jsonl", ".json")) or os.path.isfile(source)
