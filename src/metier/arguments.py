@@ -10,13 +10,16 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
+_PLACE: Final = r"\$\{CLAUDE_SKILL_DIR\}|\{baseDir\}"
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 
 
-def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True) -> str:
-    """The body with its arguments; unchanged when there are none."""
+def expand(
+    body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = ""
+) -> str:
+    """The body with its arguments, and with its directory where one is given; unchanged when there are none."""
     if not arguments:
-        return body
+        return re.sub(_PLACE, lambda _: directory, body) if directory else body
     names = _declared(frontmatter)
     may_index = indexed and bool(names or "argument-hint" in frontmatter or "$ARGUMENTS" in body)
     values = _split(arguments) if may_index else []
@@ -24,6 +27,8 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal used
+        if match["place"] is not None:
+            return directory
         if match["whole"] is not None:
             used = True
             return arguments
@@ -36,18 +41,19 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
         used = True
         return values[position] if 0 <= position < len(values) else ""
 
-    expanded = _pattern(names, may_index).sub(replacement, body)
-    return expanded if used else f"{body.rstrip()}\n\nARGUMENTS: {arguments}\n"
+    expanded = _pattern(names, may_index, bool(directory)).sub(replacement, body)
+    return expanded if used else f"{expanded.rstrip()}\n\nARGUMENTS: {arguments}\n"
 
 
-def _pattern(names: list[str], may_index: bool) -> re.Pattern[str]:
+def _pattern(names: list[str], may_index: bool, has_place: bool) -> re.Pattern[str]:
     choices = [r"(?P<index>(?!))", r"(?P<position>(?!))", r"(?P<name>(?!))"]
     if may_index:
         choices[0] = r"ARGUMENTS\[(?P<index>\d{1,3})\]"
         choices[1] = r"(?P<position>[1-9]\d?)(?![\w.,]\w|\w)"
     if names and may_index:
         choices[2] = rf"(?P<name>{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})(?![\w-])"
-    return re.compile(rf"\$(?:{choices[0]}|(?P<whole>ARGUMENTS)(?!\[|\w)|{choices[1]}|{choices[2]})")
+    place = rf"(?P<place>{_PLACE if has_place else '(?!)'})"
+    return re.compile(rf"{place}|\$(?:{choices[0]}|(?P<whole>ARGUMENTS)(?!\[|\w)|{choices[1]}|{choices[2]})")
 
 
 def _declared(frontmatter: Mapping[str, Any]) -> list[str]:

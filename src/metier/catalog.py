@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from metier import profiles
 from metier.discover import Found
@@ -234,7 +234,7 @@ def restore(text: str) -> Catalog:
     data = json.loads(text)
     profile = profiles.build(data["profile"])
     roots = [Root(*values) for values in data["roots"]]
-    cwd, home, project = data["place"]
+    cwd, home, project = cast("list[str]", data["place"])
 
     def skill(row: list[Any]) -> Skill:
         name, description, path, real_path, root, mtime_ns, size, fields_, by_model, by_user, mode = row

@@ -122,8 +122,8 @@ class _Walker:
             path, real, level, budget = pending.pop()
             if real in self.seen_folders:
                 continue
-            spent = next((each for each in (self.budget, budget) if each.left <= 0), None)
-            if spent is not None:
+            if budget.left <= 0 or self.budget.left <= 0:
+                spent = budget if budget.left <= 0 else self.budget
                 if not spent.reported:
                     self.bound(spent.what, path)
                     spent.reported = True

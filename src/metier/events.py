@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from metier.store import Draft, Frame
 
@@ -265,7 +265,7 @@ class Recorder:
 
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events back until `flush`; artifacts by their digests."""
-        self._drafts += (Draft(self._ids(), self._clock(), event.type, event.data()) for event in events)
+        self._drafts += (Draft(self._ids(), self._clock(), event.type, _storable(event.data())) for event in events)
         self._artifacts.update(artifacts or {})
 
     def flush(self) -> list[Frame]:
@@ -278,3 +278,14 @@ class Recorder:
 
     def frames(self) -> list[Frame]:
         return self.sink.read(self.session_id)
+
+
+def _storable(value: Any) -> Any:
+    """A value whose text is UTF-8: a path may hold other bytes, and a model may send half a surrogate pair."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_storable(key): _storable(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_storable(item) for item in cast("Sequence[Any]", value)]
+    return value

@@ -115,6 +115,12 @@ class Policy:
             profile.policy.confirm_loads, bool(given.get("redact", False)), warnings,
         )  # fmt: skip
 
+    @staticmethod
+    def canonical(tool: str, profile: Profile) -> str:
+        """The tool by our name, whatever the profile's host calls it."""
+        roles = (role for role in _ROLES if getattr(profile.tools, role) == tool)
+        return next((f"skill_{role}" for role in roles), tool)
+
     def as_dict(self) -> dict[str, Any]:
         """The rules as they would stand in a configuration file."""
         lists = {"allow": (*self.allow, *self.remembered), "deny": self.deny, "ask": self.ask}
@@ -227,7 +233,6 @@ def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> 
     if not isinstance(given, (list, tuple)):
         raise ConfigError(f"permissions.{where} must be a list of rules", key=where)
     rules: list[Rule] = []
-    names = {getattr(profile.tools, role): f"skill_{role}" for role in _ROLES if getattr(profile.tools, role)}
     for one in cast("Sequence[object]", given):
         if isinstance(one, Rule):
             rules.append(one)
@@ -243,5 +248,5 @@ def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> 
             warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} is not lower-case kebab")
             continue
         tool: str = rule["tool"]
-        rules.append(Rule(names.get(tool, tool), name, rule.get("path"), rule.get("command"), rule.get("digest")))
+        rules.append(Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest")))
     return rules

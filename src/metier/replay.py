@@ -216,7 +216,7 @@ class RecordedSkills(Skills):
 
     def __init__(self, first: catalog.Catalog, artifact: Callable[[str], bytes]) -> None:
         place = first.place
-        self.settings = Settings(first.profile, place, "", "", {})
+        self.settings = Settings(first.profile, place, "", "", "memory:", {}, {})
         self.catalog = first
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()

@@ -6,13 +6,15 @@ state is names and digests, never bodies, and survives as plain data.
 """
 
 import asyncio
+import codecs
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from metier import arguments as args
@@ -45,12 +47,17 @@ from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
 from metier.search import SearchResult
 from metier.store import Frame, digest_of
+from metier.store.base import BaseStore
 from metier.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from metier.skills import Skills
 
 By = Literal["user", "model"]
+
+_LOG: Final = logging.getLogger("metier")
+_LOGGED: Final[set[tuple[str, str]]] = set()
+"""What this process has logged: a skill and a note about it, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,7 @@ class Session:
         self._lock = threading.RLock()
         self._depth = 0
         self.overrides: dict[str, Any] = {}
+        self._saved: Mapping[str, Any] = {}
         if state:
             self._restore(state)
         self._begin(state)
@@ -198,6 +206,7 @@ class Session:
             finally:
                 self._depth -= 1
                 self._recorder.flush()
+                self._save_state()
 
     def _return(self, operation: str, status: Literal["ok", "error"], text: str, code: str | None = None) -> None:
         data = text.encode("utf-8", "replace")
@@ -225,7 +234,9 @@ class Session:
         catalog = self.skills.catalog
         skill = catalog.find_path(path) if path else catalog.find(name or "")
         if by == "model" and not self._may_see(skill):
-            raise SkillNotFound(name or "", [visible.name for visible in self.visible()])
+            # For the model, a hidden skill is one that does not exist, whichever way it asks.
+            why = "the path is not in the catalog" if path else ""
+            raise SkillNotFound(path or name or "", [visible.name for visible in self.visible()], why=why)
         if self.only is not None and skill.name not in self.only:
             raise SkillNotFound(skill.name, sorted(self.only))
         return skill
@@ -254,13 +265,14 @@ class Session:
         """Activate a skill by name, or by a path of the catalog. `parent` is the skill on whose behalf it is loaded."""
         where = os.fspath(path) if path is not None else None
         with self._operation("load", name=name, path=where, arguments=arguments, parent=parent, by=by) as output:
-            loaded = self._load(self._find(name, where, by), arguments, parent, by, command=False)
+            skill = self._find(name, where, by)
+            self._authorise("skill_load", skill)
+            loaded = self._load(skill, arguments, parent, by, command=False)
             output.append(loaded.text)
         return loaded
 
     def _load(self, skill: Skill, arguments: str, parent: str | None, by: By, command: bool) -> Loaded:
         chain = self._chain(skill.name, parent)
-        self._authorise("skill_load", skill)
         loaded = self._read_skill(skill, arguments, command)
         self._chains[skill.name] = chain
         rendered = digest_of(loaded.text.encode())
@@ -307,6 +319,9 @@ class Session:
     def _first(self, note: str, skill: Skill) -> bool:
         """Whether a warning is new: one line per skill and file is enough for a log."""
         key = (skill.path, note)
+        if key not in _LOGGED:
+            _LOGGED.add(key)
+            _LOG.warning("%s: %s", skill.name, note)
         return key not in self._warned and not self._warned.add(key)
 
     def _activate(self, name: str) -> None:
@@ -340,27 +355,28 @@ class Session:
             raise broken
         limit = max(min(rules.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
         truncated = content.size > limit
-        body = _decode(content.data[parsed.body_offset : limit])
+        body, split = _decode(content.data[parsed.body_offset : limit], truncated)
         notice, left_out = "", 0
         if truncated:
-            left_out = content.size - parsed.body_offset - len(body.encode())
-            notice = f"\n\n[truncated: {left_out:,} bytes of SKILL.md are left out]".replace(",", "")
+            left_out = content.size - limit + split
+            notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out]"
         expanded = self._expand(skill, body, arguments) + notice
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
-        head = _decode(content.data[: parsed.body_offset])
+        head, _ = _decode(content.data[: parsed.body_offset], truncated=False)
         loaded = Loaded(
             skill, "", "", digest, listing.files, False, truncated, listing.truncated,
             expanded, parsed.fields, left_out,
             (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (), content.size,
         )  # fmt: skip
-        return replace(loaded, text=self._wrap(loaded, head, arguments, command))
+        text = self._wrap(loaded, head, arguments, command)
+        return replace(loaded, text=text.encode("utf-8", "replace").decode())  # a path may hold bytes that are no UTF-8
 
     def _expand(self, skill: Skill, body: str, arguments: str) -> str:
         rules = self.profile.load
-        expanded = args.expand(body, arguments, skill.frontmatter, rules.arguments == "indexed")
-        if rules.wrap == "standard" and not self.profile.resources.hide_paths:
-            expanded = expanded.replace("${CLAUDE_SKILL_DIR}", skill.dir).replace("{baseDir}", skill.dir)
-        return expanded
+        shows_place = rules.wrap == "standard" and not self.profile.resources.hide_paths
+        return args.expand(
+            body, arguments, skill.frontmatter, rules.arguments == "indexed", skill.dir if shows_place else ""
+        )
 
     def _wrap(self, loaded: Loaded, head: str, arguments: str, command: bool) -> str:
         skill, body = loaded.skill, loaded.body
@@ -394,6 +410,7 @@ class Session:
             relative = paths.check_relative(path, self.profile.resources.parents)
             if relative == SKILL_FILE and not self.profile.tools.load:
                 # Hosts without a tool for it load a skill by reading it.
+                self._authorise("skill_load", skill)
                 loaded = self._load(skill, "", None, by, command=False)
                 return Resource(
                     skill, SKILL_FILE, loaded.text, "text/markdown", loaded.size, loaded.truncated, loaded.digest
@@ -487,12 +504,13 @@ class Session:
                 except MetierError:
                     continue
                 if len(text) <= left:
-                    parts.append(text)
                     restored.append(entry.name)
-                    left -= len(text)
                 else:
                     referenced.append(entry.name)
-                    parts.append(_reminder(entry.name, entry.ref, self.offered()))
+                    text = _reminder(entry.name, entry.ref, self.offered())
+                if len(text) <= left:
+                    parts.append(text)
+                    left -= len(text) + 2
             output.append("\n\n".join(parts))
         return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced))
 
@@ -506,6 +524,7 @@ class Session:
         return invocation
 
     def _invoke(self, message: str) -> Invocation:
+        self.end_turn()
         self._refresh_for_call()
         mention = mentions.find(message, self.profile, self._callable_by_user)
         if not mention.skills:
@@ -535,7 +554,11 @@ class Session:
         """The slash commands that the host may offer to a user, one per skill."""
         rules = self.profile.invocation
         form = next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
-        callable_skills = [s for s in self.skills.catalog.skills if s.enabled and s.user_invocable]
+        callable_skills = [
+            s
+            for s in self.skills.catalog.skills
+            if s.enabled and s.user_invocable and (self.only is None or s.name in self.only)
+        ]
         return [form.replace("name", skill.name) for skill in callable_skills] if form else []
 
     def end_turn(self) -> None:
@@ -620,6 +643,16 @@ class Session:
         ]
         return {"version": 1, "id": self.id, "activated_skill_names": list(self.activated), "loaded": loaded}
 
+    def _save_state(self) -> None:
+        """Keep the state where the events are, when it changed: another process may take the session up."""
+        store = self._recorder.sink
+        if not self._keeps_record or not isinstance(store, BaseStore):
+            return
+        state = self.state()
+        if state != self._saved:
+            store.save_state(self.id, "session", state)
+            self._saved = state
+
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.activated = [str(name) for name in state.get("activated_skill_names", ())]
         for one in state.get("loaded", ()):
@@ -628,12 +661,13 @@ class Session:
             self._entries[entry.path] = entry
 
 
-def _decode(data: bytes) -> str:
-    """A body as text, cut before a split character; a byte that is no UTF-8 shows as such and loses nothing else."""
-    try:
-        return paths.decode(data, SKILL_FILE, partial=True)
-    except MetierError:
-        return data.decode("utf-8", "replace")
+def _decode(data: bytes, truncated: bool) -> tuple[str, int]:
+    """A body as text, and the bytes at its end that a cut left of a character.
+
+    A byte that is no UTF-8 shows as such and loses nothing else.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data, final=not truncated), len(decoder.getstate()[0])
 
 
 def _wrap_standard(loaded: Loaded, offered: render.Offered, hide_paths: bool) -> str:

@@ -5,6 +5,7 @@ project's pyproject.toml, the environment (`METIER_*` and the host's own variabl
 `RUNTIME_KEYS` or a setting of the profile, which it overrides.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,14 @@ from metier.model import Diagnostic
 from metier.profiles import Profile
 from metier.roots import Place, locate
 
-RUNTIME_KEYS: Final = {"profile": "the host whose rules apply", "cache": "whether scans are remembered on disk"}
+RUNTIME_KEYS: Final[Mapping[str, str]] = {
+    "profile": "the host whose rules apply",
+    "cache": "whether scans are remembered on disk",
+    "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
+    "permissions": "the policy: its profile, and the lists allow, deny and ask",
+}
+"""The keys that are not settings of a profile."""
+REMEMBERED: Final = "permissions.toml"
 _MARKERS: Final = (".metier", ".git", ".jj", ".hg", "pyproject.toml")
 
 
@@ -29,6 +37,9 @@ class Settings:
     config_folder: str
     cache_folder: str
     """Empty where scans are not remembered."""
+    store: str
+    """The URL of the event store; by default one SQLite file in the user's data folder."""
+    permissions: Mapping[str, Any] = field(hash=False)
     origins: Mapping[str, str] = field(hash=False)
     """Which file, variable or argument set a key that is not a default."""
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -56,10 +67,13 @@ def resolve(
     )
 
     name, use_cache = "standard", True
+    store = os.path.join(_user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share"), "metier.db")
     origins: dict[str, str] = {}
     for origin, values in layers:
         if "profile" in values:
             name, origins["profile"] = _text(values["profile"], "profile", origin), origin
+        if "store" in values:
+            store, origins["store"] = _text(values["store"], "store", origin), origin
         if "cache" in values:
             use_cache, origins["cache"] = _flag(values["cache"], origin), origin
     raw = profiles.load(name)
@@ -73,7 +87,44 @@ def resolve(
     built = profiles.build(raw)
     place, diagnostics = locate(built, where, own_home, environment)
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
-    return Settings(built, place, config_folder, cache_folder, origins, diagnostics)
+    permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
+    return Settings(built, place, config_folder, cache_folder, store, permissions, origins, diagnostics)
+
+
+def _permissions(
+    layers: list[tuple[str, Mapping[str, Any]]], trusted_file: str, config_folder: str, origins: dict[str, str]
+) -> dict[str, Any]:
+    """The rules of all layers together. A project's files may only narrow: their allow rules and profile do not count."""
+    merged: dict[str, Any] = {}
+    remembered = os.path.join(config_folder, REMEMBERED)
+    if os.path.isfile(remembered):
+        layers = [(remembered, {"permissions": profiles.read_toml(remembered)}), *layers]
+    for origin, values in layers:
+        given = values.get("permissions", {})
+        if not isinstance(given, Mapping):
+            raise ConfigError("permissions must be a table", file=origin, key="permissions")
+        narrowing = origin.endswith(".toml") and origin not in (trusted_file, remembered)
+        for key, value in cast("Mapping[str, Any]", given).items():
+            if narrowing and key not in ("deny", "ask"):
+                continue
+            joined = isinstance(value, list) and isinstance(merged.get(key), list)
+            merged[key] = [*merged[key], *cast("list[Any]", value)] if joined else value
+            origins[f"permissions.{key}"] = origin
+    return merged
+
+
+def remember(config_folder: str, rule: Mapping[str, str]) -> None:
+    """Add an allow rule to the user's file of answers. What stands there, comments included, stays as it is."""
+    file = os.path.join(config_folder, REMEMBERED)
+    lines = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rule.items())
+    try:
+        os.makedirs(config_folder, exist_ok=True)
+        with open(file, "a", encoding="utf-8") as stream:
+            if stream.tell() == 0:
+                stream.write("# Answers that were to be remembered; delete one to be asked again.\n")
+            stream.write(f"\n[[allow]]\n{lines}")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
 
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str:

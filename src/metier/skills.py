@@ -199,10 +199,21 @@ class Skills:
         return self.session().prompt(message, budget)
 
     def session(self, **given: Any) -> "Session":
-        """A conversation with these skills; the arguments are those of `Session`."""
-        from metier.session import Session
+        """A conversation with these skills; the arguments are those of `Session`.
 
-        return Session(self, **given)
+        Without a `policy`, the permissions of the configuration hold. `store` may be a URL.
+        """
+        from metier.session import Session
+        from metier.store import open_store
+
+        if given.get("policy") is None:
+            given["policy"] = self.settings.permissions
+        if isinstance(given.get("store"), str):
+            given["store"] = open_store(given["store"])
+        session = Session(self, **given)
+        if session.policy.on_remember is None and self.settings.config_folder:
+            session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
+        return session
 
     # --- switches that last ---
 

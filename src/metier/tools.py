@@ -183,10 +183,23 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> 
             raise BadArguments(f"there is no tool {tool!r}; the tools are: {names}")
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadArguments("the arguments must be a JSON object")
+        if _is_torn(given):
+            raise BadArguments("the arguments hold half a surrogate pair; send whole characters")
         result = shape(session, role, given, None, started, _HANDLERS[role](session, given))
     except MetierError as error:
         result = shape(session, role or "load", given, error, started, None)
     return result
+
+
+def _is_torn(given: Mapping[str, Any]) -> bool:
+    """Whether a text among the arguments cannot be written as UTF-8."""
+    try:
+        for value in given.values():
+            if isinstance(value, str):
+                value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _string(given: Mapping[str, Any], key: str, *, required: bool = False) -> str:
@@ -262,8 +275,9 @@ def explain(error: MetierError, session: "Session") -> str:
     hide = session.profile.resources.hide_paths
     if isinstance(error, SkillNotFound):
         if error.why and not hide:
-            return str(error)
-        names = error.close or tuple(skill.name for skill in session.visible()[:20])
+            return f"no skill {error.wanted!r}: {error.why}"
+        visible = [skill.name for skill in session.visible()]
+        names = [name for name in error.close if name in visible] or visible[:20]
         return f"there is no skill {error.wanted!r}; available: {', '.join(names) or 'none'}"
     if isinstance(error, InvalidSkill):
         reasons = "; ".join(d.message for d in error.diagnostics)

@@ -9,7 +9,7 @@ import sys
 import click
 
 from metier import __version__
-from metier.cli import inspect, listing, switches, using
+from metier.cli import inspect, listing, switches, trail, using
 from metier.cli.context import Context, shared
 from metier.errors import MetierError
 
@@ -24,7 +24,7 @@ def cli(context: Context) -> None:
     """The runtime for Agent Skills: find, check, load and run them as any host would."""
 
 
-for command in (*listing.COMMANDS, *using.COMMANDS, *inspect.COMMANDS, *switches.COMMANDS):
+for command in (*listing.COMMANDS, *using.COMMANDS, *inspect.COMMANDS, *switches.COMMANDS, *trail.COMMANDS):
     cli.add_command(command)
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metier import Skills
+from metier.policy import Request
 from metier.settings import Settings, resolve
 
 if TYPE_CHECKING:
     from metier.session import Session
+    from metier.store import Store
 
 
 @dataclass(slots=True)
@@ -46,10 +48,29 @@ class Context:
         return found
 
     def open_session(self) -> "Session":
-        return self.discover().session(id=self.session)
+        """A session whose events are kept; with --session it goes on where that one stopped."""
+        skills = self.discover()
+        store = self.open_store()
+        saved = store.load_state(self.session, "session") if self.session else None
+        return skills.session(
+            id=self.session, store=store, state=saved.value if saved else None, approve=_ask if sys.stdin.isatty() else None
+        )
+
+    def open_store(self) -> "Store":
+        from metier.store import open_store
+
+        return open_store(self.store or self.settings().store, on_trouble=lambda text: click.echo(text, err=True))
 
     def settings(self) -> Settings:
         return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)
+
+
+def _ask(request: Request) -> str:
+    """Put a question of the policy to the person at the terminal."""
+    what = f"{request.tool} for {request.skill_name}" if request.skill_name else request.tool
+    return click.prompt(
+        f"Allow {what}?", type=click.Choice(["once", "always", "no"]), default="no", show_choices=True, err=True
+    )
 
 
 class Progress:
@@ -78,6 +99,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--home", metavar="DIR", help="Take this folder as the home folder."),
     click.option("--profile", metavar="NAME|FILE", help="The host whose rules apply (see `metier profiles`)."),
     click.option("--skills", metavar="DIR", multiple=True, help="Search this folder first; may be repeated."),
+    click.option("--store", metavar="URL", help="Keep and read events here (see `metier doctor`)."),
+    click.option("--session", metavar="ID", help="Go on with this session, or speak of it."),
     click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
     click.option("-q", "--quiet", is_flag=True, default=None, help="Say less."),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Say more."),
@@ -91,7 +114,7 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(click_context: click.Context, /, *args: Any, **given: Any) -> Any:
         context = click_context.ensure_object(Context)
-        for name in ("cwd", "home", "profile", "as_json", "quiet", "verbose"):
+        for name in ("cwd", "home", "profile", "store", "session", "as_json", "quiet", "verbose"):
             value = given.pop(name)
             if value is not None:
                 setattr(context, name, value)

@@ -1,7 +1,7 @@
 """What a runner really holds back on this machine, found out by trying to get past it.
 
-A script tries to break each promise from the inside, and what it achieved is looked at from the outside too: a file that
-must be unread and unchanged, listeners that must hear nothing. The invariant: a promise counts as held only if the
+A script tries to break each promise from the inside, and what it achieved is looked at from the outside too: a file
+that must be unread and unchanged, listeners that must hear nothing. The invariant: a promise counts as held only if the
 script ran, reported the failure of its attempt, and the outside agrees; silence is never taken for safety.
 Every attempt is harmless where it succeeds, since it may well succeed: a runner without a sandbox is examined too.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from metier.errors import MetierError
 from metier.limits import MIB
-from metier.runner import Job, Outcome, Runner, RunLimits
+from metier.runner import Job, Outcome, RunLimits, Runner
 
 
 class Finding(NamedTuple):
@@ -107,7 +107,12 @@ def fill():
     return written if written > 8 << 20 else ""
 
 
+harmless = set("null zero full random urandom fd stdin stdout stderr shm".split())
+
+
 def privileges():
+    if not os.path.exists("/proc/self/status"):
+        return "root" if os.getuid() == 0 else ""
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file if ":" in line)
     gained = [key for key in ("CapEff", "CapPrm", "CapBnd") if int(status[key], 16)]
@@ -117,14 +122,14 @@ def privileges():
 attempt("read", lambda: open(secret).read())
 attempt("write", lambda: write(outside))
 attempt("own", lambda: write(os.path.join(os.environ["SKILL_DIR"], "changed")))
-attempt("home", lambda: os.listdir("/root") or os.listdir("/home"))
+attempt("home", lambda: len(os.listdir("/root" if os.path.isdir("/root") else "/home")))
 attempt("environment", lambda: [name for name in os.environ if name not in own.split(",")])
 attempt("tcp", connect)
 attempt("udp", datagram)
 attempt("process", lambda: os.path.exists("/proc/" + host) and os.kill(int(host), 0) is None)
 attempt("privileges", privileges)
 attempt("mount", mount)
-attempt("device", lambda: open("/dev/mem", "rb") or open("/dev/tty", "rb"))
+attempt("device", lambda: len(set(os.listdir("/dev")) - harmless))
 attempt("forks", forks)
 attempt("memory", lambda: len(bytearray(400 << 20)))
 attempt("fill", fill)
