@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format bench docs clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -44,6 +44,9 @@ format: $(STAMP)
 
 bench: $(STAMP)  ## measure against the floor and the peers, in one run
 	@$(BIN)/python -m bench
+
+docs: $(STAMP)  ## write the reference pages from the code
+	@$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .hypothesis

@@ -14,9 +14,7 @@ _PLACE: Final = r"\$\{CLAUDE_SKILL_DIR\}|\{baseDir\}"
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 
 
-def expand(
-    body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = ""
-) -> str:
+def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = "") -> str:
     """The body with its arguments, and with its directory where one is given; unchanged when there are none."""
     if not arguments:
         return re.sub(_PLACE, lambda _: directory, body) if directory else body

@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from metier import limits
 from metier.model import Root
@@ -74,9 +74,11 @@ def read(file: str) -> Memory:
         if magic != _MAGIC or length != len(body) or checksum != zlib.crc32(body):
             return Memory()
         files, folders, read_ns = marshal.loads(body)
+        if not (isinstance(files, dict) and isinstance(folders, dict) and isinstance(read_ns, int)):
+            return Memory()
     except (OSError, ValueError, EOFError, TypeError, struct.error):
         return Memory()
-    return Memory(files, folders, read_ns)
+    return Memory(cast("dict[str, FileRow]", files), cast("dict[str, FolderRow]", folders), read_ns)
 
 
 def write(file: str, memory: Memory) -> bool:

@@ -237,10 +237,9 @@ def restore(text: str) -> Catalog:
     cwd, home, project = cast("list[str]", data["place"])
 
     def skill(row: list[Any]) -> Skill:
-        name, description, path, real_path, root, mtime_ns, size, fields_, by_model, by_user, mode = row
-        return Skill(
-            name, description, path, real_path, roots[root], mtime_ns, size, fields_, by_model, by_user, mode
-        )
+        name, description, path, real_path, number, mtime_ns, size, given, by_model, by_user, mode = row
+        root: Root = roots[cast("int", number)]
+        return Skill(name, description, path, real_path, root, mtime_ns, size, given, by_model, by_user, mode)
 
     skills = tuple(skill(row) for row in data["skills"])
     by_path = {one.path: one for one in skills}

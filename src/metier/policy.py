@@ -161,8 +161,8 @@ class Policy:
         return decision
 
     def _optional(self, request: Request) -> bool:
-        """Whether the question is only a host's habit: nobody to ask, and no rule about this tool at all."""
-        listed = (*self.allow, *self.ask, *self.deny)
+        """Whether the question is only a host's habit: nobody to ask, and no rule that says which loads are fine."""
+        listed = (*self.allow, *self.ask)
         return self.confirm_loads and request.tool == "skill_load" and not any(r.tool == "skill_load" for r in listed)
 
     def remember(self, request: Request) -> Rule:

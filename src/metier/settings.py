@@ -178,7 +178,8 @@ def _peek(file: str) -> bytes:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    return {key: env[f"METIER_{key.upper()}"] for key in (*RUNTIME_KEYS, "enabled") if env.get(f"METIER_{key.upper()}")}
+    keys = ("profile", "cache", "store", "enabled")
+    return {key: env[f"METIER_{key.upper()}"] for key in keys if env.get(f"METIER_{key.upper()}")}
 
 
 def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, Any]:
