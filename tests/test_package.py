@@ -18,12 +18,13 @@ LAYERS = [
     ["validate"],
     ["profiles"],
     ["roots", "cache", "state", "policy", "render", "mentions"],
-    ["discover", "context"],
+    ["discover", "context", "scripts"],
     ["catalog"],
     ["settings"],
     ["tools"],
     ["session"],
     ["skills", "testing"],
+    ["replay"],
     ["cli"],
 ]
 

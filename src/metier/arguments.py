@@ -51,7 +51,7 @@ def _pattern(names: list[str], may_index: bool, has_place: bool) -> re.Pattern[s
     if names and may_index:
         choices[2] = rf"(?P<name>{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})(?![\w-])"
     place = rf"(?P<place>{_PLACE if has_place else '(?!)'})"
-    return re.compile(rf"{place}|\$(?:{choices[0]}|(?P<whole>ARGUMENTS)(?!\[|\w)|{choices[1]}|{choices[2]})")
+    return re.compile(rf"{place}|\$(?:{choices[0]}|(?P<whole>ARGUMENTS)(?!\w)|{choices[1]}|{choices[2]})")
 
 
 def _declared(frontmatter: Mapping[str, Any]) -> list[str]:

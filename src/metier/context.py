@@ -58,7 +58,7 @@ def assemble(
         parts.append("Skills activated in this conversation: " + ", ".join(render.one_line(name) for name in activated))
     if preloaded:
         whole = "\n".join(
-            f'<skill name="{render.escape(loaded.skill.name)}">\n{loaded.body.strip()}\n</skill>'
+            f'<skill name="{render.escape(loaded.skill.name)}">\n{loaded.text.strip()}\n</skill>'
             for loaded in preloaded
         )
         parts.append(f"<preloaded_skills>\n{whole}\n</preloaded_skills>")

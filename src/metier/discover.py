@@ -168,10 +168,12 @@ class _Walker:
                 return
         except (OSError, ValueError):
             return
-        if self.rules.folder_links == "never":
+        outside = self.rules.folder_links == "inside" and not self.leads_inside(real)
+        if self.rules.folder_links == "never" or outside:
             self.say("link-not-followed", "info", f"the link to {real} was not followed", child)
             if os.path.isfile(child + _SUFFIX):
-                self.found.skipped.append(Skipped(child + _SUFFIX, "link", "linked folders are not followed"))
+                detail = "the folder is a link that leads outside" if outside else "linked folders are not followed"
+                self.found.skipped.append(Skipped(child + _SUFFIX, "link", detail, os.path.basename(child)))
             return
         if os.path.basename(child) in self.ignored:
             self.skip_ignored(child)
@@ -366,15 +368,17 @@ class _Walker:
             target = os.path.realpath(file, strict=True)
         except (OSError, ValueError) as error:
             return "", self.unreadable(file, error)
-        inside = target.startswith(real_folder + "/") or target.startswith(
-            tuple(f"{folder}/" for folder in (*self.inside, os.path.realpath(self.place.project)))
-        )
+        inside = target.startswith(real_folder + "/") or self.leads_inside(target)
         if rule == "never" or (rule == "inside" and not inside):
             detail = "SKILL.md is a symbolic link" if rule == "never" else "SKILL.md is a link that leads outside"
             return target, self.skip_row(file, "link", detail)
         if os.path.basename(target) != SKILL_FILE:
             return target, self.skip_row(file, "link", "SKILL.md is a link to a file of another name")
         return target, None
+
+    def leads_inside(self, target: str) -> bool:
+        folders = (*self.inside, os.path.realpath(self.place.project))
+        return target.startswith(tuple(f"{folder}/" for folder in folders))
 
     def skip_row(self, file: str, reason: str, detail: str) -> FileRow:
         name = os.path.basename(os.path.dirname(file))

@@ -37,6 +37,7 @@ class SessionStarted(Event):
     tools: bool
     asks: bool
     has_read_tool: bool
+    runs: bool
     policy: Mapping[str, Any]
     only: tuple[str, ...] | None = None
     state: Mapping[str, Any] | None = None
@@ -141,6 +142,70 @@ class SkillsSearched(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolStarted(Event):
+    """A script began. `digest` is that of the script, `sandbox` names the runner, `grants` what policy added."""
+
+    type: ClassVar[str] = "tool_started"
+    tool: str
+    name: str
+    script: str
+    digest: str
+    sandbox: str
+    args: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
+    protections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStdout(Event):
+    """A piece of a script's standard output, as it came."""
+
+    type: ClassVar[str] = "tool_stdout"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStderr(Event):
+    """A piece of a script's standard error, as it came."""
+
+    type: ClassVar[str] = "tool_stderr"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded(Event):
+    """A script ended by itself. `stdout` and `stderr` name artifacts with everything that was kept of them."""
+
+    type: ClassVar[str] = "tool_ended"
+    exit_code: int
+    duration_ms: int
+    artifacts: tuple[Mapping[str, Any], ...]
+    stdout: str
+    stderr: str
+    ended: str = "exit"
+    protections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        # The contract of the frame names its artifacts even where there are none.
+        return {**super(ToolEnded, self).data(), "artifacts": self.artifacts}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailed(Event):
+    """A script did not start, or was ended at a limit."""
+
+    type: ClassVar[str] = "tool_failed"
+    tool: str
+    name: str
+    script: str
+    reason: str
+    detail: str
+    digest: str = ""
+    """Of the script, where it was read before it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class OverrideProposed(Event):
     """A skill proposed a model, tool defaults or a scope; policy accepted or refused it."""
 
@@ -200,6 +265,11 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ResourceRead,
     ResourceRefused,
     SkillsSearched,
+    ToolStarted,
+    ToolStdout,
+    ToolStderr,
+    ToolEnded,
+    ToolFailed,
     OverrideProposed,
     PolicyChosen,
     PolicyAsked,

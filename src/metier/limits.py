@@ -53,6 +53,12 @@ LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
 """Files of a skill that are listed on activation, and their total size (Codelia's figures)."""
 
+SCRIPT_BYTES: Final = 4 * MIB
+"""A script that is run; what a person is asked to approve must be something a person could read."""
+
+STREAMED_BYTES: Final = 64 * KIB
+"""Of a script's output that is streamed as frames; all of it is kept as an artifact."""
+
 CALL_DEPTH: Final = 8
 """Skills that call skills: how deep."""
 

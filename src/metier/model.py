@@ -284,6 +284,63 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a script left behind, kept by its digest."""
+
+    path: str
+    digest: str
+    size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "digest": self.digest, "size": self.size}
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a script of a skill did."""
+
+    skill: Skill
+    script: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration_ms: int
+    artifacts: tuple[Artifact, ...] = ()
+    ended: str = "exit"
+    """`exit`, or the limit that ended it."""
+    protections: tuple[str, ...] = ()
+    """What held the script in; empty where policy let it run without a sandbox."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The result as a model reads it."""
+        parts = [self.stdout.rstrip()] if self.stdout.strip() else []
+        if self.stderr.strip():
+            parts.append(f"[stderr]\n{self.stderr.rstrip()}")
+        if self.exit_code or self.ended != "exit":
+            how = "" if self.ended == "exit" else f", ended by its {self.ended}"
+            parts.append(f"[exit code {self.exit_code}{how}]")
+        parts += [f"[wrote {artifact.path}, {artifact.size} bytes]" for artifact in self.artifacts]
+        parts += [f"[note: {note}]" for note in self.notes]
+        return "\n".join(parts) or "[no output]"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "skill": self.skill.name,
+            "script": self.script,
+            "exit_code": self.exit_code,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "duration_ms": self.duration_ms,
+            "ended": self.ended,
+            "artifacts": [artifact.as_dict() for artifact in self.artifacts],
+            "protections": list(self.protections),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """What a user's message calls: the skill, the message that the model should see, and the skill if it was loaded."""
 

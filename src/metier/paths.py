@@ -279,7 +279,7 @@ def decode(data: bytes, path: str, *, partial: bool) -> str:
 
 def mime_type(path: str) -> str:
     """`text/markdown` for Markdown; everything else that is served is plain text."""
-    return "text/markdown" if path.lower().endswith((".md", ".markdown")) else "text/plain"
+    return "text/markdown" if path.lower().endswith(".md") else "text/plain"
 
 
 # --- listing ---

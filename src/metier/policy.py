@@ -28,6 +28,9 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
 }
 """What holds where no rule does; a tool that is not named is allowed. Nothing but its name brings `full-auto` about."""
 
+GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
+"""What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -141,7 +144,7 @@ class Policy:
                     return Decision(verdict, f"{verdict} rule: {rule}", rule)
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
-        default: Verdict = DEFAULTS[self.name].get(request.tool, "allow")
+        default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
 
     def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
@@ -191,6 +194,16 @@ class Policy:
         if skill.allowed_tools:
             self._windows[skill.path] = frozenset(_tool_name(entry) for entry in skill.allowed_tools)
 
+    def hint_allows(self, skill: Skill, tool: str, command: str) -> bool:
+        """Whether a skill's own `allowed-tools` lets it use a tool of the runtime: by name, or as a shell command."""
+        if not skill.allowed_tools:
+            return True
+        for entry in skill.allowed_tools:
+            name, _, pattern = entry.partition("(")
+            if name == tool or (name == "Bash" and (not pattern or fnmatchcase(command, _glob(pattern)))):
+                return True
+        return False
+
     def close_windows(self) -> None:
         self._windows.clear()
 
@@ -223,6 +236,11 @@ def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
                 found.append((key, value))
     found += [(key, frontmatter[key]) for key in _OVERRIDES if key in frontmatter]
     return found
+
+
+def _glob(pattern: str) -> str:
+    """The glob in `Bash(git add:*)`."""
+    return pattern.rstrip(")").replace(":*", "*")
 
 
 def _tool_name(entry: str) -> str:

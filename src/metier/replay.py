@@ -19,6 +19,8 @@ from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFou
 from metier.model import SKILL_FILE, Changes, Skill
 from metier.paths import Content, Listing
 from metier.policy import Request
+from metier.runner import Job, OnOutput, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.runner import Outcome as RunOutcome
 from metier.search import Hit, SearchResult
 from metier.session import Session
 from metier.settings import Settings
@@ -26,7 +28,7 @@ from metier.skills import Skills
 from metier.store import Frame, Store, StoreError, canonical, digest_of
 from metier.store.memory import MemoryStore
 
-OPERATIONS: Final = ("load", "read", "search", "output", "invoke", "compact", "end_turn", "call")
+OPERATIONS: Final = ("load", "read", "search", "output", "invoke", "compact", "end_turn", "call", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,11 @@ class RecordedFiles:
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
         for frame in self._about(skill, "skill_resource_read", "path", path):
             return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            if frame.get("digest"):
+                data = self._artifact(frame["digest"])
+                return Content(data, len(data), skill.mtime_ns)
+            raise _refusal(frame | {"path": frame["script"]})
         for frame in self._about(skill, "skill_resource_refused"):
             if frame.get("digest"):
                 data = self._artifact(frame["digest"])
@@ -209,6 +216,45 @@ def _refusal(frame: Frame) -> ResourceError:
     error = kind.__new__(kind)
     ResourceError.__init__(error, frame["detail"], path=frame["path"], reason=reason)
     return error
+
+
+class RecordedRunner:
+    """Runs nothing: gives back what a script printed, wrote and returned, in the pieces in which it came."""
+
+    name = "recorded"
+
+    def __init__(self, artifact: Callable[[str], bytes], works: bool) -> None:
+        self._artifact, self._works = artifact, works
+        self.frames: Sequence[Frame] = ()
+
+    def problem(self) -> str | None:
+        return None if self._works else "there was none"
+
+    def run(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+        for frame in self.frames:
+            if frame["type"] in ("tool_stdout", "tool_stderr") and on_output is not None:
+                on_output("stdout" if frame["type"] == "tool_stdout" else "stderr", frame["text"].encode())
+        ended = next((frame for frame in self.frames if frame["type"] == "tool_ended"), None)
+        failed = next((frame for frame in self.frames if frame["type"] == "tool_failed"), None)
+        if ended is None:
+            detail = failed["detail"] if failed else "the record has no end of this run"
+            if failed and failed["reason"] != "sandbox":
+                refused = ScriptRefused(job.script, failed["reason"], "")
+                refused.args = (detail,)
+                raise refused
+            raise SandboxUnavailable(detail)
+        files = tuple(
+            WrittenFile(one["path"], one["size"], one["digest"][7:], self._artifact(one["digest"]))
+            for one in ended["artifacts"]
+        )
+        return RunOutcome(
+            ended["exit_code"], ended.get("ended", "exit"), ended["duration_ms"],
+            self._artifact(ended["stdout"]), self._artifact(ended["stderr"]), files=files,
+            protections=tuple(ended.get("protections", ())), notes=tuple(ended.get("notes", ())),
+        )  # fmt: skip
+
+    async def arun(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+        return self.run(job, on_output)
 
 
 class RecordedSkills(Skills):
@@ -284,6 +330,7 @@ def _live(
     started = frames[0]
     skills = RecordedSkills(next(iter(snapshots.values())), record.artifact)
     files = RecordedFiles(record.artifact)
+    runner = RecordedRunner(record.artifact, started["runs"])
     answers: list[str] = []
     session = Session(
         skills,
@@ -296,6 +343,7 @@ def _live(
         has_read_tool=started["has_read_tool"],
         state=started.get("state"),
         files=files,
+        runner=runner,
         clock=lambda: next(times),
         ids=lambda: next(ids),
     )
@@ -303,7 +351,8 @@ def _live(
         for frame in inside:
             if frame["type"] == "skill_catalog_updated":
                 skills.catalog = snapshots[frame["snapshot"]]
-        skills.frames = files.frames = inside
+        skills.frames = files.frames = runner.frames = inside
+        runner.name = next((frame["sandbox"] for frame in inside if frame["type"] == "tool_started"), "recorded")
         answers[:] = [frame["answer"] for frame in inside if frame["type"] == "policy_asked"]
         perform(session, called["operation"], called["args"])
 
@@ -337,6 +386,7 @@ _POSITIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "invoke": ("message",),
     "compact": ("budget",),
     "call": ("tool", "arguments"),
+    "run": ("name", "script", "arguments"),
 }
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from metier import arguments as args
-from metier import context, frontmatter, limits, mentions, paths, render
+from metier import context, frontmatter, limits, mentions, paths, render, scripts
 from metier import tools as toolbox
 from metier.catalog import Catalog, dump
 from metier.errors import InvalidSkill, InvocationError, MetierError, ResourceError, ResourceNotFound, SkillNotFound
 from metier.events import (
+    Event,
     OverrideProposed,
     PolicyAsked,
     PolicyChosen,
@@ -38,13 +39,16 @@ from metier.events import (
     SkillLoaded,
     SkillsSearched,
     SkillWarning,
+    ToolFailed,
     random_ids,
     system_clock,
 )
 from metier.files import DiskFiles, Files
-from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, Skill
+from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, RunResult, Skill
+from metier.paths import Content
 from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
+from metier.runner import Runner
 from metier.search import SearchResult
 from metier.store import Frame, digest_of
 from metier.store.base import BaseStore
@@ -89,6 +93,7 @@ class Session:
         has_read_tool: bool = True,
         state: Mapping[str, Any] | None = None,
         files: Files | None = None,
+        runner: Runner | None = None,
         clock: Callable[[], int] = system_clock,
         ids: Callable[[], str] = random_ids,
     ) -> None:
@@ -110,6 +115,7 @@ class Session:
         self._injected: list[Loaded] = []
         self._warned: set[tuple[str, str]] = set()
         self._files = files or DiskFiles()
+        self._runner = runner
         self._keeps_record = store is not None
         self._recorder = Recorder(store or MemoryStore(), self.id, clock, ids)
         self._catalog: Catalog | None = None
@@ -119,12 +125,14 @@ class Session:
         self._saved: Mapping[str, Any] = {}
         if state:
             self._restore(state)
+        pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
         self._begin(state)
-        self.preloaded = tuple(self._preload(name) for name in preload)
+        self.preloaded = tuple(self._read_skill(skill, "", command=False) for skill in pinned)
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
         started = SessionStarted(
-            self.profile.name, self.tools_enabled, self.approve is not None, self.has_read_tool, self.policy.as_dict(),
+            self.profile.name, self.tools_enabled, self.approve is not None, self.has_read_tool, self.can_run,
+            self.policy.as_dict(),
             tuple(sorted(self.only)) if self.only is not None else None, state,
         )  # fmt: skip
         self._recorder.note(started)
@@ -221,10 +229,14 @@ class Session:
     # --- finding ---
 
     def _find(self, name: str | None, path: str | None, by: By) -> Skill:
+        listed = self.skills.catalog.by_name.get(name or "", ())
         self._refresh_for_call()
         try:
             return self._look_up(name, path, by)
         except SkillNotFound:
+            for skill in listed:  # it was there a moment ago: what broke it says more than that it is gone
+                if skill.path in self.skills.catalog.failed and (by == "user" or self._may_see(skill)):
+                    self.skills.catalog.find_path(skill.path)
             if self.profile.catalog.refresh not in ("stale", "call") or not self.skills.refresh():
                 raise
             self._notice_catalog()
@@ -375,8 +387,9 @@ class Session:
         rules = self.profile.load
         shows_place = rules.wrap == "standard" and not self.profile.resources.hide_paths
         return args.expand(
-            body, arguments, skill.frontmatter, rules.arguments == "indexed", skill.dir if shows_place else ""
-        )
+            body, arguments if rules.arguments != "none" else "", skill.frontmatter, rules.arguments == "indexed",
+            skill.dir if shows_place else "",
+        )  # fmt: skip
 
     def _wrap(self, loaded: Loaded, head: str, arguments: str, command: bool) -> str:
         skill, body = loaded.skill, loaded.body
@@ -462,6 +475,64 @@ class Session:
             self._recorder.note(found, artifacts={digest: data})
             output.append(result.text)
         return result
+
+    # --- scripts ---
+
+    def run(
+        self, name: str, script: str, arguments: Sequence[str] = (), *, stdin: str | None = None, by: By = "user"
+    ) -> RunResult:
+        """Run a script of a skill in the sandbox, if policy allows it; the model must have loaded the skill first."""
+        given = {"name": name, "script": script, "arguments": list(arguments), "stdin": stdin, "by": by}
+        with self._operation("run", **given) as output:
+            skill = self._find(name, None, by)
+            if skill.path not in self._entries:
+                if by == "model":
+                    raise ResourceError(f"load the skill {name} before you run its scripts", reason="not-loaded")
+                self._load(skill, "", None, by, command=False)
+            result = self._run(skill, script, arguments, stdin)
+            output.append(result.text)
+        return result
+
+    async def arun(
+        self, name: str, script: str, arguments: Sequence[str] = (), *, stdin: str | None = None, by: By = "user"
+    ) -> RunResult:
+        """`run` for asyncio."""
+        return await asyncio.to_thread(self.run, name, script, arguments, stdin=stdin, by=by)
+
+    def _run(self, skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
+        profile = self.profile
+        content = Content(b"", 0, 0)
+        try:
+            relative = paths.check_relative(path, profile.resources.parents)
+            content = self._files.resource(skill, relative, limits.SCRIPT_BYTES)
+            script = scripts.check(skill, relative, arguments, profile, content.data)
+            if profile.policy.enforce_hints:
+                scripts.refuse_by_hint(script, self.policy, profile.tools.run)
+            self.policy.enforce(script.request, self._ask if self.approve else None)
+            script.grants = scripts.grants(script, self.policy)
+            runner = scripts.runner_for(script, self._runner)
+        except MetierError as error:
+            reason = getattr(error, "reason", "") or type(error).__name__
+            digest = digest_of(content.data) if content.size else ""
+            failed = ToolFailed("skill_run", skill.name, path, reason, str(error), digest)
+            self._recorder.note(failed, artifacts={digest: content.data} if digest else None)
+            raise
+        self._recorder.note(artifacts={script.digest: content.data})
+        place = self.skills.settings.place
+        return scripts.execute(script, runner, profile, place, stdin, self._note_now, self.policy.redact)
+
+    def _note_now(self, *noted: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
+        self._recorder.note(*noted, artifacts=artifacts)
+        self._recorder.flush()
+
+    @property
+    def can_run(self) -> bool:
+        """Whether scripts can run at all: a sandbox works here, and policy does not refuse every script."""
+        if not self.profile.tools.run or self.policy.decide(Request("skill_run")).verdict == "deny":
+            return False
+        unsandboxed = self.policy.decide(Request("run_unsandboxed")).verdict == "allow"
+        runner = self._runner or scripts.default_runner()
+        return unsandboxed or (runner is not None and runner.problem() is None)
 
     # --- what was already returned ---
 
@@ -588,23 +659,22 @@ class Session:
         """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
         rules = self.profile
         always = context.always_applied(self.visible(), rules, files)
-        preloaded = [*self.preloaded, *(self._preload(skill.name) for skill in always), *self._injected]
+        preloaded = [*self.preloaded, *(self._read_skill(s, "", command=False) for s in always), *self._injected]
         listing = "" if preloaded and rules.prompt.preloaded_replace else self.prompt(message, budget, files).text
         names = self.activated if rules.context.activated and rules.enabled else []
         return context.assemble(
             base, context.agents_files(rules, self.skills.settings.place), listing, names, preloaded
         )
 
-    def _preload(self, name: str) -> Loaded:
-        """A skill whole, for a subagent; hidden ones can be pinned too, unknown ones are an error with the names."""
+    def _pinned(self, name: str) -> Skill:
+        """A skill for a subagent; hidden ones can be pinned too, unknown ones are an error with the names."""
         catalog = self.skills.catalog
         try:
-            skill = catalog.find(name)
+            return catalog.find(name)
         except SkillNotFound as error:
             raise SkillNotFound(
                 name, list(catalog.by_name), error.close, f"known: {', '.join(catalog.by_name)}"
             ) from error
-        return self._read_skill(skill, "", command=False)
 
     # --- tools ---
 

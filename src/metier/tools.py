@@ -4,11 +4,12 @@ A handler asks the session and nobody else. A model's mistake becomes a result t
 exception never leaves `call`.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from metier import limits, render
 from metier.errors import (
@@ -21,13 +22,13 @@ from metier.errors import (
     ResourceError,
     SkillNotFound,
 )
-from metier.model import Loaded
+from metier.model import Loaded, RunResult
 
 if TYPE_CHECKING:
     from metier.session import Session
 
-Role = Literal["load", "search", "read", "output"]
-ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output")
+Role = Literal["load", "search", "read", "output", "run"]
+ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def offered(session: "Session") -> dict[Role, str]:
     names: dict[Role, str] = {role: getattr(profile.tools, role) for role in ROLES}
     if not session.has_read_tool and profile.tools.shape == "omp":
         names["read"] = ""
+    if not session.can_run:
+        names["run"] = ""
     return {role: name for role, name in names.items() if name}
 
 
@@ -160,11 +163,23 @@ def _define_output(session: "Session") -> tuple[str, dict[str, Any]]:
     )
 
 
+def _define_run(session: "Session") -> tuple[str, dict[str, Any]]:
+    about = "Runs a script of a loaded skill in a sandbox and returns its output."
+    return about, _schema(
+        ("name", "script"),
+        name=_name(session, "The name of the skill."),
+        script=_text("The script, such as scripts/check.py."),
+        arguments={"type": "array", "items": {"type": "string"}, "description": "Its arguments, one item each."},
+        stdin=_text("What it reads from standard input."),
+    )
+
+
 _DEFINE: Final[Mapping[Role, Callable[["Session"], tuple[str, dict[str, Any]]]]] = {
     "load": _define_load,
     "search": _define_search,
     "read": _define_read,
     "output": _define_output,
+    "run": _define_run,
 }
 
 
@@ -259,11 +274,25 @@ def _handle_output(session: "Session", given: Mapping[str, Any]) -> str:
     )
 
 
+def _handle_run(session: "Session", given: Mapping[str, Any]) -> RunResult:
+    arguments: object = given.get("arguments", [])
+    if not isinstance(arguments, list) or not all(isinstance(item, str) for item in cast("list[object]", arguments)):
+        raise BadArguments("`arguments` must be a list of strings")
+    return session.run(
+        _string(given, "name", required=True),
+        _string(given, "script", required=True),
+        cast("list[str]", arguments),
+        stdin=_string(given, "stdin") or None,
+        by="model",
+    )
+
+
 _HANDLERS: Final[Mapping[Role, Callable[["Session", Mapping[str, Any]], Any]]] = {
     "load": _handle_load,
     "search": _handle_search,
     "read": _handle_read,
     "output": _handle_output,
+    "run": _handle_run,
 }
 
 
@@ -293,6 +322,9 @@ def code_of(error: MetierError) -> str:
         return "INVALID_PARAM"
     if isinstance(error, SkillNotFound):
         return "ACCESS_DENIED" if "leads outside" in error.why else "NOT_FOUND"
+    if isinstance(error, InvalidSkill):
+        refused = (d.code == "unreadable" and os.strerror(errno.EACCES) in d.message for d in error.diagnostics)
+        return "PERMISSION_DENIED" if any(refused) else "INTERNAL_ERROR"
     if isinstance(error, AmbiguousSkill):
         return "CONFLICT"
     if isinstance(error, PolicyDenied | PathEscape):
@@ -397,6 +429,8 @@ def _envelope(
     stats = {"time_ms": (time.monotonic_ns() - started) // 1_000_000}
     if error is not None:
         code, message = code_of(error), explain(error, session)
+        if isinstance(error, ResourceError) and code in ("NOT_FOUND", "IS_DIRECTORY"):
+            code = "EXECUTION_ERROR"  # there is such a skill; its own file cannot be read
         failure = {"code": code, "message": message}
         data = {"status": "error", "data": {}, "text": message, "stats": stats, "context": context, "error": failure}
         return ToolResult(data, message, False, code)

@@ -3,18 +3,55 @@
 Exit codes: 0 done, 1 the answer is no, 2 wrong usage or configuration, 3 refused by policy, 4 something is not there.
 """
 
+import importlib
 import os
 import sys
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
 from metier import __version__
-from metier.cli import inspect, listing, switches, trail, using
 from metier.cli.context import Context, shared
 from metier.errors import MetierError
 
+COMMANDS: Final[Mapping[str, str]] = {
+    "list": "listing",
+    "show": "listing",
+    "profiles": "listing",
+    "search": "using",
+    "prompt": "using",
+    "load": "using",
+    "read": "using",
+    "run": "using",
+    "invoke": "using",
+    "tools": "using",
+    "call": "using",
+    "validate": "inspect",
+    "doctor": "inspect",
+    "enable": "switches",
+    "disable": "switches",
+    "events": "trail",
+    "replay": "trail",
+    "policy": "trail",
+    "store": "trail",
+}
+"""The module of each command, loaded when it is called: `list` should not pay for `replay`."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"metier.cli.{COMMANDS[cmd_name]}")
+        return next(command for command in module.COMMANDS if command.name == cmd_name)
+
 
 @click.group(
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="Examples:\n\n\b\n  metier list\n  metier show pdf\n  metier validate --strict ./skills",
 )
@@ -22,10 +59,6 @@ from metier.errors import MetierError
 @shared
 def cli(context: Context) -> None:
     """The runtime for Agent Skills: find, check, load and run them as any host would."""
-
-
-for command in (*listing.COMMANDS, *using.COMMANDS, *inspect.COMMANDS, *switches.COMMANDS, *trail.COMMANDS):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -47,13 +47,16 @@ class Context:
             progress.done()
         return found
 
-    def open_session(self) -> "Session":
+    def open_session(self, approve: Callable[[Request], bool | str] | None = None) -> "Session":
         """A session whose events are kept; with --session it goes on where that one stopped."""
         skills = self.discover()
         store = self.open_store()
         saved = store.load_state(self.session, "session") if self.session else None
         return skills.session(
-            id=self.session, store=store, state=saved.value if saved else None, approve=_ask if sys.stdin.isatty() else None
+            id=self.session,
+            store=store,
+            state=saved.value if saved else None,
+            approve=approve or (_ask if sys.stdin.isatty() else None),
         )
 
     def open_store(self) -> "Store":
@@ -63,6 +66,11 @@ class Context:
 
     def settings(self) -> Settings:
         return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)
+
+
+def approve_all(request: Request) -> bool:
+    """Yes, whatever is asked: for commands whose user already said so."""
+    return True
 
 
 def _ask(request: Request) -> str:

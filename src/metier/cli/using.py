@@ -8,7 +8,7 @@ import click
 
 from metier import render
 from metier.cli import output
-from metier.cli.context import Context, shared
+from metier.cli.context import Context, approve_all, shared
 from metier.errors import ConfigError
 
 
@@ -152,7 +152,32 @@ def call_command(context: Context, tool: str, arguments: str) -> None:
         raise click.exceptions.Exit(3 if result.code == "ACCESS_DENIED" and "policy" in result.text else 1)
 
 
+@click.command("run", epilog="Example:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help")
+@click.argument("name")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
+@click.option("--yes", is_flag=True, help="Allow this run without being asked.")
+@click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
+@shared
+def run_command(context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool) -> None:
+    """Run a script of a skill in the sandbox. Exits with the script's own code."""
+    session = context.open_session(approve_all if yes else None)
+    result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None)
+    if context.as_json:
+        output.json_out(result.as_dict())
+    else:
+        click.echo(output.safe(result.stdout), nl=False)
+        click.echo(output.safe(result.stderr), nl=False, err=True)
+        for artifact in result.artifacts:
+            click.echo(f"wrote {artifact.path} ({artifact.size:,} bytes, {artifact.digest})", err=True)
+        for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
+            click.echo(f"note: {note}", err=True)
+    if result.exit_code:
+        raise click.exceptions.Exit(result.exit_code)
+
+
 COMMANDS = (
+    run_command,
     search_command,
     prompt_command,
     load_command,

@@ -61,7 +61,7 @@ class DiscoveryRules:
     """Levels of folders below a root that may be skills; 0 means any."""
     nested: bool = False
     """Whether folders inside a skill are searched for further skills."""
-    folder_links: Literal["follow", "never"] = "follow"
+    folder_links: Literal["follow", "inside", "never"] = "follow"
     file_links: Literal["follow", "inside", "never"] = "follow"
     """A SKILL.md that is a symbolic link: followed to any SKILL.md, to one inside the project or the roots, or never."""
     hidden: bool = True
@@ -154,7 +154,8 @@ class LoadRules:
     """Bytes of SKILL.md before it is cut; 0 means only the hard limit."""
     max_files: int = limits.LISTED_FILES
     max_file_bytes: int = limits.LISTED_BYTES
-    arguments: Literal["indexed", "whole"] = "indexed"
+    arguments: Literal["indexed", "whole", "none"] = "indexed"
+    """Which placeholders of a body they fill: all of them, only `$ARGUMENTS`, none."""
     refresh_on_call: bool = True
 
 
@@ -189,6 +190,21 @@ class ToolRules:
     shape: Literal["metier", "codelia", "omp", "envelope", "remcochat"] = "metier"
     enumerate_names: bool = True
     """Whether the names are listed in the schema, while they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """Which scripts of a skill run, and within which limits."""
+
+    folders: tuple[str, ...] = ("scripts",)
+    """Folders of a skill whose files may run."""
+    seconds: int = 60
+    memory_mib: int = 1024
+    processes: int = 64
+    output_bytes: int = limits.MIB
+    work_mib: int = 128
+    env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
+    """The variables of the host that a script may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +246,7 @@ class Profile:
     resources: ResourceRules = field(default_factory=ResourceRules)
     search: SearchRules = field(default_factory=SearchRules)
     tools: ToolRules = field(default_factory=ToolRules)
+    run: RunRules = field(default_factory=RunRules)
     policy: PolicyRules = field(default_factory=PolicyRules)
     aliases: dict[str, str] = field(default_factory=dict[str, str], hash=False)
     """The host's own names for settings, and ours."""

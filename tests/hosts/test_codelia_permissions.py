@@ -1,0 +1,117 @@
+"""Codelia: which loads are allowed, refused or asked about, by the name of the skill."""
+
+from typing import Any
+
+import pytest
+
+from conftest import World
+from metier.errors import PolicyDenied
+from metier.policy import Request
+from metier.session import Session
+
+
+def session(world: World, **given: Any) -> Session:
+    return world.discover("codelia").session(**given)
+
+
+def load(opened: Session, name: str, path: object = None) -> Any:
+    return opened.call("skill_load", {"name": name} | ({} if path is None else {"path": str(path)})).data
+
+
+class Asked:
+    """Somebody who answers, and remembers what for."""
+
+    def __init__(self, answer: bool | str = False) -> None:
+        self.answer, self.names = answer, list[str]()
+
+    def __call__(self, request: Request) -> bool | str:
+        assert request.tool == "skill_load"
+        self.names.append(request.skill_name)
+        return self.answer
+
+
+def rule(name: str | None = None) -> dict[str, str]:
+    return {"tool": "skill_load"} | ({"skill_name": name} if name is not None else {})
+
+
+@pytest.mark.behaviour("C-082", "C-083", "C-084", "C-085", "C-086", "C-087")
+@pytest.mark.parametrize(
+    ("allow", "deny", "loads", "asks"),
+    [
+        ([], [], [], ["repo", "repo-review", "solo"]),
+        (["repo"], [], ["repo"], ["repo-review", "solo"]),
+        ([], ["repo"], [], ["repo-review", "solo"]),
+        (["repo"], ["repo"], [], ["repo-review", "solo"]),
+        ([None], [], ["repo", "repo-review", "solo"], []),
+        ([None], ["repo"], ["repo-review", "solo"], []),
+        (["repo"], [None], [], []),
+        (["repo-*"], [], [], ["repo", "repo-review", "solo"]),
+        ([], ["Repo_Review", "*", ""], [], ["repo", "repo-review", "solo"]),
+        (["repo-review"], ["repo"], ["repo-review"], ["solo"]),
+    ],
+)
+def test_deny_outranks_allow_outranks_a_question_and_names_match_exactly(
+    world: World, allow: list[str | None], deny: list[str | None], loads: list[str], asks: list[str]
+) -> None:
+    for name in ("repo", "repo-review", "solo"):
+        world.skill(f".agents/skills/{name}")
+    asked = Asked(False)
+    opened = session(world, policy={"allow": [rule(n) for n in allow], "deny": [rule(n) for n in deny]}, approve=asked)
+    loaded = [name for name in ("repo", "repo-review", "solo") if load(opened, name)["ok"]]
+    assert (loaded, asked.names) == (loads, asks)
+    dropped = [name for name in (*allow, *deny) if name not in (None, "repo", "repo-review")]
+    assert len(opened.policy.warnings) == len(dropped)
+    assert all(repr(name) in warning for name, warning in zip(dropped, opened.policy.warnings, strict=True))
+
+
+@pytest.mark.behaviour("C-083")
+def test_a_refusal_of_one_skill_leaves_the_others_as_they_were_where_nobody_can_be_asked(world: World) -> None:
+    for name in ("a", "b"):
+        world.skill(f".agents/skills/{name}")
+    opened = session(world, policy={"deny": [rule("a")]})
+    assert [load(opened, name)["ok"] for name in ("a", "b")] == [False, True]
+
+
+@pytest.mark.behaviour("C-084")
+@pytest.mark.parametrize(
+    ("answer", "ok"), [(True, True), ("yes", True), ("once", True), (False, False), ("no", False), ("", False)]
+)
+def test_where_no_rule_matches_the_answer_decides(world: World, answer: bool | str, ok: bool) -> None:
+    world.skill(".agents/skills/probe", body="BODY")
+    asked = Asked(answer)
+    opened = session(world, approve=asked)
+    results = [load(opened, "probe") for _ in range(2)]
+    assert [result["ok"] for result in results] == [ok, ok]
+    assert asked.names == ["probe", "probe"]
+    assert ("BODY" in str(results)) is ok
+
+
+@pytest.mark.behaviour("C-088")
+def test_a_remembered_answer_covers_that_skill_and_no_other(world: World) -> None:
+    for name in ("a", "b"):
+        world.skill(f".agents/skills/{name}")
+    asked = Asked("remember")
+    opened = session(world, approve=asked)
+    assert [load(opened, "a")["ok"] for _ in range(2)] == [True, True]
+    assert asked.names == ["a"]
+    stored = [kept.as_dict() for kept in opened.policy.remembered]
+    assert stored == [{"tool": "skill_load", "skill_name": "a"}]
+    later = Asked(False)
+    again = session(world, policy={"allow": stored}, approve=later)
+    assert [load(again, name)["ok"] for name in ("a", "b")] == [True, False]
+    assert later.names == ["b"]
+
+
+@pytest.mark.behaviour("C-089")
+def test_a_load_by_path_is_judged_by_the_name_of_the_skill_found_there(world: World) -> None:
+    world.skill(".agents/skills/solo")
+    twins = [world.skill(f"{base}.agents/skills/twin") for base in ("", "~/")]
+    asked = Asked(True)
+    opened = session(world, policy={"deny": [rule("twin")]}, approve=asked)
+    for path in (*twins, twins[0].parent, ".agents/skills/../skills/twin/SKILL.md"):
+        assert load(opened, "solo", path)["ok"] is False
+        with pytest.raises(PolicyDenied):
+            opened.load(path=str(path))
+    assert asked.names == []
+    assert load(opened, "twin", world.project / ".agents/skills/solo")["ok"] is True
+    assert asked.names == ["solo"]

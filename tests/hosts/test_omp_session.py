@@ -1,0 +1,333 @@
+"""oh-my-pi: the list in the prompt, preloaded skills, `/skill:name`, `skill://` URLs and AGENTS.md files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import World
+from hosts.asking import left, listening, metier
+from metier import SkillNotFound
+from metier.session import Session
+from metier.store.memory import MemoryStore
+
+BODY = "BODY-MARKER\n\nDo it, $ARGUMENTS and $1.\n"
+OUTSIDE = "OUTSIDE-MARKER"
+
+
+def session(world: World, settings: dict[str, Any] | None = None, **given: Any) -> Session:
+    return world.discover("omp", settings={"skills": settings or {}}).session(**given)
+
+
+def read(opened: Session, url: str) -> Any:
+    return opened.call("read", {"path": url}).data
+
+
+# --- the prompt ---
+
+
+@pytest.mark.behaviour("O-032", "O-033", "O-034")
+@pytest.mark.parametrize("has_read_tool", [True, False])
+def test_the_prompt_lists_names_and_descriptions_where_the_model_can_read(world: World, has_read_tool: bool) -> None:
+    world.skill(".omp/skills/pdf", description="Fills\n forms.", body=BODY)
+    world.skill("~/.claude/skills/undescribed", description=None, body=BODY)
+    opened = session(world, has_read_tool=has_read_tool)
+    text = opened.system_prompt("BASE")
+    assert text.startswith("BASE")
+    assert ("- pdf: Fills forms." in text.splitlines()) is has_read_tool
+    assert ("- undescribed:" in text) is has_read_tool
+    assert "MARKER" not in text
+    assert str(world.project) not in text
+    assert str(world.home) not in text
+    if not has_read_tool:
+        assert text == "BASE"
+        assert opened.tools() == []
+
+
+@pytest.mark.behaviour("O-035", "O-037")
+@pytest.mark.parametrize("has_read_tool", [True, False])
+def test_preloaded_skills_stand_whole_in_the_prompt_instead_of_the_list(world: World, has_read_tool: bool) -> None:
+    texts = {}
+    for name in ("one", "two", "three"):
+        texts[name] = world.skill(
+            f".omp/skills/{name}", description=f"About {name}.", body=f"BODY of {name}\n"
+        ).read_text()
+    prompt = session(world, preload=["two", "one"], has_read_tool=has_read_tool).system_prompt("BASE")
+    block = prompt[prompt.index("<preloaded_skills>") : prompt.index("</preloaded_skills>")]
+    assert block.index(texts["two"].strip()) < block.index(texts["one"].strip())
+    assert "three" not in prompt
+    assert "- one: About one." not in prompt
+
+
+@pytest.mark.behaviour("O-036", "O-037")
+@pytest.mark.parametrize("wanted", [["absent"], ["pdf", "absent"], ["PDF"], ["pd"], ["ignored"], ["pdf", ""]])
+def test_pinning_an_unknown_skill_is_an_error_that_lists_the_names_and_starts_nothing(
+    world: World, wanted: list[str]
+) -> None:
+    for name in ("pdf", "postgres", "ignored"):
+        world.skill(f".omp/skills/{name}", body=BODY)
+    store = MemoryStore()
+    with pytest.raises(SkillNotFound) as refused:
+        session(world, {"ignoredSkills": ["ign*"]}, preload=wanted, store=store)
+    assert refused.value.wanted == wanted[-1]
+    assert refused.value.available == ("pdf", "postgres")
+    assert "pdf, postgres" in str(refused.value)
+    assert store.read() == []
+
+
+# --- /skill:name ---
+
+
+@pytest.mark.behaviour("O-038", "O-039")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_commands_are_offered_one_a_skill_or_are_plain_text(world: World, enabled: bool) -> None:
+    for name in ("pdf", "My_Skill"):
+        world.skill(f".omp/skills/{name}", body=BODY)
+    opened = session(world, {"enableSkillCommands": enabled})
+    assert opened.commands() == (["/skill:My_Skill", "/skill:pdf"] if enabled else [])
+    invocation = opened.invoke("/skill:pdf now")
+    assert (invocation.skill is not None, invocation.loaded is not None) == (enabled, enabled)
+    assert invocation.message == ("now" if enabled else "/skill:pdf now")
+
+
+@pytest.mark.behaviour("O-039", "O-043")
+@pytest.mark.parametrize(
+    "message",
+    ["/skill:absent now", "/skill:", "/skill:PDF", "/pdf", "$pdf", "please /skill:pdf", " /skill:pdf", "/skill: pdf"],
+)
+def test_any_other_message_is_plain_text(world: World, message: str) -> None:
+    world.skill(".omp/skills/pdf", body=BODY)
+    world.skill(".omp/skills/group/absent", body=BODY)
+    invocation = session(world).invoke(message)
+    assert (invocation.skill, invocation.loaded, invocation.message) == (None, None, message)
+
+
+@pytest.mark.behaviour("O-041", "O-042")
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("/skill:pdf", ""),
+        ("/skill:pdf  \n", ""),
+        ("/skill:pdf fill a.pdf", "\nUser: fill a.pdf"),
+        ("/skill:pdf  two\nlines ", "\nUser: two\nlines"),
+    ],
+)
+def test_a_command_injects_the_body_the_path_and_what_the_user_said(world: World, message: str, said: str) -> None:
+    path = world.skill(".omp/skills/pdf", description="Forms.", body=BODY)
+    opened = session(world)
+    before = opened.system_prompt("BASE")
+    loaded = opened.invoke(message).loaded
+    assert loaded is not None
+    assert loaded.text == f"{BODY.strip()}\n\nSkill: {path}{said}"
+    assert opened.system_prompt("BASE") == before
+    assert metier(world, "invoke", message, "--profile", "omp")["loaded"]["text"] == loaded.text
+
+
+@pytest.mark.behaviour("O-040", "O-043")
+def test_a_command_reads_the_file_at_call_time_and_discovers_nothing(world: World) -> None:
+    path = world.skill(".omp/skills/pdf", body="OLD")
+    opened = session(world)
+    before = [skill.as_dict() for skill in opened.skills]
+    path.write_text("---\nname: renamed\ndescription: Other.\n---\nNEW")
+    world.skill(".omp/skills/late", body=BODY)
+    loaded = opened.invoke("/skill:pdf").loaded
+    assert loaded is not None
+    assert loaded.text.startswith("NEW\n\nSkill: ")
+    assert opened.invoke("/skill:late").skill is None
+    assert opened.invoke("/skill:renamed").skill is None
+    assert [skill.as_dict() for skill in opened.skills] == before
+
+
+# --- skill:// ---
+
+RAW = "\ufeff---\r\nname: pdf\r\ndescription: Forms.\r\n---\r\n\r\nBody  \r\n$ARGUMENTS é\r\n\r\n"
+
+
+@pytest.fixture
+def pdf(world: World) -> Path:
+    """A skill with files of many names, and the things around it that must stay out of reach."""
+    files: dict[str, str | bytes] = {
+        "references/tables.md": "TABLES",
+        "my file.md": "BLANK",
+        "a%20b.md": "PERCENT",
+        "a b.md": "WRONG",
+        "data.json": "{}",
+        "scripts/run.sh": "#!/bin/sh\n",
+        "LICENSE": "MIT",
+        "notes.markdown": "plain",
+        "..odd/x..md": "ODD",
+        "references/only-here.md": "DEEP",
+    }
+    path = world.skill(".omp/skills/pdf", text=RAW.encode(), files=files)
+    world.skill(".omp/skills/other", files={"only-other.md": OUTSIDE})
+    (world.project / "secret.md").write_text(OUTSIDE)
+    (path.parent / "out.md").symlink_to(world.project / "secret.md")
+    (path.parent / "out").symlink_to(world.project)
+    (path.parent / "up.md").symlink_to("../other/only-other.md")
+    (path.parent / "in.md").symlink_to("references/tables.md")
+    return path
+
+
+@pytest.mark.behaviour("O-044")
+@pytest.mark.parametrize("url", ["skill://pdf", "skill://pdf/", "skill://pdf/SKILL.md"])
+def test_a_skills_url_gives_its_file_as_it_lies_there(world: World, pdf: Path, url: str) -> None:
+    opened = session(world)
+    for _ in range(2):
+        assert (read(opened, url)["content"], read(opened, url)["contentType"]) == (RAW, "text/markdown")
+    resource = metier(world, "read", url, "--profile", "omp")
+    assert (resource["text"], resource["mime"], resource["size"]) == (RAW, "text/markdown", len(RAW.encode()))
+
+
+@pytest.mark.behaviour("O-045", "O-047", "O-054")
+@pytest.mark.parametrize(
+    ("path", "content", "kind"),
+    [
+        ("references/tables.md", "TABLES", "text/markdown"),
+        ("./references//tables.md", "TABLES", "text/markdown"),
+        ("references%2Ftables.md", "TABLES", "text/markdown"),
+        ("my%20file.md", "BLANK", "text/markdown"),
+        ("my file.md", "BLANK", "text/markdown"),
+        ("a%2520b.md", "PERCENT", "text/markdown"),
+        ("data.json", "{}", "text/plain"),
+        ("scripts/run.sh", "#!/bin/sh\n", "text/plain"),
+        ("LICENSE", "MIT", "text/plain"),
+        ("notes.markdown", "plain", "text/plain"),
+        ("..odd/x..md", "ODD", "text/markdown"),
+        ("in.md", "TABLES", "text/markdown"),
+    ],
+)
+def test_a_url_with_a_path_is_decoded_once_and_gives_that_file(
+    world: World, pdf: Path, path: str, content: str, kind: str
+) -> None:
+    result = read(session(world), f"skill://pdf/{path}")
+    assert (result.get("content"), result.get("contentType")) == (content, kind)
+
+
+@pytest.mark.behaviour("O-046")
+@pytest.mark.parametrize("name", ["PDF", "Pdf", "pd", "pdf2", "absent", "", "pdf%20", "%2e%2e", ".."])
+def test_a_name_must_match_exactly(world: World, pdf: Path, name: str) -> None:
+    result = read(session(world), f"skill://{name}/data.json")
+    assert "content" not in result
+    assert result["error"]
+
+
+REFUSED = {
+    "absolute": ["/etc/passwd", "%2Fetc/passwd", "//etc/passwd", "%2F%2Fetc%2Fpasswd", "C:%5Cx", "~%2Fx"],
+    "traversal": [
+        "..",
+        "../other/only-other.md",
+        "references/../../other/only-other.md",
+        "references/../data.json",
+        "%2e%2e/other/only-other.md",
+        ".%2e/other/only-other.md",
+        "%2E./other/only-other.md",
+        "%2e%2e%5cother%5conly-other.md",
+        "%2e%2e%2fother%2fonly-other.md",
+    ],
+    "link": ["out.md", "out/secret.md", "up.md"],
+    "File not found": [
+        "absent.md",
+        "tables.md",
+        "only-here.md",
+        "only-other.md",
+        "secret.md",
+        "data.json/x",
+        "%252e%252e/x",
+    ],
+}
+
+
+@pytest.mark.behaviour("O-048", "O-049", "O-050", "O-051", "O-052", "O-053")
+@pytest.mark.parametrize(("word", "path"), [(word, path) for word, paths in REFUSED.items() for path in paths])
+def test_what_leads_outside_or_is_not_there_is_refused_each_with_its_own_message(
+    world: World, pdf: Path, word: str, path: str
+) -> None:
+    opened = world.discover("omp", world.project).session()
+    result = opened.call("read", {"path": f"skill://pdf/{path}"})
+    assert not result.ok
+    assert [other for other in REFUSED if other in result.data["error"]] == [word]
+    assert OUTSIDE not in str(result)
+
+
+@pytest.mark.behaviour("O-051")
+def test_the_command_line_refuses_with_the_same_messages(world: World, pdf: Path) -> None:
+    for word, paths in REFUSED.items():
+        assert word in metier(world, "read", f"skill://pdf/{paths[0]}", "--profile", "omp", code=1)
+
+
+# --- neighbours ---
+
+
+@pytest.mark.behaviour("O-055", "O-057")
+def test_instructions_of_twenty_ancestors_stand_before_the_skills_the_outermost_first(world: World) -> None:
+    levels = [world.project]
+    for number in range(1, 27):
+        levels.append(levels[-1] / f"d{number}")
+    levels[-1].mkdir(parents=True)
+    for number, folder in enumerate(levels):
+        (folder / "AGENTS.md").write_text(f"LEVEL-{26 - number}.")
+    world.skill(".omp/skills/pdf", body=BODY)
+    opened = world.discover("omp", levels[-1]).session()
+    text = opened.system_prompt("BASE")
+    found = [number for number in range(27) if f"LEVEL-{number}." in text]
+    assert found == list(range(21))
+    places = [text.index(word) for word in ("BASE", *(f"LEVEL-{n}." for n in reversed(found)), "- pdf:")]
+    assert places == sorted(places)
+    assert opened.events[-1]["type"] != "skill_invoked"
+
+
+@pytest.mark.behaviour("O-056")
+def test_instructions_below_a_hidden_folder_are_not_used(world: World) -> None:
+    for where in ("", "a", "a/.hidden", "a/.hidden/b"):
+        (world.project / where).mkdir(exist_ok=True)
+        (world.project / where / "AGENTS.md").write_text(f"AT-{where or 'top'}.")
+    text = world.discover("omp", world.project / "a/.hidden/b").session().system_prompt()
+    assert [where for where in ("top", "a", "a/.hidden", "a/.hidden/b") if f"AT-{where}." in text] == ["top", "a"]
+
+
+@pytest.mark.behaviour("O-057")
+@pytest.mark.parametrize("settings", [{}, {"enabled": False}])
+def test_instructions_need_no_skills_and_no_activation(world: World, settings: dict[str, Any]) -> None:
+    (world.project / "AGENTS.md").write_text("Be brief.")
+    opened = session(world, settings, has_read_tool=False)
+    assert "Be brief." in opened.system_prompt()
+    assert opened.activated == []
+
+
+@pytest.mark.behaviour("O-059")
+def test_skills_add_no_tools(world: World) -> None:
+    world.skill(".omp/skills/first")
+    before = [tool.as_dict() for tool in session(world).tools()]
+    assert [tool["name"] for tool in before] == ["read"]
+    for number in range(100):
+        world.skill(f".omp/skills/skill-{number}", tools=["Launch"], allowed_tools="Launch")
+    opened = session(world)
+    opened.invoke("/skill:skill-7")
+    assert [tool.as_dict() for tool in opened.tools()] == before
+
+
+@pytest.mark.behaviour("O-060")
+def test_a_skill_runs_nothing_and_alters_no_call(world: World) -> None:
+    mark = world.project / "ran"
+    script = f"#!/bin/sh\ntouch {mark}\n"
+    files = {
+        "scripts/setup.sh": script,
+        "hooks/pre.sh": script,
+        "index.js": script,
+        "__init__.py": f"open({str(mark)!r}, 'w')",
+    }
+    hooks = {"PreToolUse": [{"command": f"touch {mark}", "block": True}]}
+    world.skill(".omp/skills/plain", body="PLAIN")
+    opened = session(world)
+    before = read(opened, "skill://plain")
+    world.skill(".omp/skills/active", body=f"!`touch {mark}`\n", hooks=hooks, allowed_tools="Nothing", files=files)
+    with listening() as heard:
+        opened = session(world)
+        assert "!`touch" in read(opened, "skill://active")["content"]
+        assert script in read(opened, "skill://active/scripts/setup.sh")["content"]
+        opened.invoke("/skill:active go")
+        opened.system_prompt()
+        assert read(opened, "skill://plain") == before
+    assert opened.policy.may_use("Bash")
+    assert left(heard) == []
+    assert not mark.exists()

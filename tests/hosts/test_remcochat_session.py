@@ -1,0 +1,344 @@
+"""RemcoChat: the JSON catalog, `/name` in a message, `skills.activate`, and what a chat remembers."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from conftest import World
+from hosts.asking import left, listening, metier
+from metier import Skills
+from metier.session import Session
+
+BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
+
+
+def discover(world: World, **settings: Any) -> Skills:
+    return world.discover("remcochat", settings={"app": {"skills": {"enabled": True, **settings}}})
+
+
+def chat(world: World, **given: Any) -> Session:
+    return discover(world).session(**given)
+
+
+def block(text: str) -> dict[str, Any]:
+    """The JSON object in a prompt."""
+    found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    return found
+
+
+# --- switched off ---
+
+
+@pytest.mark.behaviour("K-002")
+def test_while_off_there_is_no_scan_no_prompt_and_no_tool(world: World) -> None:
+    world.skill(".skills/probe", body=BODY)
+    with listening() as heard:
+        session = world.discover("remcochat").session()
+        prompt = session.system_prompt("BASE")
+    assert not [path for _, path in heard if path.startswith(str(world.project / ".skills"))]
+    assert prompt == "BASE"
+    assert session.tools() == []
+    assert session.call("skills.activate", {"name": "probe"}).ok is False
+    assert session.invoke("/probe go").message == "/probe go"
+    assert metier(world, "prompt", "--profile", "remcochat")["text"] == ""
+    assert metier(world, "tools", "--profile", "remcochat") == []
+
+
+@pytest.mark.behaviour("K-042")
+@pytest.mark.parametrize(
+    ("enabled", "tools", "names"),
+    [
+        (True, True, ["skills.activate", "skills.readResource"]),
+        (True, False, []),
+        (False, True, []),
+        (False, False, []),
+    ],
+)
+def test_tools_are_offered_only_when_skills_and_tool_calling_are_both_on(
+    world: World, enabled: bool, tools: bool, names: list[str]
+) -> None:
+    world.skill(".skills/probe")
+    skills = world.discover("remcochat", settings={"app.skills.enabled": enabled})
+    session = skills.session(tools=tools)
+    assert [tool.name for tool in session.tools()] == names
+    assert session.call("skills.activate", {"name": "probe"}).ok is bool(names)
+
+
+@pytest.mark.behaviour("K-008")
+def test_a_change_on_disk_changes_no_prompt_until_a_restart(world: World) -> None:
+    path = world.skill(".skills/edited", description="Before")
+    skills = discover(world)
+    first = skills.session().system_prompt()
+    path.write_text(path.read_text().replace("Before", "After"))
+    world.skill(".skills/added")
+    later = skills.session()
+    assert later.call("skills.activate", {"name": "added"}).ok is False
+    assert later.system_prompt() == first
+    assert [entry["name"] for entry in block(chat(world).system_prompt())["available_skills"]] == ["added", "edited"]
+
+
+# --- the catalog in the prompt ---
+
+
+@pytest.mark.behaviour("K-023", "K-024")
+def test_the_prompt_holds_a_json_block_of_names_and_descriptions_only(world: World) -> None:
+    world.skill(".skills/one", description='Says "hi" <b>', license="MIT", metadata={"k": "META-MARKER"})
+    world.skill("~/.agents/skills/two", description="Zweite: Größe")
+    session = chat(world)
+    text = session.system_prompt("BASE")
+    assert block(text) == {
+        "available_skills": [
+            {"name": "one", "description": 'Says "hi" <b>'},
+            {"name": "two", "description": "Zweite: Größe"},
+        ]
+    }
+    assert text.startswith("BASE\n")
+    for hidden in (str(world.project), str(world.home), "location", "SKILL.md", "META-MARKER", "MIT"):
+        assert hidden not in text
+    assert session.system_prompt("BASE") == chat(world).system_prompt("BASE") == text
+
+
+@pytest.mark.behaviour("K-025", "K-026")
+def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metier.paths._has_openat2", lambda: False)  # so that each open is heard
+    world.skill(".skills/probe", body=BODY, files={"references/a.md": "REFERENCE-MARKER"})
+    session = chat(world)
+    assert "BODY-MARKER" not in session.system_prompt() + str(session.tools()) + str(session.events)
+    with listening() as heard:
+        result = session.call("skills.activate", {"name": "probe"})
+    assert "BODY-MARKER" in result.data["body"]
+    assert "REFERENCE-MARKER" not in str(result.data)
+    assert ("open", "SKILL.md") in heard
+    assert ("open", "a.md") not in heard
+    with listening() as heard:
+        read = session.call("skills.readResource", {"name": "probe", "path": "references/a.md"})
+    assert read.data["content"] == "REFERENCE-MARKER"
+    assert ("open", "a.md") in heard
+
+
+@pytest.mark.behaviour("K-027")
+def test_no_more_skills_than_the_limit_are_in_the_prompt(world: World) -> None:
+    for number in range(4):
+        world.skill(f".skills/skill-{number}")
+    skills = discover(world, max_skills=3)
+    session = skills.session()
+    assert [entry["name"] for entry in block(session.system_prompt())["available_skills"]] == [
+        f"skill-{number}" for number in range(3)
+    ]
+    assert [d.severity for d in skills.diagnostics if d.code == "too-many-skills"] == ["warning"]
+    assert session.call("skills.activate", {"name": "skill-3"}).ok is False
+
+
+RULES = {
+    "K-028": r"Skills are available\. Use them when they are relevant, and do not ask for their content without need",
+    "K-029": r"[Bb]efore you use a skill's instructions.*`skills\.activate`",
+    "K-030": r"further files only with `skills\.readResource`, when the instructions need",
+    "K-031": r"begins with `/skill-name`[^\n]*explicit[^\n]*\n[^\n]*call `skills\.activate` for it before you answer",
+}
+
+
+@pytest.mark.behaviour("K-028", "K-029", "K-030", "K-031")
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rules_of_use_are_in_the_prompt(world: World, rule: str) -> None:
+    world.skill(".skills/probe")
+    assert re.search(RULES[rule], chat(world).system_prompt())
+    assert not re.search(RULES[rule], world.discover("remcochat").session().system_prompt())
+
+
+@pytest.mark.behaviour("K-032")
+def test_without_tools_the_prompt_says_that_the_server_puts_the_skill_in_and_names_no_tool(world: World) -> None:
+    world.skill(".skills/probe")
+    sentence = "the server puts the skill's content into this prompt itself"
+    with_tools, without = chat(world).system_prompt(), chat(world, tools=False).system_prompt()
+    assert sentence in without
+    assert "begins with `/skill-name`" in without
+    assert "skills.activate" not in without
+    assert "skills.readResource" not in without
+    assert sentence not in with_tools
+
+
+# --- invocation ---
+
+
+@pytest.mark.behaviour("K-033", "K-046")
+def test_activation_returns_name_parsed_frontmatter_and_body(world: World) -> None:
+    world.skill(".skills/probe", description="Probes.", body=BODY, metadata={"version": "1.10"}, license="MIT")
+    session = chat(world)
+    assert "probe" in session.prompt().names
+    result = session.call("skills.activate", {"name": "probe"})
+    assert result.ok
+    assert result.data["name"] == "probe"
+    assert result.data["frontmatter"] == {
+        "name": "probe",
+        "description": "Probes.",
+        "metadata": {"version": "1.10"},
+        "license": "MIT",
+    }
+    assert result.data["body"] == BODY
+    assert "---" not in result.data["body"]
+
+
+MESSAGES = {
+    "/probe": ("probe", ""),
+    "/probe ": ("probe", ""),
+    "/probe fill a.pdf": ("probe", "fill a.pdf"),
+    "/probe\t \n  fill\n b": ("probe", "fill\n b"),
+    "/probe\nnext line": ("probe", "next line"),
+    " /probe x": (None, None),
+    "\n/probe x": (None, None),
+    "use /probe x": (None, None),
+    "/probe-more x": (None, None),
+    "/prob x": (None, None),
+    "/probe, x": (None, None),
+    "/probe/x": (None, None),
+    "/Probe x": (None, None),
+    "/unknown x": (None, None),
+    "/skill:probe x": (None, None),
+    "$probe x": (None, None),
+    "skill://probe": (None, None),
+    "/ probe": (None, None),
+    "/": (None, None),
+    "": (None, None),
+}
+
+
+@pytest.mark.behaviour("K-034", "K-035", "K-036", "K-037", "K-038")
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_calls_a_skill_only_by_its_name_at_the_first_character(world: World, message: str) -> None:
+    world.skill(".skills/probe", body=BODY)
+    session = chat(world)
+    name, rest = MESSAGES[message]
+    called = session.invoke(message)
+    assert called.skill == (session.skills["probe"] if name else None)
+    assert called.message == (message if rest is None else rest)
+    assert called.loaded is None
+    assert session.activated == ([name] if name else [])
+
+
+@pytest.mark.behaviour("K-038")
+def test_a_command_in_an_earlier_message_does_not_call_in_a_later_one(world: World) -> None:
+    world.skill(".skills/probe", body=BODY)
+    session = chat(world, tools=False)
+    session.invoke("/probe first")
+    assert session.invoke("and now?").skill is None
+    assert "BODY-MARKER" not in session.system_prompt()
+
+
+@pytest.mark.behaviour("K-036", "K-037")
+def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
+    world.skill(".skills/probe", body=BODY)
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/config.toml").write_text('profile = "remcochat"\n[app.skills]\nenabled = true\n')
+    called = metier(world, "invoke", "/probe fill it")
+    assert (called["skill"], called["message"], called["loaded"]) == ("probe", "fill it", None)
+    called = metier(world, "invoke", "/usr/bin/env is a path")
+    assert (called["skill"], called["message"]) == (None, "/usr/bin/env is a path")
+
+
+@pytest.mark.behaviour("K-039", "K-040", "K-061")
+def test_without_tools_the_skill_is_injected_for_that_request_only(world: World) -> None:
+    world.skill(".skills/probe", body=BODY)
+    world.skill(".skills/other", body="OTHER-BODY")
+    session = chat(world, tools=False)
+    assert "BODY-MARKER" not in session.system_prompt("BASE")
+    assert session.invoke("/probe go").message == "go"
+    assert "BODY-MARKER" in session.system_prompt("BASE")
+    assert "BODY-MARKER" in session.system_prompt("BASE"), "the same request, asked twice"
+    session.invoke("thanks")
+    assert "BODY-MARKER" not in session.system_prompt("BASE")
+    session.invoke("/probe again")
+    session.invoke("/other then")
+    assert "OTHER-BODY" in session.system_prompt()
+    assert "BODY-MARKER" not in session.system_prompt()
+    session.end_turn()
+    assert "OTHER-BODY" not in session.system_prompt()
+    assert session.activated == ["probe", "other"]
+
+
+@pytest.mark.behaviour("K-041")
+def test_with_tools_nothing_is_injected(world: World) -> None:
+    world.skill(".skills/probe", body=BODY)
+    session = chat(world)
+    session.invoke("/probe go")
+    assert "BODY-MARKER" not in session.system_prompt()
+    assert [frame["type"] for frame in session.events if frame["type"].startswith("skill_")] == [
+        "skill_catalog_updated",
+        "skill_invoked",
+    ]
+
+
+# --- what a chat remembers ---
+
+
+@pytest.mark.behaviour("K-059", "K-061")
+def test_each_chat_keeps_the_names_that_it_activated(world: World) -> None:
+    for name in ("one", "two", "three"):
+        world.skill(f".skills/{name}", body=BODY)
+    skills = discover(world)
+    chat_one, chat_two = skills.session(), skills.session()
+    chat_one.call("skills.activate", {"name": "two"})
+    chat_one.invoke("/one go")
+    for failed in ({"name": "missing"}, {"name": ""}, {}, {"name": 7}):
+        assert chat_one.call("skills.activate", failed).ok is False
+    chat_one.invoke("/missing go")
+    chat_one.call("skills.readResource", {"name": "three", "path": "SKILL.md"})
+    assert chat_one.state()["activated_skill_names"] == ["two", "one"]
+    assert chat_two.state()["activated_skill_names"] == []
+
+
+@pytest.mark.behaviour("K-060", "K-062", "K-063")
+def test_names_outlive_a_restart_in_order_once_each_and_without_bodies(world: World) -> None:
+    for name in ("one", "two", "three"):
+        world.skill(f".skills/{name}", body=BODY)
+    session = chat(world)
+    for name in ("two", "one", "two", "three", "one"):
+        session.call("skills.activate", {"name": name})
+    stored = json.dumps(session.state())
+    assert "BODY-MARKER" not in stored
+    again = chat(world, state=json.loads(stored))
+    assert again.state()["activated_skill_names"] == ["two", "one", "three"]
+    prompt = again.system_prompt()
+    assert "two, one, three" in prompt
+    assert "BODY-MARKER" not in prompt
+    assert "two, one, three" not in chat(world).system_prompt()
+
+
+# --- later ---
+
+
+@pytest.mark.behaviour("K-075")
+def test_allowed_tools_are_kept_and_block_nothing(world: World) -> None:
+    world.skill(".skills/probe", body=BODY, allowed_tools="Read", files={"a.md": "text"})
+    session = chat(world)
+    result = session.call("skills.activate", {"name": "probe"})
+    assert result.data["frontmatter"]["allowed-tools"] == "Read"
+    assert session.policy.may_use("Bash")
+    assert session.call("skills.readResource", {"name": "probe", "path": "a.md"}).ok
+
+
+@pytest.mark.behaviour("K-070")
+def test_no_call_of_a_skills_tool_starts_a_process_or_connects(world: World) -> None:
+    world.skill(".skills/probe", body="Run `!touch x` and scripts/x.sh\n", files={"scripts/x.sh": "#!/bin/sh\n:\n"})
+    session = chat(world)
+    with listening() as heard:
+        assert session.call("skills.activate", {"name": "probe"}).ok
+        assert session.call("skills.readResource", {"name": "probe", "path": "scripts/x.sh"}).ok
+        session.call("skill_run", {"name": "probe", "path": "scripts/x.sh"})
+    assert left(heard) == []
+
+
+@pytest.mark.behaviour("K-085")
+def test_single_skills_can_be_switched_and_changes_seen_at_once_where_that_is_set(world: World) -> None:
+    world.skill(".skills/one")
+    world.skill(".skills/two")
+    skills = discover(world, catalog={"refresh": "stale"})
+    skills.disable("two")
+    session = skills.session()
+    assert [entry["name"] for entry in block(session.system_prompt())["available_skills"]] == ["one"]
+    assert session.call("skills.activate", {"name": "two"}).ok is False
+    world.skill(".skills/new", body=BODY)
+    assert session.call("skills.activate", {"name": "new"}).data["body"] == BODY

@@ -1,0 +1,260 @@
+"""rip: the frames that a session leaves, one flat JSON object each, in order and the same every time."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conftest import World
+from metier.events import TYPES, Counter
+from metier.session import Session
+from metier.store import canonical
+
+BODY = "# Steps\n\nBODY-MARKER\n"
+ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
+Frames = list[dict[str, Any]]
+
+
+def open_session(world: World, *roots: str, **given: Any) -> Session:
+    counter = Counter()
+    skills = world.discover("rip", settings={"skills": {"roots": list(roots)}} if roots else {})
+    return skills.session(**{"id": "session", "clock": counter.clock, "ids": counter.ids, **given})
+
+
+def frames(session: Session, kind: str) -> Frames:
+    assert kind in {known.type for known in TYPES}
+    return [frame for frame in session.events if frame["type"] == kind]
+
+
+def busy(world: World, **given: Any) -> Session:
+    """A session in which something of every kind has happened."""
+    world.skill(
+        ".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files={"a.md": "text"}, allowed_tools="Read", extra=1
+    )
+    world.skill("~/.rip/skills/one")
+    world.skill(".rip/skills/two", body="x" * 100)
+    session = open_session(world, **given)
+    session.call("skill_search", {"query": "one"})
+    session.call("skill_load", {"name": "one", "arguments": "a b"})
+    session.read("one", "a.md")
+    session.call("skill_read", {"name": "one", "path": "../x"})
+    session.invoke("/skill:two now")
+    session.call("no_such_tool", {})
+    session.compact()
+    session.end_turn()
+    return session
+
+
+# --- the envelope ---
+
+
+@pytest.mark.behaviour("R-040")
+def test_a_frame_is_one_flat_json_line_with_the_envelope_first(world: World) -> None:
+    session = busy(world)
+    assert len(session.events) > 15
+    for number, frame in enumerate(session.events):
+        assert tuple(frame)[: len(ENVELOPE)] == ENVELOPE
+        assert (frame["seq"], frame["session_id"]) == (number, "session")
+        assert (frame["stream_kind"], frame["stream_id"]) == ("session", "session")
+        assert isinstance(frame["timestamp_ms"], int)
+        line = canonical(frame)
+        assert "\n" not in line
+        assert json.loads(line) == json.loads(json.dumps(frame))
+    assert len({frame["id"] for frame in session.events}) == len(session.events)
+
+
+@pytest.mark.behaviour("R-040")
+def test_each_session_counts_its_own_frames_from_zero(world: World) -> None:
+    world.skill(".rip/skills/one", body=BODY)
+    skills = world.discover("rip")
+    one, two = skills.session(), skills.session()
+    one.load("one")
+    two.load("one")
+    one.load("one")
+    for session in (one, two):
+        assert [frame["seq"] for frame in session.events] == list(range(len(session.events)))
+        assert {frame["session_id"] for frame in session.events} == {session.id}
+    assert one.id != two.id
+
+
+def test_the_same_session_leaves_the_same_bytes(world: World) -> None:
+    """The recording's part of R-049; replay is the rest of it."""
+    first = [canonical(frame) for frame in busy(world).events]
+    assert [canonical(frame) for frame in busy(world).events] == first
+
+
+# --- the catalog ---
+
+
+@pytest.mark.behaviour("R-036")
+def test_the_catalog_is_recorded_with_count_and_roots_and_again_when_it_changed(world: World) -> None:
+    world.skill(".rip/skills/one")
+    session = open_session(world)
+    (updated,) = frames(session, "skill_catalog_updated")
+    assert updated["count"] == 1
+    assert updated["roots"] == [str(world.project / ".rip/skills"), str(world.home / ".rip/skills")]
+    assert "collisions" not in updated
+    session.load("one")
+    assert len(frames(session, "skill_catalog_updated")) == 1
+    world.skill(".rip/skills/two")
+    session.skills.refresh()
+    session.load("two")
+    assert [frame["count"] for frame in frames(session, "skill_catalog_updated")] == [1, 2]
+
+
+@pytest.mark.behaviour("R-013", "R-014", "R-036")
+@pytest.mark.parametrize("order", [["a", "b", "c"], ["c", "a", "b"]])
+def test_a_collision_is_in_the_frames_with_winner_and_losers(world: World, order: list[str]) -> None:
+    written = {where: str(world.skill(f"{where}/same")) for where in "abc"}
+    other = [str(world.skill(f"{where}/other")) for where in order[:2]]
+    session = open_session(world, *order)
+    (updated,) = frames(session, "skill_catalog_updated")
+    assert sorted(updated["collisions"], key=lambda one: one["name"]) == [
+        {"name": "other", "winner": other[0], "losers": other[1:]},
+        {"name": "same", "winner": written[order[0]], "losers": sorted(written[where] for where in order[1:])},
+    ]
+    warnings = {frame["name"]: frame for frame in frames(session, "skill_warning") if frame["kind"] == "collision"}
+    assert sorted(warnings) == ["other", "same"]
+    assert all(path in warnings["same"]["detail"] for path in written.values())
+
+
+@pytest.mark.behaviour("R-006")
+@pytest.mark.parametrize(
+    "root", ["tools/skills", "./tools/skills/", "tools/../tools/./skills", "{project}//tools/skills/."]
+)
+def test_paths_in_frames_are_normalised_however_a_root_is_written(world: World, root: str) -> None:
+    path = world.skill("tools/skills/one", body=BODY)
+    session = open_session(world, root.format(project=world.project))
+    session.load("one")
+    (updated,), (loaded,) = frames(session, "skill_catalog_updated"), frames(session, "skill_loaded")
+    assert updated["roots"] == [str(path.parent.parent)]
+    assert (loaded["path"], loaded["directory"]) == (str(path), str(path.parent))
+
+
+# --- loads and invocations ---
+
+
+@pytest.mark.behaviour("R-037", "R-042", "R-043")
+def test_a_load_records_directory_digest_and_the_parsed_frontmatter_with_unknown_fields(world: World) -> None:
+    path = world.skill(".rip/skills/one", body=BODY, metadata={"version": "1.10"}, unknown={"deep": [1, {"x": "y"}]})
+    session = open_session(world)
+    session.load("one")
+    (loaded,) = frames(session, "skill_loaded")
+    assert (loaded["name"], loaded["path"], loaded["directory"]) == ("one", str(path), str(path.parent))
+    assert loaded["digest"] == f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    assert loaded["frontmatter"] == {
+        "name": "one",
+        "description": "Does one thing, for a test.",
+        "metadata": {"version": "1.10"},
+        "unknown": {"deep": [1, {"x": "y"}]},
+    }
+    assert "warnings" not in loaded
+
+
+@pytest.mark.behaviour("R-037", "R-039")
+def test_a_cut_is_a_warning_of_its_load(world: World) -> None:
+    world.skill(".rip/skills/one", body="x" * 3000, files={"a.txt": "y" * 3000})
+    settings = {"load": {"max_bytes": 1000}, "resources": {"max_bytes": 1000}}
+    session = world.discover("rip", settings=settings).session()
+    session.load("one")
+    session.read("one", "a.txt")
+    (loaded,) = frames(session, "skill_loaded")
+    assert loaded["truncated"] is True
+    (warning,) = loaded["warnings"]
+    cut = frames(session, "skill_warning")
+    assert [(frame["kind"], frame["name"]) for frame in cut] == [("truncated", "one")] * 2
+    assert cut[0]["detail"] == warning
+    assert cut[1]["detail"] == "a.txt has 3000 bytes, 2000 were left out"
+
+
+@pytest.mark.behaviour("R-039")
+def test_a_warning_that_concerns_no_skill_has_no_name(world: World) -> None:
+    world.skill(".rip/skills/one")
+    session = open_session(world, policy={"deny": [{"tool": "skill_load", "skill_name": "Not_Kebab"}]})
+    (warning,) = frames(session, "skill_warning")
+    assert warning["kind"] == "policy"
+    assert "Not_Kebab" in warning["detail"]
+    assert "name" not in warning
+
+
+@pytest.mark.behaviour("R-038")
+@pytest.mark.parametrize(
+    ("act", "mode", "args"),
+    [
+        (lambda s: s.call("skill_load", {"name": "one"}), "auto", None),
+        (lambda s: s.call("skill_load", {"name": "one", "arguments": "a b"}), "auto", "a b"),
+        (lambda s: s.load("one"), "manual", None),
+        (lambda s: s.load("one", arguments="a"), "manual", "a"),
+        (lambda s: s.load("one", by="model"), "auto", None),
+        (lambda s: s.invoke("/skill:one a  b"), "manual", "a  b"),
+    ],
+)
+def test_an_invocation_records_who_asked_and_with_what(
+    world: World, act: Callable[[Session], object], mode: str, args: str | None
+) -> None:
+    world.skill(".rip/skills/one", body=BODY, allowed_tools="Read Bash")
+    session = open_session(world, policy={"tools": ["Read"]})
+    act(session)
+    (invoked,) = frames(session, "skill_invoked")
+    assert (invoked["name"], invoked["mode"], invoked.get("args")) == ("one", mode, args)
+    assert invoked["effective_allowed_tools"] == ["Read"]
+
+
+@pytest.mark.behaviour("R-041")
+def test_every_load_and_invocation_leaves_its_frame_by_whatever_way_it_came(world: World) -> None:
+    path = world.skill(".rip/skills/one", body=BODY)
+    session = open_session(world)
+    ways: list[Callable[[], object]] = [
+        lambda: session.load("one"),
+        lambda: session.load(path=path),
+        lambda: session.load("one", arguments="x"),
+        lambda: session.call("skill_load", {"name": "one"}),
+        lambda: session.call("skill_load", {"path": str(path)}),
+        lambda: session.invoke("/skill:one x"),
+    ]
+    for number, way in enumerate(ways * 2, 1):
+        way()
+        assert len(frames(session, "skill_loaded")) == number
+        assert len(frames(session, "skill_invoked")) == number
+    session.call("skill_load", {"name": "missing"})
+    session.call("skill_search", {"query": "one"})
+    assert len(frames(session, "skill_loaded")) == len(ways) * 2
+
+
+def test_what_was_refused_is_on_record_too(world: World) -> None:
+    world.skill(".rip/skills/one", files={"a.bin": b"\x00"})
+    session = open_session(world)
+    for path in ("../x", "/etc/passwd", "missing", "a.bin"):
+        session.call("skill_read", {"name": "one", "path": path})
+    refused = frames(session, "skill_resource_refused")
+    assert [frame["reason"] for frame in refused] == ["traversal", "absolute", "not-found", "binary"]
+    assert frames(session, "skill_resource_read") == []
+
+
+def test_arguments_are_not_recorded_where_policy_says_redact(world: World) -> None:
+    session = busy(world, policy={"redact": True})
+    session.load("one", arguments="PRIVATE")
+    session.invoke("/skill:one PRIVATE")
+    session.search("PRIVATE")
+    recorded = json.dumps([frame for frame in session.events if frame["type"] != "session_returned"])
+    assert "PRIVATE" not in recorded
+    assert "[redacted]" in recorded
+
+
+@pytest.mark.parametrize("text", ["\ud800", "caf\udce9", "a\x00b", "\x1b[31m", "𝄞" * 10])
+def test_odd_text_in_a_call_never_breaks_the_record(world: World, text: str) -> None:
+    world.skill(".rip/skills/one", body=BODY)
+    session = open_session(world)
+    for tool, key in (
+        ("skill_load", "name"),
+        ("skill_load", "arguments"),
+        ("skill_read", "path"),
+        ("skill_search", "query"),
+    ):
+        session.call(tool, {"name": "one", key: text})
+    session.call(text, {text: text})
+    session.invoke(text)
+    for frame in session.events:
+        canonical(frame).encode()

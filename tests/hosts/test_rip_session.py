@@ -1,0 +1,311 @@
+"""rip: a compact catalog, activation step by step, and every step a frame."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+import pytest
+
+from conftest import World
+from hosts.asking import left, listening, metier
+from metier.events import Counter
+from metier.session import Session
+
+BODY = "# Steps\n\nBODY-MARKER\nRun scripts/x.sh, see references/a.md.\n"
+FILES = {"references/a.md": "REFERENCE-MARKER", "assets/b.json": "{}", "scripts/x.sh": "#!/bin/sh\n:\n"}
+
+
+def open_session(world: World, **given: Any) -> Session:
+    """A session with a clock and ids of its own, so that its frames are always the same."""
+    counter = Counter()
+    return world.discover("rip").session(**{"id": "session", "clock": counter.clock, "ids": counter.ids, **given})
+
+
+def frames(session: Session, kind: str) -> list[dict[str, Any]]:
+    return [frame for frame in session.events if frame["type"] == kind]
+
+
+def sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+# --- the catalog ---
+
+
+@pytest.mark.behaviour("R-015", "R-017")
+def test_the_baseline_lists_names_and_descriptions_and_no_more(world: World) -> None:
+    world.skill(".rip/skills/one", description="First <b>", compatibility="COMPAT-MARKER", body=BODY, license="MIT")
+    world.skill("~/.rip/skills/deep/two", description="Second", allowed_tools="TOOLS-MARKER", metadata={"k": "META"})
+    text = open_session(world).prompt().text
+    assert re.findall(r"<skill>.*?</skill>", text) == [
+        "<skill><name>one</name><description>First &lt;b&gt;</description></skill>",
+        "<skill><name>two</name><description>Second</description></skill>",
+    ]
+    for hidden in ("MARKER", "META", "MIT", str(world.project), str(world.home)):
+        assert hidden not in text
+
+
+@pytest.mark.behaviour("R-015")
+def test_all_skills_are_listed_while_the_budget_holds(world: World) -> None:
+    for number in range(40):
+        world.skill(f".rip/skills/skill-{number:02}", description=f"Does {number}. " + "More about it. " * 20)
+    session = open_session(world)
+    whole = session.prompt()
+    assert (whole.shown, whole.total, whole.truncated) == (40, 40, False)
+    squeezed = session.prompt(budget=4000)
+    assert len(squeezed.text) <= 4000
+    assert (squeezed.shown, squeezed.truncated) == (40, False)
+    cut = session.prompt(budget=800)
+    assert len(cut.text) <= 800
+    assert (cut.total, cut.truncated) == (40, True)
+    assert f"{40 - cut.shown} of 40 skills are not shown" in cut.text
+
+
+@pytest.mark.behaviour("R-016")
+@pytest.mark.parametrize("allowed", [[], ["compatibility"], ["allowed-tools"], ["compatibility", "allowed-tools"]])
+def test_compatibility_and_allowed_tools_are_shown_only_where_that_is_granted(world: World, allowed: list[str]) -> None:
+    world.skill(".rip/skills/one", compatibility="Needs git", allowed_tools="Read Grep")
+    text = world.discover("rip", settings={"prompt": {"fields": allowed}}).session().prompt().text
+    assert ("<compatibility>Needs git</compatibility>" in text) is ("compatibility" in allowed)
+    assert ("<allowed-tools>Read, Grep</allowed-tools>" in text) is ("allowed-tools" in allowed)
+
+
+@pytest.mark.behaviour("R-004")
+def test_after_discovery_no_root_is_walked_again(world: World) -> None:
+    for number in range(3):
+        world.skill(f".rip/skills/skill-{number}", body=BODY, files=FILES)
+    session = open_session(world)
+    roots = {str(world.project / ".rip/skills"), str(world.home / ".rip/skills")}
+    with listening() as heard:
+        session.system_prompt("BASE", message="do something")
+        session.tools()
+        session.load("skill-1")
+        session.call("skill_search", {"query": "skill"})
+        session.invoke("/skill:skill-2 go")
+    walked = [path for event, path in heard if event in ("os.scandir", "os.listdir") and path in roots]
+    assert walked == []
+    assert len([path for event, path in heard if event == "os.scandir"]) <= 2 * 4, "only the folders of what was loaded"
+
+
+# --- activation ---
+
+
+@pytest.mark.behaviour("R-018")
+@pytest.mark.parametrize("way", ["load", "call", "command line"])
+def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, way: str) -> None:
+    path = world.skill(".rip/skills/one", body=BODY, files=FILES)
+    session = open_session(world)
+    result: dict[str, Any]
+    if way == "load":
+        result = session.load("one").as_dict()
+    elif way == "call":
+        result = session.call("skill_load", {"name": "one"}).as_dict()
+    else:
+        result = metier(world, "load", "one", "--profile", "rip")
+    assert result["text"] == BODY
+    assert result["digest"] == sha256(path.read_bytes())
+    assert result["files"] == sorted(FILES)
+
+
+@pytest.mark.behaviour("R-019", "R-022")
+def test_activation_reads_no_other_file_and_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metier.paths._has_openat2", lambda: False)  # so that each open is heard
+    mark = world.project / "ran"
+    world.skill(".rip/skills/one", body=BODY + f"!`touch {mark}`\n", files={**FILES, "scripts/x.sh": f"touch {mark}"})
+    session = open_session(world)
+    with listening() as heard:
+        session.load("one")
+    assert not {"a.md", "b.json", "x.sh"} & {path for event, path in heard if event == "open"}
+    assert frames(session, "skill_resource_read") == []
+    assert left(heard) == []
+    assert not mark.exists()
+
+
+@pytest.mark.behaviour("R-020", "R-043")
+def test_references_and_assets_are_read_on_demand_each_by_a_call_of_its_own(world: World) -> None:
+    world.skill(".rip/skills/one", body=BODY, files=FILES)
+    session = open_session(world)
+    session.call("skill_load", {"name": "one"})
+    for number, path in enumerate(("references/a.md", "assets/b.json"), 1):
+        result = session.call("skill_read", {"name": "one", "path": path})
+        assert result.data["text"] == FILES[path]
+        read = frames(session, "skill_resource_read")
+        assert len(read) == number
+        assert (read[-1]["name"], read[-1]["path"]) == ("one", path)
+        assert read[-1]["digest"] == sha256(FILES[path].encode())
+
+
+# --- the hint ---
+
+
+@pytest.mark.behaviour("R-023", "R-024", "R-025")
+@pytest.mark.parametrize(
+    ("policy", "hint", "effective"),
+    [
+        ({"tools": ["a", "b", "c"]}, "b d", ["b"]),
+        ({"tools": ["a", "b", "c"]}, None, ["a", "b", "c"]),
+        ({"tools": ["a", "b", "c"]}, "d e", []),
+        ({"tools": []}, "a", []),
+        ({"tools": ["a", "b"], "deny": [{"tool": "b"}]}, "a b", ["a"]),
+        ({"deny": [{"tool": "b"}]}, "a b", ["a"]),
+        ({"tools": ["Bash"]}, "Bash(git add *) Read", ["Bash(git add *)"]),
+        ({}, None, None),
+    ],
+)
+def test_the_effective_tools_are_those_that_policy_and_hint_both_allow(
+    world: World, policy: dict[str, Any], hint: str | None, effective: list[str] | None
+) -> None:
+    world.skill(".rip/skills/one", body=BODY, allowed_tools=hint)
+    session = open_session(world, policy=policy)
+    session.call("skill_load", {"name": "one"})
+    (invoked,) = frames(session, "skill_invoked")
+    assert invoked.get("effective_allowed_tools") == effective
+
+
+@pytest.mark.behaviour("R-023", "R-026")
+@pytest.mark.parametrize("ends", ["end_turn", "next message"])
+def test_a_hint_narrows_within_the_skills_window_and_not_after_it(world: World, ends: str) -> None:
+    world.skill(".rip/skills/one", body=BODY, allowed_tools="Read Grep Denied")
+    session = open_session(world, policy={"tools": ["Read", "Grep", "Bash", "Denied"], "deny": [{"tool": "Denied"}]})
+
+    def usable() -> list[str]:
+        return [tool for tool in ("Read", "Grep", "Bash", "Denied", "Other") if session.policy.may_use(tool)]
+
+    assert usable() == ["Read", "Grep", "Bash"]
+    session.invoke("/skill:one go")
+    assert usable() == ["Read", "Grep"]
+    session.end_turn() if ends == "end_turn" else session.invoke("something else")
+    assert usable() == ["Read", "Grep", "Bash"]
+
+
+@pytest.mark.behaviour("R-027")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"allowed_tools": "Denied Other Bash"},
+        {"permissions": {"allow": [{"tool": "Denied"}]}},
+        {"policy": "full-auto"},
+        {"profile": "full-auto"},
+        {"overrides": {"tools": {"defaults": {"Denied": "allow"}}, "permissions": {"profile": "full-auto"}}},
+        {"tools": ["Denied", "Other"]},
+        {"hooks": {"PreToolUse": "allow"}},
+    ],
+)
+def test_no_key_of_a_skill_widens_what_policy_allows(world: World, fields: dict[str, Any]) -> None:
+    world.skill(".rip/skills/one", body=BODY, **fields)
+    session = open_session(world, policy={"tools": ["Bash", "Denied"], "deny": [{"tool": "Denied"}]})
+    before = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.policy.may_use(tool)}
+    session.load("one")
+    after = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.policy.may_use(tool)}
+    assert after <= before == {"Bash"}
+    assert session.policy.name == "default"
+    assert session.overrides == {}
+
+
+@pytest.mark.behaviour("R-028")
+def test_full_auto_is_in_force_only_when_it_is_chosen_by_name(world: World) -> None:
+    world.skill(".rip/skills/one", model="large")
+    for policy, chosen in ((None, False), ({"profile": "default"}, False), ({"profile": "full-auto"}, True)):
+        session = open_session(world, policy=policy)
+        assert (session.policy.name == "full-auto") is chosen
+        assert [frame["policy"] for frame in frames(session, "policy_chosen")] == (["full-auto"] if chosen else [])
+        session.load("one")
+        assert session.overrides == ({"model": "large"} if chosen else {})
+
+
+def test_a_call_on_behalf_of_a_skill_is_judged_like_any_other(world: World) -> None:
+    """The calls' part of R-030; scripts are the rest of it."""
+    world.skill(".rip/skills/one", body=BODY)
+    world.skill(".rip/skills/two", body="SECRET", files={"a.md": "SECRET"})
+    session = open_session(world, policy={"deny": [{"tool": "skill_load", "skill_name": "two"}]})
+    session.call("skill_load", {"name": "one"})
+    refused = session.call("skill_load", {"name": "two", "parent": "one"})
+    assert not refused.ok
+    assert not session.call("skill_read", {"name": "two", "path": "a.md"}).ok
+    assert "SECRET" not in str(refused)
+
+
+# --- the command ---
+
+
+@pytest.mark.behaviour("R-031", "R-032")
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [("/skill:one v1 to v2", "v1 to v2"), ("/skill:one", ""), ("/skill:one\n two\nlines ", "two\nlines")],
+)
+def test_the_command_loads_the_skill_with_the_users_words_and_is_recorded(
+    world: World, message: str, arguments: str
+) -> None:
+    path = world.skill(".rip/skills/one", body=BODY)
+    session = open_session(world)
+    called = session.invoke(message)
+    assert called.skill == session.skills["one"]
+    assert called.loaded is not None
+    assert called.loaded.text == (f"{BODY.rstrip()}\n\nARGUMENTS: {arguments}\n" if arguments else BODY)
+    (loaded,), (invoked,) = frames(session, "skill_loaded"), frames(session, "skill_invoked")
+    assert (loaded["name"], loaded["path"]) == ("one", str(path))
+    assert (invoked["name"], invoked["mode"], invoked.get("args", "")) == ("one", "manual", arguments)
+
+
+@pytest.mark.behaviour("R-031")
+@pytest.mark.parametrize(
+    "message", ["/one x", "$one x", "say /skill:one", "/skill:other x", "/skill: one", "skill://one"]
+)
+def test_nothing_else_is_a_command(world: World, message: str) -> None:
+    world.skill(".rip/skills/one", body=BODY)
+    session = open_session(world)
+    called = session.invoke(message)
+    assert (called.skill, called.message, called.loaded) == (None, message, None)
+    assert frames(session, "skill_loaded") == []
+
+
+@pytest.mark.behaviour("R-033")
+def test_the_same_command_on_the_same_files_gives_the_same_bytes(world: World) -> None:
+    world.skill(".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files=FILES)
+
+    def once() -> tuple[str, str]:
+        session = open_session(world)
+        session.system_prompt("BASE")
+        called = session.invoke("/skill:one {baseDir} $ARGUMENTS")
+        assert called.loaded is not None
+        return called.loaded.text, json.dumps(session.events)
+
+    first = once()
+    assert first == once()
+    assert "For {baseDir} $ARGUMENTS\n" in first[0]
+    assert metier(world, "invoke", "/skill:one {baseDir} $ARGUMENTS", "--profile", "rip")["loaded"]["text"] == first[0]
+
+
+# --- overrides ---
+
+PROPOSED: dict[str, Any] = {
+    "overrides": {"tools": {"defaults": {"Bash": {"timeout": 5}}, "aliases": {"sh": "Bash"}}, "context": ["src/**"]},
+    "model": "large",
+}
+
+
+@pytest.mark.behaviour("R-034", "R-035")
+@pytest.mark.parametrize(
+    ("policy", "granted"),
+    [
+        ({}, []),
+        ({"allow": [{"tool": "override", "path": "model"}]}, ["model"]),
+        ({"allow": [{"tool": "override", "path": "tools.*"}]}, ["tools.aliases", "tools.defaults"]),
+        ({"allow": [{"tool": "override"}], "deny": [{"tool": "override", "path": "context"}]},
+         ["model", "tools.aliases", "tools.defaults"]),
+        ({"allow": [{"tool": "override", "skill_name": "other"}]}, []),
+    ],
+)  # fmt: skip
+def test_what_a_skill_proposes_is_decided_by_policy_and_recorded_either_way(
+    world: World, policy: dict[str, Any], granted: list[str]
+) -> None:
+    world.skill(".rip/skills/one", body=BODY, **PROPOSED)
+    session = open_session(world, policy=policy)
+    session.call("skill_load", {"name": "one"})
+    proposed = {frame["key"]: frame for frame in frames(session, "skill_override_proposed")}
+    assert sorted(proposed) == ["context", "model", "tools.aliases", "tools.defaults"]
+    assert sorted(key for key, frame in proposed.items() if frame["granted"]) == granted
+    assert sorted(session.overrides) == granted
+    assert all(frame["rule"] and frame["name"] == "one" for frame in proposed.values())
+    assert proposed["tools.aliases"]["value"] == {"sh": "Bash"}

@@ -1,0 +1,282 @@
+"""Ways to get out of a sandbox, each a few lines that run inside of it.
+
+An attempt is the body of a function: what it returns is truthy if it got out, and an exception means that it did not.
+`control` says where the very same lines do get out, so that the attempt is known to be able to succeed: "none" without
+a sandbox, "root" without a sandbox where that is root, or the grant that makes them legitimate. Nothing here may do
+harm where it succeeds: calls that would change the machine are made with arguments that the kernel rejects, and what
+counts is whether the kernel ever looked at them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+PRELUDE = '''
+import ctypes, errno, glob, json, mmap, os, signal, socket, stat, struct, subprocess, sys, threading, time
+A = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name, *arguments):
+    """The error number of a raw system call, 0 if it worked."""
+    ctypes.set_errno(0)
+    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = libc.syscall(ctypes.c_long(A["nr"][name]), *converted)
+    return ctypes.get_errno() if result == -1 else 0
+
+
+def reached(name, *arguments):
+    """Whether the kernel looked at a call at all, instead of the filter refusing it."""
+    return call(name, *arguments) not in (errno.EPERM, errno.ENOSYS)
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+
+def has(path):
+    return A["token"].encode() in content(path)
+
+
+def any_has(pattern):
+    for path in glob.glob(pattern):
+        if path.split("/")[2] in (str(os.getpid()), str(os.getppid()), "self", "thread-self"):
+            continue
+        try:
+            if A["token"].encode() in content(path).replace(b"METIER_TEST_MARK=" + A["token"].encode(), b""):
+                return path
+        except OSError:
+            pass
+
+
+def connect(family, address):
+    with socket.socket(family) as stream:
+        stream.settimeout(3)
+        stream.connect(address)
+        stream.sendall(b"got out")
+    return True
+
+
+def attempt():
+    {body}
+
+
+try:
+    print(json.dumps([bool(attempt()), ""]))
+except BaseException as error:
+    print(json.dumps([False, repr(error)]))
+'''
+
+
+@dataclass(frozen=True)
+class Attempt:
+    name: str
+    body: str
+    control: Literal["none", "root", "grant", ""] = "none"
+    grant: dict[str, Any] = field(default_factory=dict)
+    """What the job is granted in the control; "project" and the like are filled in by the test."""
+    also: dict[str, Any] = field(default_factory=dict)
+    """What the job is granted in the attempt itself: other things, which must not open this door."""
+
+    def text(self) -> str:
+        return PRELUDE.replace("{body}", self.body.strip().replace("\n", "\n    "))
+
+
+NETWORK: dict[str, Any] = {"network": True}
+PROJECT: dict[str, Any] = {"project": True}
+WRITABLE: dict[str, Any] = {"project": True, "project_writable": True}
+
+ATTEMPTS = [
+    # --- reading what is not ours ---
+    Attempt("read-shadow", 'return content("/etc/shadow")', "root"),
+    Attempt("read-passwd-of-the-host", 'return b"daemon" in content("/etc/passwd")'),
+    Attempt("read-a-secret-by-its-path", 'return has(A["secret"])'),
+    Attempt("read-home", 'return has(A["home"] + "/.ssh/id")'),
+    Attempt("read-another-skill", 'return has(A["base"] + "/other-skill/SKILL.md")'),
+    Attempt("read-upwards", 'return has("../" * 12 + A["secret"])'),
+    Attempt("read-by-a-link-of-our-own", 'os.symlink(A["secret"], "l"); return has("l")'),
+    Attempt("read-by-a-link-in-the-skill", 'return has(os.environ["SKILL_DIR"] + "/link")'),
+    Attempt("read-by-a-linked-folder", 'return has(os.environ["SKILL_DIR"] + "/link-folder/.ssh/id")'),
+    Attempt("read-by-a-hard-link", 'os.link(A["secret"], "h"); return has("h")'),
+    Attempt("read-through-the-first-process", 'return has("/proc/1/root" + A["secret"])', "root"),
+    Attempt("read-through-our-own-root", 'return has("/proc/self/root" + A["secret"])'),
+    Attempt("read-by-a-rename", 'os.rename(A["base"] + "/moved", "m"); return True', ""),
+    Attempt("list-var", 'return os.listdir("/var")'),
+    Attempt("list-run-and-its-sockets", 'return os.listdir("/run")'),
+    Attempt("list-sys", 'return os.listdir("/sys/kernel")'),
+    Attempt("list-boot-and-root", 'return os.path.exists("/root") or os.path.exists("/boot")'),
+    Attempt("find-the-container-engine", 'return any(map(os.path.exists, ["/var/run/docker.sock", "/run/dbus"]))', ""),
+    Attempt("read-the-kernel-command-line", 'return content("/proc/cmdline")'),
+    Attempt("read-kernel-keys", 'return content("/proc/keys") or content("/proc/key-users")', "root"),
+    Attempt("read-kernel-symbols", 'return content("/proc/kallsyms")'),
+    Attempt("file-handles", 'return reached("name_to_handle_at", -100, b"/", 0, 0, 0)'),
+    Attempt("file-handles-open", 'return reached("open_by_handle_at", -1, 0, 0)', "root"),
+    Attempt("inherited-descriptors", "return [n for n in map(int, os.listdir('/proc/self/fd')) if n > 3]", ""),
+    Attempt("read-the-project", 'return has(os.environ.get("PROJECT_DIR", A["project"]) + "/notes.txt")', "grant", PROJECT),
+    # --- environment and arguments of others ---
+    Attempt("environment-of-the-host", 'return os.environ.get("METIER_SECRET")', "grant", {"env": {"METIER_SECRET": "x"}}),
+    Attempt("environment-of-processes", 'return any_has("/proc/[0-9]*/environ")'),
+    Attempt("arguments-of-processes", 'return any_has("/proc/[0-9]*/cmdline")'),
+    Attempt("host-paths-in-arguments", 'return A["base"].encode() in content("/proc/1/cmdline")', ""),
+    # --- processes of the host ---
+    Attempt("see-a-process", 'return os.path.exists("/proc/%d/comm" % A["victim"])'),
+    Attempt("signal-a-process", 'os.kill(A["victim"], signal.SIGCONT); return True'),
+    Attempt("kill-a-process", 'os.kill(A["victim"], signal.SIGKILL); return True', ""),
+    Attempt("kill-the-launcher", 'os.kill(A["host"], 0); return True'),
+    Attempt("pidfd-of-a-process", 'os.close(os.pidfd_open(A["victim"])); return True'),
+    Attempt("steal-a-descriptor", 'return reached("pidfd_getfd", -1, 0, 0)'),
+    Attempt("affinity-of-a-process", 'return os.sched_getaffinity(A["victim"])'),
+    Attempt("priority-of-a-process", 'return os.getpriority(os.PRIO_PROCESS, A["victim"]) == 0'),
+    Attempt("limits-of-a-process", 'import resource; return resource.prlimit(A["victim"], resource.RLIMIT_NOFILE)'),
+    Attempt("ptrace", 'return reached("ptrace", 0x4206, A["victim"], 0, 0)', "root"),
+    Attempt("ptrace-our-own-parent", 'return reached("ptrace", 16, os.getppid(), 0, 0) and False or reached("ptrace", 999, 0, 0, 0)'),
+    Attempt("read-memory-of-a-process", 'return reached("process_vm_readv", os.getpid(), 0, 0, 0, 0, 0)'),
+    Attempt("write-memory-of-a-process", 'return reached("process_vm_writev", os.getpid(), 0, 0, 0, 0, 0)'),
+    Attempt("memory-file-of-a-process", 'return open("/proc/%d/mem" % A["victim"], "rb")'),
+    Attempt("compare-processes", 'return reached("kcmp", os.getpid(), os.getpid(), 0, 1, 1)'),
+    Attempt("first-process-has-more-than-we", """
+s = dict(l.split(":\\t", 1) for l in content("/proc/1/status").decode().splitlines() if ":\\t" in l)
+return int(s["CapEff"], 16) or int(s["CapPrm"], 16) or s["Seccomp"] != "2" or s["NoNewPrivs"] != "1"
+"""),
+    Attempt("program-of-the-first-process", 'return open("/proc/1/exe", "r+b")', ""),
+    # --- network ---
+    Attempt("tcp-to-the-host", 'return connect(socket.AF_INET, ("127.0.0.1", A["tcp"]))', "grant", NETWORK),
+    Attempt("tcp6-to-the-host", 'return connect(socket.AF_INET6, ("::1", A["tcp6"]))', "grant", NETWORK),
+    Attempt("udp-to-the-host", """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+return s.sendto(b"got out", ("127.0.0.1", A["udp"]))
+""", "grant", NETWORK),
+    Attempt("dns-query", """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+query = b"\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\6secret\\7example\\0\\0\\1\\0\\1"
+return s.sendto(query, ("127.0.0.1", A["udp"]))
+""", "grant", NETWORK),
+    Attempt("name-servers-of-the-host", 'return content("/etc/resolv.conf")', "grant", NETWORK),
+    Attempt("listen", 'return socket.create_server(("127.0.0.1", 0))', "grant", NETWORK),
+    Attempt("see-connections", 'return b":%04X " % A["tcp"] in content("/proc/net/tcp")', "grant", NETWORK),
+    Attempt("unix-socket-of-the-host", 'return connect(socket.AF_UNIX, A["base"] + "/service.sock")'),
+    Attempt("abstract-socket-of-the-host", 'return connect(socket.AF_UNIX, "\\0" + A["abstract"])'),
+    Attempt("abstract-socket-with-network", 'return connect(socket.AF_UNIX, "\\0" + A["abstract"])', also=NETWORK),
+    Attempt("unix-socket-with-project", 'return connect(socket.AF_UNIX, A["base"] + "/service.sock")', also=PROJECT),
+    Attempt("raw-socket", 'return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)', "root"),
+    Attempt("raw-socket-with-network", 'return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)', "root", also=NETWORK),
+    Attempt("packet-socket", 'return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)', "root"),
+    Attempt("packet-socket-with-network", 'return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)', "root", also=NETWORK),
+    Attempt("netlink-socket", "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"),
+    Attempt("netlink-socket-with-network", "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", also=NETWORK),
+    Attempt("crypto-socket", "return socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", ""),
+    Attempt("vm-socket", "return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", ""),
+    Attempt("socket-family-in-the-upper-half", """
+libc.syscall.restype = ctypes.c_long
+return libc.syscall(ctypes.c_long(A["nr"]["socket"]), ctypes.c_ulong((1 << 32) | 2), ctypes.c_long(1), ctypes.c_long(0)) >= 0
+"""),
+    # --- more rights ---
+    Attempt("be-root", "return os.getuid() == 0 or os.geteuid() == 0", "root"),
+    Attempt("become-root", "os.setuid(0); return True", "root"),
+    Attempt("become-another-group", "os.setgroups([0]); return True", "root"),
+    Attempt("gain-by-a-set-user-id-program", 'return b"NoNewPrivs:\\t0" in content("/proc/self/status")'),
+    Attempt("set-user-id-honoured-in-usr", 'return not os.statvfs("/usr/bin").f_flag & os.ST_NOSUID'),
+    Attempt("make-a-set-user-id-program", """
+import shutil
+shutil.copy("/bin/true", "su"); os.chmod("su", 0o6755)
+return not os.statvfs(".").f_flag & os.ST_NOSUID
+"""),
+    Attempt("have-capabilities", """
+s = dict(l.split(":\\t", 1) for l in content("/proc/self/status").decode().splitlines() if ":\\t" in l)
+return any(int(s[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
+"""),
+    Attempt("map-another-user", """
+before = content("/proc/self/uid_map")
+with open("/proc/self/uid_map", "w") as file: file.write("0 0 1")
+return True
+""", ""),
+    Attempt("raise-a-limit", """
+import resource
+resource.setrlimit(resource.RLIMIT_NPROC, (100000, 100000)); return True
+""", "root"),
+    Attempt("real-time-priority", "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); return True", ""),
+    Attempt("never-be-killed-for-memory", """
+with open("/proc/self/oom_score_adj", "w") as file: file.write("-1000")
+return True
+""", "root"),
+    # --- the kernel ---
+    Attempt("mount", 'return reached("mount", b"none", b"/no/such/folder", b"tmpfs", 0, 0)'),
+    Attempt("unmount", 'return reached("umount2", b"/no/such/folder", 0)', "root"),
+    Attempt("new-mount-interface", 'return reached("fsopen", b"no-such-file-system", 0)', "root"),
+    Attempt("clone-a-mount", 'return reached("open_tree", -100, b"/no/such/folder", 0)'),
+    Attempt("pivot-root", 'return reached("pivot_root", b"/no/such/folder", b"/no/such/folder")', "root"),
+    Attempt("chroot", 'return reached("chroot", b"/no/such/folder")'),
+    Attempt("unshare", 'return reached("unshare", 0)'),
+    Attempt("new-user-namespace-by-clone", """
+child = libc.syscall(ctypes.c_long(A["nr"]["clone"]), ctypes.c_long(0x10000000 | 17), 0, 0, 0, 0)
+if child == 0: os._exit(0)
+if child > 0: os.waitpid(child, 0)
+return child > 0
+"""),
+    Attempt("new-namespace-by-clone3", 'return reached("clone3", 0, 0)'),
+    Attempt("join-a-namespace", 'return reached("setns", -1, 0)'),
+    Attempt("load-bpf", 'return reached("bpf", -1, 0, 0)', "root"),
+    Attempt("keyrings", 'return reached("keyctl", 0, -3, 0)'),
+    Attempt("add-a-key", 'return reached("add_key", 0, 0, 0, 0, 0)'),
+    Attempt("user-faults", 'return reached("userfaultfd", -1)', "root"),
+    Attempt("performance-events", 'return reached("perf_event_open", 0, 0, 0, 0, 0)', ""),
+    Attempt("io-uring", 'return reached("io_uring_setup", 0, 0)', ""),
+    Attempt("kernel-modules", 'return reached("init_module", 0, 0, 0)', ""),
+    Attempt("reboot", 'return reached("reboot", 0, 0, 0, 0)', "root"),
+    Attempt("set-the-clock", 'return reached("clock_settime", 99999, 0)'),
+    Attempt("set-the-host-name", 'return reached("sethostname", b"x", -1)', "root"),
+    Attempt("kernel-log", 'return reached("syslog", 99999, 0, 0)', "root"),
+    Attempt("switch-off-randomisation", "return libc.personality(0x40000) != -1"),
+    Attempt("memory-outside-of-limits", 'fd = os.memfd_create("x"); return True'),
+    Attempt("shared-memory-of-system-v", """
+segment = libc.shmget(0, 4096, 0o1600)
+if segment >= 0: libc.shmctl(segment, 0, None)
+return segment >= 0
+"""),
+    Attempt("calls-of-another-architecture", """
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(b"\\x53\\xb8\\x14\\0\\0\\0\\xcd\\x80\\x5b\\xc3")  # push rbx; mov eax, getpid; int 0x80; pop rbx; ret
+enter = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+return enter() > 0
+""", "none" if __import__("platform").machine() == "x86_64" else ""),
+    Attempt("calls-of-the-x32-kind", 'A["nr"]["x"] = 0x40000000 + 39; return reached("x")', ""),
+    Attempt("calls-nobody-knows-yet", 'A["nr"]["x"] = 463; return reached("x", -1, 0, 0, 0, 0, 0)', ""),
+    # --- devices and the terminal ---
+    Attempt("device-node", """
+os.mknod("node", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+os.unlink("node")
+return True
+""", "root"),
+    Attempt("kernel-log-device", 'return open("/dev/kmsg", "rb")', "root"),
+    Attempt("memory-and-disk-devices", 'return [open(p, "rb") for p in glob.glob("/dev/[msv]d*") + ["/dev/mem"]]', ""),
+    Attempt("other-devices", """
+known = "null zero full random urandom fd stdin stdout stderr shm".split()
+return set(os.listdir("/dev")) - set(known)
+"""),
+    Attempt("controlling-terminal", 'return open("/dev/tty", "rb")', ""),
+    Attempt("type-into-the-terminal", 'return reached("ioctl", 0, 0x5412, b"x")'),
+    Attempt("type-with-upper-bits-set", 'return reached("ioctl", 0, (1 << 32) | 0x5412, b"x")'),
+    Attempt("paste-into-the-console", 'return reached("ioctl", 0, 0x541C, b"x")'),
+    Attempt("kernel-settings", 'return open("/proc/sys/kernel/core_pattern", "r+b")', "root"),
+    Attempt("system-request-trigger", 'return open("/proc/sysrq-trigger", "wb")', "root"),
+    # --- writing where we must not ---
+    Attempt("write-to-the-host-by-path", 'open(A["base"] + "/escaped", "w").close(); return True', "root"),
+    Attempt("write-to-the-skill", 'open(os.environ["SKILL_DIR"] + "/written", "w").close(); return True', "root"),
+    Attempt("change-a-file-of-the-skill", 'open(os.environ["SKILL_DIR"] + "/data.txt", "a").write("x"); return True', "root"),
+    Attempt("change-the-mode-of-the-skill", 'os.chmod(os.environ["SKILL_DIR"] + "/data.txt", 0o777); return True', "root"),
+    Attempt("touch-the-skill", 'os.utime(os.environ["SKILL_DIR"] + "/data.txt"); return True', "root"),
+    Attempt("delete-from-the-skill", 'os.unlink(os.environ["SKILL_DIR"] + "/data.txt"); return True', "root"),
+    Attempt("rename-the-skill", 'os.rename(os.environ["SKILL_DIR"], os.environ["SKILL_DIR"] + "2"); return True', ""),
+    Attempt("write-to-usr", 'return os.access("/usr/bin", os.W_OK) or os.access("/usr/local/lib", os.W_OK)', "root"),
+    Attempt("write-to-etc", 'return os.access("/etc", os.W_OK) or os.access("/etc/passwd", os.W_OK)', "root"),
+    Attempt("write-to-the-root", 'return os.access("/", os.W_OK) or os.access("/dev", os.W_OK)', "root"),
+    Attempt("write-to-the-linker-cache", 'return os.access("/etc/ld.so.cache", os.W_OK)', "root"),
+    Attempt("write-to-a-read-only-project", """
+with open(os.environ["PROJECT_DIR"] + "/notes.txt", "a") as file: file.write("x")
+return True
+""", "grant", WRITABLE, also=PROJECT),
+    Attempt("out-of-a-writable-project", 'return has(os.environ["PROJECT_DIR"] + "/../secret.txt")', also=WRITABLE),
+    Attempt("a-sandbox-in-the-sandbox", """
+return subprocess.run(["bwrap", "--ro-bind", "/", "/", "/bin/true"], capture_output=True).returncode == 0
+"""),
+]  # fmt: skip
