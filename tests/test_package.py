@@ -24,7 +24,8 @@ LAYERS = [
     ["tools"],
     ["session"],
     ["skills", "testing"],
-    ["replay"],
+    ["replay", "app"],
+    ["rpc"],
     ["cli"],
 ]
 

@@ -34,6 +34,8 @@ class SessionStarted(Event):
 
     type: ClassVar[str] = "session_started"
     profile: str
+    surface: str
+    """Python, the command line, JSON-RPC, HTTP or MCP: the one thing that differs between them."""
     tools: bool
     asks: bool
     has_read_tool: bool

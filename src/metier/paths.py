@@ -27,6 +27,8 @@ Parents = Literal["refuse", "normalise"]
 _SKIPPED: Final = frozenset((".git", "__pycache__", "node_modules"))
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_BYTES: Final = 4096
+"""Linux takes no longer path in one call; the walk, which makes many, takes no longer one either."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 
 
@@ -148,6 +150,10 @@ def _openat2(folder: int, path: str) -> int:
 
 def _walk(folder: int, path: str) -> int:
     """The same promise without the system call: one component at a time, links resolved by hand, never upwards."""
+    if len(os.fsencode(path)) >= _PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, "too long")
+    if not path:
+        return os.open(".", _FLAGS, dir_fd=folder)
     stack = [os.dup(folder)]
     pending = [part for part in reversed(path.split("/")) if part]
     links = 0
@@ -166,10 +172,15 @@ def _walk(folder: int, path: str) -> int:
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK):
                     raise
-                target = os.readlink(part, dir_fd=stack[-1])
                 links += 1
                 if links > 40:
                     raise OSError(errno.ELOOP, "a circle") from error
+                try:
+                    target = os.readlink(part, dir_fd=stack[-1])
+                except OSError as changed:
+                    if changed.errno != errno.EINVAL:
+                        raise
+                    target = part  # it was a link a moment ago; look again
                 if target.startswith("/"):
                     raise OSError(errno.EXDEV, "outside") from error
                 pending += [piece for piece in reversed(target.split("/")) if piece]

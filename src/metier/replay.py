@@ -341,6 +341,7 @@ def _live(
         tools=started["tools"],
         only=started.get("only"),
         has_read_tool=started["has_read_tool"],
+        surface=started["surface"],
         state=started.get("state"),
         files=files,
         runner=runner,

@@ -94,6 +94,7 @@ class Session:
         state: Mapping[str, Any] | None = None,
         files: Files | None = None,
         runner: Runner | None = None,
+        surface: str = "python",
         clock: Callable[[], int] = system_clock,
         ids: Callable[[], str] = random_ids,
     ) -> None:
@@ -123,15 +124,17 @@ class Session:
         self._depth = 0
         self.overrides: dict[str, Any] = {}
         self._saved: Mapping[str, Any] = {}
+        self.saved_version = 0
+        """The version of the state in the store that this session knows."""
         if state:
             self._restore(state)
         pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
-        self._begin(state)
+        self._begin(state, surface)
         self.preloaded = tuple(self._read_skill(skill, "", command=False) for skill in pinned)
 
-    def _begin(self, state: Mapping[str, Any] | None) -> None:
+    def _begin(self, state: Mapping[str, Any] | None, surface: str) -> None:
         started = SessionStarted(
-            self.profile.name, self.tools_enabled, self.approve is not None, self.has_read_tool, self.can_run,
+            self.profile.name, surface, self.tools_enabled, self.approve is not None, self.has_read_tool, self.can_run,
             self.policy.as_dict(),
             tuple(sorted(self.only)) if self.only is not None else None, state,
         )  # fmt: skip
@@ -698,6 +701,11 @@ class Session:
 
     # --- state ---
 
+    def loaded_versions(self) -> dict[str, int]:
+        """The skills that are loaded, by path, with the time of the file that was loaded."""
+        times = {skill.path: skill.mtime_ms for skill in self.skills.catalog.skills}
+        return {path: times.get(path, 0) for path in self._entries}
+
     def state(self) -> dict[str, Any]:
         """What the session knows, as data: names, paths and digests, never bodies."""
         loaded = [
@@ -720,7 +728,7 @@ class Session:
             return
         state = self.state()
         if state != self._saved:
-            store.save_state(self.id, "session", state)
+            self.saved_version = store.save_state(self.id, "session", state)
             self._saved = state
 
     def _restore(self, state: Mapping[str, Any]) -> None:

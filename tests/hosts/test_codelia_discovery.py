@@ -161,6 +161,16 @@ def test_a_linked_folder_is_not_followed(world: World) -> None:
     assert [s.reason for s in skills.skipped] == ["link"]
 
 
+def test_a_skill_file_that_is_a_link_is_left_out(world: World) -> None:
+    target = world.skill("elsewhere/probe")
+    link = world.project / ".agents/skills/probe/SKILL.md"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    skills = world.discover("codelia")
+    assert names(skills) == []
+    assert [(s.path, s.reason) for s in skills.skipped] == [(str(link), "link")]
+
+
 # --- what is refused ---
 
 

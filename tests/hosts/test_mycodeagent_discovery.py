@@ -137,7 +137,7 @@ def test_a_file_that_does_not_parse_or_lacks_a_field_is_skipped_and_reported(
 
 NAMES = {
     **dict.fromkeys(("a", "7", "code-review", "x" * 100, "-".join("abcdefgh" * 12)), True),
-    **dict.fromkeys(("Code_Review", "-a", "a-", "a--b", "a b", "Ä", "a.b", "a/b"), False),
+    **dict.fromkeys(("Code_Review", "-a", "a-", "a--b", "a b", "Ä", "é", "a.b", "a/b"), False),
 }
 
 
@@ -184,7 +184,9 @@ def test_the_last_of_equal_names_in_path_order_counts_with_a_warning(world: Worl
 def test_the_last_counts_also_where_paths_and_depths_mix(world: World) -> None:
     for where in ("skills/same", "skills/z/y/x", "skills/m"):
         world.skill(where, "same")
-    assert world.discover("mycodeagent")["same"].dir == str(world.project / "skills/z/y/x")
+    skills = world.discover("mycodeagent")
+    assert skills["same"].dir == str(world.project / "skills/z/y/x")
+    assert [d.code for d in skills.diagnostics] == ["collision"] * 2
 
 
 @pytest.mark.behaviour("M-044")

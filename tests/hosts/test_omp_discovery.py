@@ -68,6 +68,16 @@ def test_every_provider_and_custom_directory_is_searched_one_level_deep(world: W
     assert native == [(f"{world.project}/.omp/skills", 1), (f"{world.home}/.omp/agent/skills", 1)]
 
 
+@pytest.mark.behaviour("O-010")
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [(".agent/skills", "agents"), ("~/.agent/skills", "agents"), ("~/.claude/plugins/skills", "claude-plugins")],
+)
+def test_the_further_folders_of_a_provider_are_searched_too(world: World, folder: str, source: str) -> None:
+    world.skill(f"{folder}/probe")
+    assert [(s.name, s.source) for s in discover(world)] == [("probe", source)]
+
+
 @pytest.mark.behaviour("O-009")
 def test_native_skills_of_every_ancestor_up_to_the_root_are_the_projects(world: World) -> None:
     world.skill("../.omp/skills/above")
@@ -192,7 +202,7 @@ def test_a_skill_says_where_it_came_from(world: World) -> None:
 @pytest.mark.behaviour("O-016", "O-017")
 @pytest.mark.parametrize("name", ["My_Skill", "x" * 90, "with blank", "名前", "-odd--", None])
 def test_any_name_will_do_and_the_folder_gives_it_where_there_is_none(world: World, name: str | None) -> None:
-    text = f"---\n{f'name: {name}' if name else ''}\ndescription: Something.\n---\n"
+    text = f"---\n{f'name: {name}' if name else ''}\ndescription: {'Long. ' * 400}\n---\n"
     path = world.skill(".omp/skills/the-folder", text=text)
     skills = discover(world)
     assert names(skills) == [name or "the-folder"]
@@ -221,8 +231,10 @@ def test_a_foreign_skill_needs_no_frontmatter_at_all(world: World) -> None:
 @pytest.mark.behaviour("O-020", "O-021")
 def test_globs_always_apply_and_all_other_keys_are_kept_with_their_values(world: World) -> None:
     given: dict[str, Any] = {"globs": ["*.py", "docs/**"], "alwaysApply": True, "custom": {"deep": [1, "two", None]}}
-    world.skill(".omp/skills/kept", **given)
-    assert discover(world)["kept"].extra == given
+    path = world.skill(".omp/skills/kept", **given, metadata={"number": 1}, compatibility="")
+    skills = discover(world)
+    assert skills["kept"].extra == given
+    assert codes(skills, path, "warning", "error") == []
     assert metier(world, "show", "kept", "--profile", "omp")["extra"] == given
 
 

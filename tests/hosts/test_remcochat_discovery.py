@@ -187,6 +187,7 @@ def test_the_first_folder_in_the_declared_order_wins(world: World, order: list[s
     assert [skill.path for skill in skills] == [str(written[order[0]].resolve())]
     (lost,) = skills.shadowed
     assert (lost.skill.path, lost.winner.path) == (str(written[order[1]].resolve()), skills["same"].path)
+    assert codes(skills, written[order[1]].resolve(), "warning") == ["collision"]
 
 
 def test_a_collision_is_in_the_listing_with_winner_and_loser(world: World) -> None:

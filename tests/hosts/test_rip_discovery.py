@@ -26,12 +26,13 @@ def discover(world: World, *roots: str, **given: Any) -> Skills:
 @pytest.mark.behaviour("R-001")
 def test_without_configuration_the_workspaces_and_the_users_folder_are_searched_recursively(world: World) -> None:
     world.skill(f"{WORKSPACE}/shallow")
-    world.skill(f"{WORKSPACE}/a/b/deep")
+    world.skill(f"{WORKSPACE}/shallow/inner")
+    world.skill(f"{WORKSPACE}/build/b/deep")
     world.skill(f"{USER}/mine")
     world.skill(".agents/skills/foreign")
     (world.project / "sub").mkdir()
     skills = discover(world, cwd=world.project / "sub")
-    assert {s.name: s.scope for s in skills} == {"deep": "repo", "mine": "user", "shallow": "repo"}
+    assert {s.name: s.scope for s in skills} == {"deep": "repo", "inner": "repo", "mine": "user", "shallow": "repo"}
 
 
 @pytest.mark.behaviour("R-001")

@@ -14,6 +14,7 @@ from metier.policy import Request
 from metier.settings import Settings, resolve
 
 if TYPE_CHECKING:
+    from metier.app import App
     from metier.session import Session
     from metier.store import Store
 
@@ -54,9 +55,24 @@ class Context:
         saved = store.load_state(self.session, "session") if self.session else None
         return skills.session(
             id=self.session,
+            surface="cli",
             store=store,
             state=saved.value if saved else None,
             approve=approve or (_ask if sys.stdin.isatty() else None),
+        )
+
+    def open_app(self, surface: str) -> "App":
+        """Everything that a server needs, shared by its clients."""
+        from metier.app import App
+
+        return App(
+            self.cwd,
+            profile=self.profile,
+            roots=self.skills,
+            home=self.home,
+            settings=self.overrides,
+            store=self.store,
+            surface=surface,
         )
 
     def open_store(self) -> "Store":

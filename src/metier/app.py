@@ -1,0 +1,114 @@
+"""The only place that wires things: a place and its settings become catalogs, one store, and sessions by id.
+
+Surfaces that serve many callers (JSON-RPC, HTTP, MCP) share an `App`. A session lives here while it is used; what it
+knows is in the store, so that another process may answer its next call.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from metier.events import random_ids
+from metier.model import Changes
+from metier.policy import Request
+from metier.session import Session
+from metier.settings import resolve
+from metier.skills import PathLike, Skills
+from metier.store import Store, open_store
+
+SESSIONS: Final = 1_000
+"""Sessions that are kept ready; others are taken up again from the store when they are called."""
+
+CATALOGS: Final = 64
+"""Working directories whose catalogs are kept ready."""
+
+
+class App:
+    """See the module. Thread-safe: a session answers one call at a time, different sessions at once."""
+
+    def __init__(
+        self,
+        cwd: PathLike | None = None,
+        *,
+        profile: PathLike | None = None,
+        roots: Sequence[PathLike] = (),
+        home: PathLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+        store: str | Store | None = None,
+        surface: str = "python",
+    ) -> None:
+        self._given: dict[str, Any] = {"profile": profile, "home": home}
+        self._roots, self._overrides = roots, settings
+        self.config = resolve(cwd, overrides=settings, **self._given)
+        self.store = (
+            store if store is not None and not isinstance(store, str) else open_store(store or self.config.store)
+        )
+        self.surface = surface
+        self._lock = threading.RLock()
+        self._catalogs: OrderedDict[str, Skills] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def skills(self, cwd: PathLike | None = None, *, reload: bool = False) -> Skills:
+        """The catalog of a working directory; asking for one does not change another."""
+        where = os.path.abspath(cwd) if cwd is not None else self.config.place.cwd
+        with self._lock:
+            known = self._catalogs.get(where)
+            if known is None:
+                known = Skills.discover(where, roots=self._roots, settings=self._overrides, **self._given)
+                self._catalogs[where] = known
+                while len(self._catalogs) > CATALOGS:
+                    self._catalogs.popitem(last=False)
+            elif reload:
+                known.refresh()
+            self._catalogs.move_to_end(where)
+            return known
+
+    def refresh(self) -> Changes:
+        """Look at the disk again for every catalog that is kept; what changed in any."""
+        with self._lock:
+            changes = [skills.refresh() for skills in self._catalogs.values()]
+        return Changes(
+            tuple(sorted({name for one in changes for name in one.added})),
+            tuple(sorted({name for one in changes for name in one.removed})),
+            tuple(sorted({name for one in changes for name in one.changed})),
+        )
+
+    def session(
+        self,
+        id: str | None = None,  # noqa: A002 - the public name of the argument
+        *,
+        cwd: PathLike | None = None,
+        approve: Callable[[Request], bool | str] | None = None,
+        tools: bool = True,
+        surface: str | None = None,
+    ) -> Session:
+        """The session of that id, as it was left by whichever process used it last; a new one without an id."""
+        wanted = id or random_ids()
+        with self._lock:
+            saved = self.store.load_state(wanted, "session") if id else None
+            version = saved.version if saved else 0
+            known = self._sessions.get(wanted)
+            if known is not None and known.saved_version >= version:
+                self._sessions.move_to_end(wanted)
+                return known
+            session = self.skills(cwd).session(
+                id=wanted,
+                store=self.store,
+                approve=approve,
+                tools=tools,
+                state=saved.value if saved else None,
+                surface=surface or self.surface,
+            )
+            session.saved_version = version
+            self._sessions[wanted] = session
+            while len(self._sessions) > SESSIONS:
+                self._sessions.popitem(last=False)
+            return session
+
+    def exists(self, session_id: str) -> bool:
+        return session_id in self._sessions or self.store.load_state(session_id, "session") is not None
+
+    def close(self) -> None:
+        self.store.close()
