@@ -276,6 +276,6 @@ def same(one: Catalog, other: Catalog) -> bool:
 
 
 def _differs(one: Skill, other: Skill) -> bool:
-    if (one.mtime_ns, one.size, one.mode) != (other.mtime_ns, other.size, other.mode):
+    if (one.mtime_ns, one.size, one.mode, one.real_path) != (other.mtime_ns, other.size, other.mode, other.real_path):
         return True
     return one.description != other.description or one.frontmatter != other.frontmatter

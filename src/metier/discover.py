@@ -340,9 +340,11 @@ class _Walker:
     def read_head(self, descriptor: int, file: str, size: int) -> frontmatter.Parsed:
         data = os.read(descriptor, limits.HEAD_BYTES)
         complete = len(data) >= size
-        repair = self.profile.validation.repair
+        rules = self.profile.validation
         while True:
-            parsed = frontmatter.parse(data, file, complete=complete, repair=repair)
+            parsed = frontmatter.parse(
+                data, file, complete=complete, repair=rules.repair, required=rules.frontmatter_required
+            )
             if parsed is not None:
                 return parsed
             more = os.read(descriptor, limits.HEAD_BYTES * 4)

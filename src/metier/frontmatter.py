@@ -129,11 +129,18 @@ _FENCE_MESSAGES: Final = {
 }
 
 
-def parse(data: bytes, path: str = "", *, complete: bool = True, repair: bool = True) -> Parsed | None:
-    """Parse the frontmatter at the start of `data`; `None` asks for more bytes (only when not `complete`)."""
+def parse(
+    data: bytes, path: str = "", *, complete: bool = True, repair: bool = True, required: bool = True
+) -> Parsed | None:
+    """Parse the frontmatter at the start of `data`; `None` asks for more bytes (only when not `complete`).
+
+    Without `required`, a file that has none has no fields, and all of it is body.
+    """
     fences = find_fences(data, complete)
     if fences is None:
         return None
+    if fences == "frontmatter-missing" and not required:
+        return Parsed({})
     if isinstance(fences, str):
         message, hint = _FENCE_MESSAGES[fences]
         return Parsed(None, (Diagnostic(fences, "error", message, path, 1, 1, hint),))

@@ -363,7 +363,10 @@ class Session:
         digest = digest_of(content.data)
         if self._keeps_record:
             self._recorder.note(artifacts={digest: content.data})
-        parsed = frontmatter.parse(content.data, skill.path, repair=self.profile.validation.repair)
+        checks = self.profile.validation
+        parsed = frontmatter.parse(
+            content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required
+        )
         if parsed is None or parsed.fields is None:
             broken = InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))

@@ -25,7 +25,8 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
-_MARKERS: Final = (".metier", ".git", ".jj", ".hg", "pyproject.toml")
+_MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
+"""What a project's root holds; a package's file counts only where there is no repository around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,13 @@ def _files(cwd: str, config_folder: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _nearest(cwd: str) -> str:
-    folder = cwd
-    while not any(os.path.lexists(os.path.join(folder, marker)) for marker in _MARKERS):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return cwd
-        folder = parent
-    return folder
+    for markers in _MARKERS:
+        folder, parent = cwd, os.path.dirname(cwd)
+        while folder != parent:
+            if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
+                return folder
+            folder, parent = parent, os.path.dirname(parent)
+    return cwd
 
 
 def _peek(file: str) -> bytes:

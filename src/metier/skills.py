@@ -222,10 +222,19 @@ class Skills:
 
         `name` may be a path. The answer is the skill in its new mode; the catalog is current when this returns.
         """
-        skill = self.at(name) if os.sep in name else self.catalog.find(name)
+        skill = self.at(name) if os.sep in name else self._switchable(name, mode)
         State(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
         self._rescan()
         return replace(skill, mode=mode)
+
+    def _switchable(self, name: str, mode: Mode) -> Skill:
+        """The skill that a switch by name means: to switch one on is to undo what switched it off."""
+        if mode != "off":
+            everything = (*self.catalog.skills, *(entry.skill for entry in self.shadowed))
+            off = [skill for skill in everything if skill.name == name and not skill.enabled]
+            if len(off) == 1:
+                return off[0]
+        return self.catalog.find(name)
 
     def enable(self, name: str, *, level: Level = "user") -> Skill:
         return self.set_mode(name, "auto", level=level)

@@ -92,6 +92,7 @@ class Rules:
     allowed_tools_forms: bool = True
     """Commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
+    frontmatter_required: bool = True
 
 
 STRICT: Final = Rules(
@@ -208,7 +209,8 @@ class _Judge:
         if rules.name_length and len(name) > rules.name_length:
             message = f"`name` has {len(name)} characters, more than {rules.name_length}"
             self.report("name-too-long", rules.name_breach, message, "name")
-        flaw = _name_flaw(name, rules.name_pattern)
+        # A host that asks for plain ASCII judges what was written, not what it could be tidied into.
+        flaw = _name_flaw(text if rules.name_pattern == "ascii" else name, rules.name_pattern)
         if flaw:
             # A name that could leave its folder or forge a line is never let through, whatever the host forgives.
             breach = "error" if _unsafe(name) else rules.name_breach

@@ -213,7 +213,6 @@ def test_a_name_is_1_to_64_lower_case_letters_digits_and_single_inner_hyphens(
     assert [error.path for error in skills.errors] == ([] if good else [str(path)])
 
 
-@pytest.mark.xfail(strict=True, reason="C-017: validate tidies a name (NFKC, blanks, invisibles) before the ASCII rule")
 @pytest.mark.parametrize("name", ["ﬁx", " fix", "fix\n", "f\u200bix"])
 def test_a_name_is_judged_as_it_is_written(world: World, name: str) -> None:
     world.skill(".agents/skills/fix", name)

@@ -220,9 +220,6 @@ def test_native_and_custom_skills_need_a_description_and_no_others(world: World,
     assert {error.path for error in skills.errors} == {str(written[place]) for place in needing}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="O-017, O-019: a file without any frontmatter lacks no field that this host needs"
-)
 def test_a_foreign_skill_needs_no_frontmatter_at_all(world: World) -> None:
     world.skill(".claude/skills/plain", text="# Only a body\n")
     assert names(discover(world)) == ["plain"]

@@ -239,9 +239,6 @@ def test_a_disabled_winner_uncovers_the_loser(world: World, rivals: dict[str, Pa
     assert "collision" not in [d.code for d in skills.diagnostics]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`enable NAME` resolves to the skill that is on, so it cannot undo `disable NAME`"
-)
 def test_enabling_a_name_undoes_disabling_it(world: World, rivals: dict[str, Path]) -> None:
     skills = world.discover(cwd=world.project / "a")
     skills.disable("same")

@@ -77,13 +77,15 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except MetierError as error:
-        click.echo(f"metier: {error}", err=True)
+        from metier.cli.output import printable
+
+        click.echo(f"metier: {printable(str(error))}", err=True)
         code = error.exit_code
     except BrokenPipeError:
         # The reader went away, as `head` does; leave nothing for the interpreter to complain about.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:  # noqa: BLE001 - the last resort: a user never sees a traceback unless asked for
+    except Exception as error:  # the last resort: a user never sees a traceback unless asked for
         if os.environ.get("METIER_DEBUG"):
             raise
         click.echo(f"metier: this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)", err=True)

@@ -80,7 +80,7 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
         return
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
-        click.echo(f"no skills here; searched: {searched}", err=True)
+        click.echo(f"no skills here; searched: {output.printable(searched)}", err=True)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     said = ", ".join(f"{number:,} {what}" for number, what in rest if number)
     if said:

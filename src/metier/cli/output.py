@@ -1,6 +1,7 @@
 """What the terminal shows: tables that fit, colour only where it is wanted, and no control character of a skill's."""
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -23,7 +24,12 @@ def width() -> int:
 
 def printable(text: str) -> str:
     """Text from a skill on one line, with nothing in it that a terminal could obey."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in " ".join(text.split()))
+    return _harmless(" ".join(text.split()))
+
+
+def _harmless(text: str) -> str:
+    """Each control, format or unassigned character replaced by one blank."""
+    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text)
 
 
 def safe(text: str) -> str:
@@ -73,7 +79,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int =
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns, long values folded."""
-    shown = [(name, printable(value)) for name, value in pairs if value]
+    shown = [(printable(name), printable(value)) for name, value in pairs if value]
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
         lines = click.wrap_text(value, max(30, width() - indent)).split("\n")
@@ -84,7 +90,10 @@ def json_out(data: Any) -> None:
     """One JSON document on stdout."""
     import json
 
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str).encode("utf-8", "replace").decode())
+    text = json.dumps(data, ensure_ascii=False, indent=2, default=str)
+    # What is no UTF-8, and what a terminal would obey, is written as JSON's own escapes.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
@@ -98,14 +107,14 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
     line = _line(d) if source and d.line else None
     if line is not None:
         gutter = " " * len(str(d.line))
-        text = printable(line.replace("\t", " ")) if line.strip() else ""
-        indent = len(line) - len(line.lstrip())
-        shown = " " * indent + text
-        start = max(0, d.column - 1 - max(0, d.column - width() + 24))
-        offset = d.column - 1 - start
+        shown = _harmless(line)
+        offset = max(0, d.column - 1)
+        while offset and cells(shown[offset - 1 : d.column - 1]) <= width() - 24:
+            offset -= 1  # as much of the line before the column as fits
+        before = " " * cells(shown[offset : d.column - 1])
         click.echo(f" {gutter} |")
         click.echo(f" {d.line} | {fit(shown[offset:], width() - len(gutter) - 6).rstrip()}")
-        click.echo(f" {gutter} | {' ' * start}{click.style('^', fg=COLOURS[d.severity], bold=True)}")
+        click.echo(f" {gutter} | {before}{click.style('^', fg=COLOURS[d.severity], bold=True)}")
     if d.hint:
         click.echo(f"   = help: {printable(d.hint)}")
 

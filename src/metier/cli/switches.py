@@ -25,7 +25,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     heir = skills.get(skill.name)
     if heir is not None and heir.path != skill.path and not skill.enabled:
         where = os.path.relpath(heir.path, skills.settings.place.cwd)
-        click.echo(f"another skill of that name takes its place: {where}")
+        click.echo(f"another skill of that name takes its place: {output.printable(where)}")
 
 
 @click.command("enable", epilog="Example:\n\n\b\n  metier enable release-notes")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import click
@@ -47,7 +47,7 @@ def _print_frames(context: Context, frames: Iterable[Frame]) -> None:
 
 def _sentence(frame: Frame) -> str:
     """A frame as a line of a timeline."""
-    when = datetime.fromtimestamp(frame["timestamp_ms"] / 1000, timezone.utc).astimezone()
+    when = datetime.fromtimestamp(frame["timestamp_ms"] / 1000, UTC).astimezone()
     facts = ", ".join(f"{key}={_short(value)}" for key, value in frame.items() if key not in _ENVELOPE)
     head = f"{when:%Y-%m-%d %H:%M:%S}  {frame['session_id'][-6:]} {frame['seq']:>4}  {frame['type']}"
     return (
@@ -183,7 +183,7 @@ def store_stats(context: Context) -> None:
 @shared
 def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     """Delete old sessions whole, and the artifacts that nothing needs any more."""
-    horizon = int(datetime.now(timezone.utc).timestamp() * 1000) - days * 86_400_000
+    horizon = int(datetime.now(UTC).timestamp() * 1000) - days * 86_400_000
     with context.open_store() as store:
         pruned = store.prune(horizon, keep)
     if context.as_json:
