@@ -272,11 +272,10 @@ def _tool(skills: Sequence[Skill], profile: Profile, offered: Offered, budget: i
 
 def _json(skills: Sequence[Skill], profile: Profile, offered: Offered, budget: int | None) -> Prompt:
     shown = list(skills)
-    block = ""
-    while shown or not block:
-        entries = [{"name": s.name, "description": remove_invisible(s.description)} for s in shown]
+    while True:
+        entries = [{"name": one_line(s.name), "description": remove_invisible(s.description)} for s in shown]
         block = json.dumps({"available_skills": entries}, ensure_ascii=False, indent=2)
-        if budget is None or len(block) <= budget:
+        if budget is None or len(block) <= budget or not shown:
             break
         shown.pop()
     rules = ["Skills are available. Use them when they are relevant, and do not ask for their content without need."]
