@@ -7,6 +7,8 @@ or on a broken disk is the same as none. Writers replace the file whole, so two 
 import hashlib
 import marshal
 import os
+import re
+import shutil
 import struct
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from metier.profiles import Profile
 _MAGIC: Final = b"MTR1"
 _HEADER: Final = struct.Struct("<4sIQ")
 _LARGEST: Final = 1 << 30
+_OURS: Final = re.compile(r"\.?(?:scan|index)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
 _FORMAT: Final = (1, sys.implementation.cache_tag, marshal.version)
 
@@ -50,10 +53,10 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
     return latest + window < read_ns
 
 
-def location(folder: str, profile: Profile, roots: tuple[Root, ...]) -> str:
-    """The cache file for a set of rules and roots."""
+def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str = "scan") -> str:
+    """The place of a cache for a set of rules and roots."""
     key = repr((_FORMAT, profile.fingerprint, roots)).encode("utf-8", "surrogatepass")
-    return os.path.join(folder, f"scan-{hashlib.sha256(key).hexdigest()[:32]}.bin")
+    return os.path.join(folder, f"{kind}-{hashlib.sha256(key).hexdigest()[:32]}")
 
 
 def read(file: str) -> Memory:
@@ -106,11 +109,14 @@ def _forget_old(folder: str) -> None:
     horizon = time.time() - _KEEP_SECONDS
     try:
         with os.scandir(folder) as entries:
-            old = [e.path for e in entries if "scan-" in e.name and e.stat(follow_symlinks=False).st_mtime < horizon]
+            old = [e.path for e in entries if _OURS.match(e.name) and e.stat(follow_symlinks=False).st_mtime < horizon]
     except OSError:
         return
     for path in old:
-        _remove(path)
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            _remove(path)
 
 
 def _remove(path: str) -> None:

@@ -236,8 +236,22 @@ def _place(pattern: re.Pattern[str] | None, text: str) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
+_SURROGATES: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
 def _yaml(text: str) -> object:
-    """Parse without anchors: the parser copies what aliases name, so it never gets to see an ampersand.
+    """Parse; JSON writes an emoji as two escapes, which is YAML, too, but not to every parser."""
+    try:
+        return _without_anchors(text)
+    except ValueError:
+        joined = _SURROGATES.sub(lambda pair: bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be"), text)
+        if joined == text:
+            raise
+        return _without_anchors(joined)
+
+
+def _without_anchors(text: str) -> object:
+    """Parse text in which nothing is an anchor: the parser copies what aliases name, so it never sees an ampersand.
 
     `_scan` refuses the anchors it finds, for a good message; this is what holds when it finds none that are there.
     """

@@ -53,6 +53,9 @@ LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
 """Files of a skill that are listed on activation, and their total size (Codelia's figures)."""
 
+INDEXED_BYTES: Final = 64 * KIB
+"""Of a SKILL.md that is read for the search index; what comes later describes a skill no better."""
+
 SCRIPT_BYTES: Final = 4 * MIB
 """A script that is run; what a person is asked to approve must be something a person could read."""
 

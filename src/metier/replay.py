@@ -10,7 +10,7 @@ import base64
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -271,7 +271,7 @@ class RecordedSkills(Skills):
         return Changes()
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: object = None
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
     ) -> SearchResult:
         frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
         if frame is None:

@@ -120,6 +120,7 @@ class Session:
         self._keeps_record = store is not None
         self._recorder = Recorder(store or MemoryStore(), self.id, clock, ids)
         self._catalog: Catalog | None = None
+        self._visible: tuple[Catalog, list[Skill]] | None = None
         self._lock = threading.RLock()
         self._depth = 0
         self.overrides: dict[str, Any] = {}
@@ -158,7 +159,10 @@ class Session:
 
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by switches, policy and the limits of this session."""
-        return [skill for skill in self.skills.catalog.skills if self._may_see(skill)]
+        catalog = self.skills.catalog
+        if self._visible is None or self._visible[0] is not catalog:
+            self._visible = (catalog, [skill for skill in catalog.skills if self._may_see(skill)])
+        return self._visible[1]
 
     def _may_see(self, skill: Skill) -> bool:
         if not skill.visible or (self.only is not None and skill.name not in self.only):
@@ -364,9 +368,7 @@ class Session:
         if self._keeps_record:
             self._recorder.note(artifacts={digest: content.data})
         checks = self.profile.validation
-        parsed = frontmatter.parse(
-            content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required
-        )
+        parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
         if parsed is None or parsed.fields is None:
             broken = InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
@@ -472,7 +474,7 @@ class Session:
         """Skills that answer a query; the model finds only what it may load."""
         with self._operation("search", query=query, limit=limit, scope=scope, by=by) as output:
             self._refresh_for_call()
-            among = self.visible() if by == "model" else None
+            among = frozenset(skill.path for skill in self.visible()) if by == "model" else None
             result = self.skills.search(query, limit=limit, scope=scope, among=among)
             hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
             data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()

@@ -7,7 +7,7 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`; everything e
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from metier.state import Level, State
 
 if TYPE_CHECKING:
     from metier.render import Prompt
+    from metier.search.finder import Finder
+    from metier.search.fusion import Ranker
     from metier.session import Session
 
 PathLike = str | os.PathLike[str]
@@ -35,11 +37,16 @@ class Skills:
         extra: Sequence[PathLike] = (),
         progress: Callable[[int], None] | None = None,
         only: Sequence[Root] | None = None,
+        rankers: "Sequence[tuple[float, Ranker]]" = (),
     ) -> None:
         self.settings = config
         self._extra = tuple(os.fspath(path) for path in extra)
         self._only = tuple(only) if only is not None else None
         self._memory: cache.Memory | None = None
+        self._progress = progress
+        self._rankers = tuple(rankers)
+        self._finder: Finder | None = None
+        self._indexed: Catalog | None = None
         self.catalog = self._scan(progress)
 
     @classmethod
@@ -53,13 +60,16 @@ class Skills:
         settings: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
+        rankers: "Sequence[tuple[float, Ranker]]" = (),
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
         `roots` are searched before the profile's own, in any profile; a missing one is an error. `settings` override
         values of the profile, named as in a configuration file. `progress` is called with the number found so far.
+        `rankers` are models of your own that search blends in, each with its weight beside the 1.0 of words.
         """
-        return cls(resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env), roots, progress)
+        config = resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env)
+        return cls(config, roots, progress, rankers=rankers)
 
     @classmethod
     def scan(
@@ -174,22 +184,47 @@ class Skills:
     # --- asking ---
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Iterable[Skill] | None = None
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
     ) -> SearchResult:
-        """The skills that answer a query, the best first. Switched-off skills are not found."""
+        """The skills that answer a query, the best first; `among` limits it to these paths.
+
+        Switched-off skills are not found. A query that nothing fits finds nothing.
+        """
         rules = self.profile.search
-        pool = [s for s in (self.catalog.skills if among is None else among) if s.enabled and scope in (None, s.scope)]
-        text = query.strip()
-        hits = search.overlap(pool, text, self.settings.place.cwd) if text else []
-        return search.cut(query, hits, limit, rules.default_limit, rules.max_limit)
+        wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
+        text, cwd = query.strip(), self.settings.place.cwd
+
+        def allowed(skill: Skill) -> bool:
+            return skill.enabled and scope in (None, skill.scope) and (among is None or skill.path in among)
+
+        if not text:
+            return search.cut(query, (), wanted)
+        if rules.scoring == "codelia":
+            hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
+        else:
+            hits = self._find().search(text, wanted + 1, allowed, cwd)
+        return search.cut(query, hits, wanted)
+
+    def _find(self) -> "Finder":
+        """The search index, brought up to date with the catalog when that is a new one."""
+        from metier.search.finder import Finder
+
+        if self._finder is None:
+            cache_folder = self.settings.cache_folder
+            folder = cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
+            self._finder = Finder(folder, self._rankers)
+        if self._indexed is not self.catalog:
+            self._finder.sync(self.catalog.skills, self._progress)
+            self._indexed = self.catalog
+        return self._finder
 
     def ranked(self, skills: Sequence[Skill], message: str | None) -> list[Skill]:
         """The skills in the order in which a prompt should show them: pinned ones first, then what fits the message."""
         pinned = [skill for skill in skills if skill.mode == "pinned"]
         rest = [skill for skill in skills if skill.mode != "pinned"]
-        if message:
-            hits = search.overlap(rest, message.strip(), self.settings.place.cwd)
-            fitting = [hit.skill for hit in hits]
+        if message and message.strip():
+            by_path = {skill.path: skill for skill in rest}
+            fitting = self._find().rank(message, lambda skill: skill.path in by_path, len(rest))
             found = {skill.path for skill in fitting}
             rest = [*fitting, *(skill for skill in rest if skill.path not in found)]
         return [*pinned, *rest]

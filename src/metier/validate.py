@@ -68,7 +68,8 @@ CODES: Final[Mapping[str, str]] = {
 
 _TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 _INVISIBLE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\u206a-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0100-\U000e01ef]"
 )
 _ASCII_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
@@ -346,4 +347,5 @@ def remove_invisible(text: str) -> str:
     """Text without control characters (but tab and newline), bidirectional controls and other unseen characters."""
     if text.isascii() and text.isprintable():
         return text
-    return _INVISIBLE.sub("", _TAGS_AND_BIDI.sub("", text))
+    seen = _INVISIBLE.sub("", _TAGS_AND_BIDI.sub("", text))
+    return seen.encode("utf-8", "replace").decode()  # the name of a folder may hold bytes that are no UTF-8

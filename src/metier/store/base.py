@@ -215,7 +215,12 @@ class BaseStore(ABC):
     ) -> Iterator[Frame]:
         place = self.cursor() if cursor is None else cursor
         while not self._closed and not (stop and stop()):
-            page = self.page(place, session_id, stream_id, types)
+            try:
+                page = self.page(place, session_id, stream_id, types)
+            except StoreError:
+                if self._closed:
+                    return
+                raise
             yield from page.frames
             if page.cursor == place:
                 self.wait(place, _BREATH)

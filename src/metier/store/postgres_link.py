@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from metier.errors import ConfigError, MissingExtra
 from metier.store.migrations import migrations
-from metier.store.values import Reason, StoreError, newer_schema
+from metier.store.values import Reason, StoreError, newer_schema, not_text
 
 try:
     import psycopg
@@ -97,6 +97,8 @@ class Link:
                     self._mend(generation, error, deadline)
                 else:
                     raise self._trouble(error) from error
+            except UnicodeEncodeError as error:
+                raise not_text(self.location) from error
 
     def connect(self) -> Connection:
         return psycopg.connect(self._url, **self._options)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from metier.store.migrations import migrations
-from metier.store.values import Reason, StoreError, newer_schema
+from metier.store.values import Reason, StoreError, newer_schema, not_text
 
 _APPLICATION: Final = 0x4D455452
 """The mark in the file's header that makes it ours ("METR")."""
@@ -172,6 +172,8 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             raise database_error(error, self._path, opening=opening, patience=self._patience) from error
+        except UnicodeEncodeError as error:
+            raise not_text(self._path) from error
 
 
 def make_file(path: str) -> None:

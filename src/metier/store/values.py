@@ -402,6 +402,11 @@ def row_of(frame: Frame) -> Row:
     )
 
 
+def not_text(store: str) -> StoreError:
+    """For a name that somebody asks for, such as a session's from a command line, that no store can hold."""
+    return StoreError("a name that was asked for is no valid text", reason="invalid", store=store)
+
+
 def newer_schema(store: str, found: int, known: int) -> StoreError:
     message = f"was written by a newer Metier: schema {found}, this one knows {known}"
     return StoreError(message, reason="newer", store=store, hint="upgrade with: pip install --upgrade metier")

@@ -91,11 +91,19 @@ def overlap(skills: Iterable[Skill], query: str, cwd: str) -> list[Hit]:
         shared = wanted & tokens(f"{skill.name} {skill.description}")
         if shared:
             hits.append(Hit(skill, OVERLAP + len(shared), "token_overlap", tuple(sorted(shared))))
-    hits.sort(key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
-    return hits
+    return in_order(hits)
 
 
-def cut(query: str, hits: Sequence[Hit], limit: int | None, default: int, largest: int) -> SearchResult:
-    """The first hits, as many as asked for within the bounds."""
-    wanted = min(max(default if limit is None else limit, 1), largest)
+def in_order(hits: Iterable[Hit]) -> list[Hit]:
+    """By score, then the project's before the user's, then by path."""
+    return sorted(hits, key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
+
+
+def clamp(limit: int | None, default: int, largest: int) -> int:
+    """How many results are wanted, within the bounds."""
+    return min(max(default if limit is None else limit, 1), largest)
+
+
+def cut(query: str, hits: Sequence[Hit], wanted: int) -> SearchResult:
+    """The first hits; more than were wanted means that the result is truncated."""
     return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]))

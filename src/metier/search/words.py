@@ -1,0 +1,112 @@
+"""What counts as a word: the one place that turns text into the terms that are indexed and asked for.
+
+A text becomes a list of words without the function words of English; a term is an English stem. Identifiers count
+whole and by their parts (`DataFrame`: dataframe, data, frame), scripts written without spaces count by pairs of
+characters. Text and query go through the same functions, so whatever one side does the other side does too.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from itertools import chain, pairwise
+from typing import Final
+
+from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
+
+LONGEST_WORD: Final = 48
+"""Longer runs are hashes and encoded data; nobody asks for them."""
+
+_STOP_WORDS: Final = frozenset(
+    "a about all also am an and any are as at be been being but by can could did do does doing for from had has have"
+    " having he her here hers him his how i if in into is it its just me might must my no not of on or our ours out"
+    " shall she should so some than that the their theirs them then there these they this those to too up us very was"
+    " we were what when where which who whom why will with would you your yours".split()
+)
+_SPACELESS_RANGES: Final = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+)
+"""Thai, Lao, Burmese, Khmer, Kana, Han; Hangul too, whose particles stick to the word."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_RUN: Final = re.compile(f"[{_SPACELESS_RANGES}]+|[^{_SPACELESS_RANGES}]+")
+_SPACELESS: Final = re.compile(f"[{_SPACELESS_RANGES}]")
+_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?;。！？；])\s+|\n+")
+_EXCLUSION: Final = re.compile(
+    r"\b(?:not (?:for|when|to be used|intended for|suitable)"
+    r"|(?:do|should) not (?:use|trigger|invoke|activate|load|apply|be used)"
+    r"|don['’]t (?:use|trigger|invoke|activate)"
+    r"|never use (?:for|when)|skip (?:when|for|if)|avoid (?:using )?(?:for|when))\b",
+    re.IGNORECASE,
+)
+
+
+class _Memo(dict[str, tuple[str, ...]]):
+    """A function of one raw run of letters and digits, as a dict: most of the work of indexing is looking runs up."""
+
+    LIMIT: Final = 1 << 17
+
+    def __init__(self, compute: Callable[[str], Iterable[str]]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, raw: str) -> tuple[str, ...]:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        found = self[raw] = tuple(self._compute(raw))
+        return found
+
+
+def _split(raw: str) -> list[str]:
+    if not raw.isascii() and _SPACELESS.search(raw):
+        return [word for run in _RUN.findall(raw) for word in _pairs_or_word(run)]
+    word = raw.lower()
+    if (
+        word in _STOP_WORDS
+        or len(word) > LONGEST_WORD
+        or (len(word) == 1 and word.isascii() and word not in "cr0123456789")
+    ):
+        return []  # of the single letters only two name a language
+    if raw == word or raw.isupper() or raw.istitle():
+        return [word]
+    parts = [part.lower() for part in _PART.findall(raw) if len(part) > 1]
+    return [word] if parts == [word] else [word, *(part for part in parts if part not in _STOP_WORDS)]
+
+
+def _pairs_or_word(run: str) -> list[str]:
+    if not _SPACELESS.match(run):
+        return _split(run)
+    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+
+
+_stem: Final = TextAnalyzerBuilder(Tokenizer.raw()).filter(Filter.stemmer("english")).build().analyze
+_words_of: Final = _Memo(_split)
+_terms_of: Final = _Memo(lambda raw: [_stem(word)[0] for word in _split(raw)])
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in their order, lower case, as written."""
+    return list(chain.from_iterable([_words_of[raw] for raw in _WORD.findall(text)]))
+
+
+def terms(text: str) -> list[str]:
+    """The term of each of its words."""
+    return list(chain.from_iterable([_terms_of[raw] for raw in _WORD.findall(text)]))
+
+
+def exact(text: str) -> list[str]:
+    """Its words that stand between spaces or signs: no parts of identifiers, no pairs of characters."""
+    return [found[0] for raw in _WORD.findall(text) if (found := _words_of[raw]) and found[0] == raw.lower()]
+
+
+def pairs(of: list[str]) -> list[str]:
+    """Neighbouring terms, joined by a character that no word contains."""
+    return [f"{first}_{second}" for first, second in pairwise(of) if first != second]
+
+
+def affirmative(description: str) -> str:
+    """A description without what it says the skill is not for ("NOT for X", "do not use when Y")."""
+    kept: list[str] = []
+    for sentence in _SENTENCE_END.split(description):
+        exclusion = _EXCLUSION.search(sentence)
+        kept.append(sentence[: exclusion.start()] if exclusion else sentence)
+    return " ".join(kept)
