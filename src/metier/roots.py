@@ -13,7 +13,8 @@ from typing import Any, cast
 from metier import limits
 from metier.errors import ConfigError
 from metier.model import Diagnostic, Root
-from metier.profiles import Profile, RootRules
+from metier.profiles import Profile
+from metier.profiles.schema import RootRules
 
 
 @dataclass(frozen=True, slots=True)
