@@ -57,10 +57,14 @@ def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 @pytest.fixture
 def mixed(world: World) -> World:
     """One skill of every fate: offered, shadowed, left out, broken."""
-    world.skill(
-        f"{SKILLS}/pdf", description="Fills forms.", license="MIT", metadata={"author": "me"}, allowed_tools="Read Bash",
-        version="2", files={"scripts/fill.py": "", "references/forms.md": "", "assets/a.bin": b"\x00"},
-    )  # fmt: skip
+    files = {"scripts/fill.py": "", "references/forms.md": "", "assets/a.bin": b"\x00"}
+    fields: dict[str, Any] = {
+        "license": "MIT",
+        "metadata": {"author": "me"},
+        "allowed_tools": "Read Bash",
+        "version": "2",
+    }
+    world.skill(f"{SKILLS}/pdf", description="Fills forms.", files=files, **fields)
     world.skill("~/.agents/skills/pdf", description="The user's.")
     world.skill("~/.agents/skills/xlsx", description="Sheets.")
     world.skill(f"{SKILLS}/build", description="left out")
@@ -275,7 +279,7 @@ def test_shared_options_may_stand_before_and_after(mixed: World, run: Run) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["lst"], ["list", "--nope"], ["show"], ["validate"], ["--profile", "nope", "list"], ["--cwd", "/nowhere", "list"],
+        ["lst"], ["list", "--nope"], ["show"], ["validate"], ["--profile", "nope", "list"], ["--cwd", "/no", "list"],
         ["--skills", "nowhere", "list"], ["list", "--profile", "./nope.toml"], ["profiles", "a", "b"],
     ],
 )  # fmt: skip
@@ -290,7 +294,7 @@ def test_every_command_has_help_with_an_example_in_80_columns(run: Run, command:
     for flag in ("--help", "-h"):
         result = run(command, flag)
         assert result.code == 0
-        assert re.search(rf"Examples?:\n\n  metier {command}", result.out)
+        assert re.search(rf"Examples?:\n\n(    .*\n)*    .*metier {command}\b", result.out)
         assert max(map(len, result.out.splitlines())) <= 80
 
 
@@ -319,9 +323,9 @@ NASTY = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["list", "--all"], ["list", "--json"], ["show", "nasty"], ["show", "nasty", "--json"], ["validate", "skills", "-v"],
-        ["validate", "--strict", "skills"], ["validate", "skills", "--json"], ["doctor"], ["show", "broken"],
-        ["disable", "nasty"],
+        ["list", "--all"], ["list", "--json"], ["show", "nasty"], ["show", "nasty", "--json"],
+        ["validate", "skills", "-v"], ["validate", "--strict", "skills"], ["validate", "skills", "--json"], ["doctor"],
+        ["show", "broken"], ["disable", "nasty"],
     ],
 )  # fmt: skip
 def test_no_control_character_of_a_skill_reaches_the_terminal(world: World, run: Run, arguments: list[str]) -> None:
@@ -351,7 +355,7 @@ def test_there_is_no_colour_where_there_is_no_terminal(mixed: World, run: Run, m
 def test_a_path_that_is_no_utf8_survives_json(world: World, run: Run) -> None:
     folder = os.fsdecode(b"odd-\xff")
     path = world.skill(f"{SKILLS}/{folder}/pdf")
-    assert run("list", "--json").json["skills"][0]["path"] == str(path)
+    assert os.fsencode(run("list", "--json").json["skills"][0]["path"]) == os.fsencode(path)
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"], ["validate", "-v", SKILLS]])

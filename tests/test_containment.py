@@ -12,17 +12,18 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
 from conftest import World
+from metier import paths as module
 from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound, SkillNotFound
 from metier.files import DiskFiles
-from metier.model import Skill
+from metier.model import Resource, Skill
+from metier.paths import Content
 from metier.session import Session
 
 READS = 100_000
@@ -45,7 +46,7 @@ class Place:
     skill: Path
     outside: Path
     marker: str
-    """In the name and the content of everything outside, and nowhere else."""
+    """In the content of every file outside and in the name of some; no path that is asked for holds it."""
 
     def session(self, profile: str = "standard") -> Session:
         settings = {"enabled": True, "directories": [str(self.skill.parent)]} if profile == "remcochat" else {}
@@ -61,8 +62,8 @@ def place(world: World) -> Place:
     marker = secrets.token_hex(12)
     text = f"SECRET {marker}\n"
     skill = world.skill(".agents/skills/probe", files={file: f"legit {file}\n" for file in FILES}).parent
-    outside = world.project / f"outside-{marker}"
-    for folder in (outside, world.project, skill.parent, skill.parent / f"probe-{marker}", outside / "etc"):
+    outside = world.project / "outside"
+    for folder in (outside, world.project, skill.parent, skill.parent / "probe-twin", outside / "etc"):
         folder.mkdir(exist_ok=True)
         for name in ("secret.txt", "passwd", f"named-{marker}.md", "ok.md"):
             (folder / name).write_text(text)
@@ -122,8 +123,8 @@ Case = tuple[str, str]
 
 
 def paths(place: Place) -> Iterator[Case]:
-    names = ["secret.txt", "passwd", f"{place.outside.name}/secret.txt", "etc/passwd", f"named-{place.marker}.md", "x"]
-    names += [f"probe-{place.marker}/ok.md", "other/SKILL.md", "ok.md", ""]
+    names = ["secret.txt", "passwd", f"{place.outside.name}/secret.txt", "etc/passwd", "named.md", "x"]
+    names += ["probe-twin/ok.md", "other/SKILL.md", "ok.md", ""]
     starts = ["", "./", "sub/", "sub/deep/", "nope/", "sub//", "here/", "ok.md/"]
     for before, count, between, name in itertools.product(starts, range(1, 9), ["/", "//", "/./", "\\", "\\/"], names):
         yield before + between.join([*UPS[:count], name]), "traversal"
@@ -144,7 +145,7 @@ def paths(place: Place) -> Iterator[Case]:
     for level, length in itertools.product(LEVELS, (256, 257, 1000, 4000)):
         yield f"{level}{'a' * length}", "too-long"
         yield f"{level}{'é' * length}", "too-long"
-    yield from (("x/" * length, "too-long") for length in (2048, 3000, 50_000))
+    yield from (("x/" * length, "too-long") for length in (2049, 3000, 50_000))
     yield from ((f"{'here/' * 1000}ok.md", "too-long") for _ in range(1))
     yield from ((path, "folder") for path in ("", ".", "./", "sub", "sub/", "sub/deep", "here", "sub/here/deep"))
     yield from ((f"{level}{torn}", "encoding") for level in LEVELS for torn in ("\ud800", "a\udfff.md"))
@@ -167,7 +168,7 @@ def linked(place: Place) -> Iterator[Case]:
 
 def urls(place: Place) -> Iterator[Case]:
     names = ["secret.txt", f"{place.outside.name}/secret.txt", "etc/passwd", "x"]
-    for dots, slash, count, name in itertools.product([*DOTS, ".."], SLASHES, range(1, 8), names):
+    for dots, slash, count, name in itertools.product([*DOTS, ".."], SLASHES, range(1, 10), names):
         for before in ("", "sub/", "sub%2f"):
             once = before + slash.join([*([dots] * count), name])
             yield f"skill://probe/{once}", "traversal"
@@ -211,24 +212,33 @@ def urls(place: Place) -> Iterator[Case]:
 @pytest.fixture(params=["openat2", "walk"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to open a file beneath a folder: by one system call, and component by component."""
-    from metier import paths as module
-
     if request.param == "openat2" and not module._has_openat2():
         pytest.skip("this kernel has no openat2")
     monkeypatch.setattr(module, "_has_openat2", lambda: request.param == "openat2")
     return request.param
 
 
-def refusal(session: Session, name: str, path: str | None, marker: str) -> str:
+def read(session: Session, name: str, path: str | None) -> Resource:
+    return session.read(name, path)
+
+
+def read_unrecorded(session: Session, name: str, path: str | None) -> Content:
+    """The same without the frames and the listing, which take most of the time."""
+    if path is None:
+        name, path = module.parse_url(name)
+    return DiskFiles().resource(session.skills[name], module.check_relative(path), 10**6)
+
+
+def refusal(
+    session: Session, name: str, path: str | None, marker: str, reading: Callable[..., Resource | Content] = read
+) -> str:
     """The reason of a refusal; whatever else happens, no secret may show."""
     try:
-        shown, reason = session.read(name, path).text, "none"
+        shown, reason = str(reading(session, name, path)), "none"
     except ResourceError as error:
         shown, reason = f"{error} {getattr(error, 'available', '')}", error.reason
     except SkillNotFound as error:
         shown, reason = str(error), "no-skill"
-    for asked in (path or name, repr(path or name)[1:-1], repr(unquote(name))[1:-1]):
-        shown = shown.replace(asked, "") if len(asked) > 1 else shown
     assert marker not in shown, (name, path)
     return reason
 
@@ -243,7 +253,7 @@ def test_twenty_thousand_hostile_spellings_are_each_refused_with_their_own_reaso
         if number % 2000 == 1999:
             assert_silent(session, place.marker)
             session = place.session()
-        given = refusal(session, name, path, place.marker)
+        given = refusal(session, name, path, place.marker, read if way == "openat2" else read_unrecorded)
         assert given == reason, (name, path)
         found[given] += 1
     assert found == Counter(reason for _, _, reason in cases)
@@ -258,11 +268,9 @@ def test_twenty_thousand_hostile_spellings_are_each_refused_with_their_own_reaso
 
 
 def assert_silent(session: Session, marker: str) -> None:
-    """Nothing of the outside is in what a session recorded or lists, but for what it was asked itself."""
-    for frame in session.events:
-        if frame["type"] in ("skill_resource_read", "skill_loaded", "skill_catalog_updated"):
-            assert marker not in json.dumps(frame)
+    """Nothing of the outside is in what a session lists or recorded."""
     assert marker not in session.load("probe").text
+    assert marker not in json.dumps(session.events)
 
 
 @pytest.mark.parametrize("inside", ["sub/../ok.md", "sub/deep/../../ok.md", "./sub/./../ok.md", "nope/../ok.md"])

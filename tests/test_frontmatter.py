@@ -162,6 +162,11 @@ def test_an_ampersand_in_quotes_blocks_and_words_is_text() -> None:
     }  # fmt: skip
 
 
+def test_an_emoji_as_json_escapes_it_is_one_character() -> None:
+    assert fields('metadata: {"emoji": "\\ud83e\\udde0"}') == {"metadata": {"emoji": "🧠"}}
+    assert fields('a: "\\\\ud83e\\\\udde0"') == {"a": "\\ud83e\\udde0"}
+
+
 # --- duplicates
 
 

@@ -25,7 +25,8 @@ LAYERS = [
     ["session"],
     ["skills", "testing"],
     ["replay", "app"],
-    ["rpc"],
+    ["rpc", "mcp"],
+    ["web"],
     ["cli"],
 ]
 

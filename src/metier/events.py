@@ -6,15 +6,21 @@ the same frames. Frames have a version: a new field is no new version, a changed
 """
 
 import itertools
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
-from metier.store import Draft, Frame
+from metier.store import Draft, Frame, StoreError
 
 VERSION: Final = 1
+
+HELD_EVENTS: Final = 10_000
+"""Events that are held in memory while a store is in trouble and the host goes on."""
+
+_LOG: Final = logging.getLogger("metier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,27 +332,52 @@ class Counter:
 
 
 class Recorder:
-    """Puts events into frames for one session. What belongs together is held back and written in one go."""
+    """Puts events into frames for one session. What belongs together is held back and written in one go.
+
+    What a store could not take is held and written with the next events, so that trouble leaves no hole in a trail.
+    """
 
     def __init__(
-        self, sink: Sink, session_id: str, clock: Callable[[], int] = system_clock, ids: Callable[[], str] = random_ids
+        self,
+        sink: Sink,
+        session_id: str,
+        clock: Callable[[], int] = system_clock,
+        ids: Callable[[], str] = random_ids,
+        *,
+        required: bool = True,
+        keeps_artifacts: bool = True,
     ) -> None:
+        """`required`: trouble with the store is raised; else it is logged, and goes on for `HELD_EVENTS` events."""
         self.sink, self.session_id, self._clock, self._ids = sink, session_id, clock, ids
+        self._required, self._keeps_artifacts = required, keeps_artifacts
         self._drafts: list[Draft] = []
         self._artifacts: dict[str, bytes] = {}
 
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events back until `flush`; artifacts by their digests."""
         self._drafts += (Draft(self._ids(), self._clock(), event.type, _storable(event.data())) for event in events)
-        self._artifacts.update(artifacts or {})
+        if artifacts and self._keeps_artifacts:
+            self._artifacts.update(artifacts)
 
     def flush(self) -> list[Frame]:
-        """Write what was held back; safe when this returns."""
+        """Write what was held back; safe when this returns, unless trouble is tolerated."""
         if not self._drafts:
             return []
-        drafts, self._drafts = self._drafts, []
-        artifacts, self._artifacts = self._artifacts, {}
-        return self.sink.append(self.session_id, "session", self.session_id, drafts, artifacts.values())
+        drafts, artifacts = self._drafts, self._artifacts
+        self._drafts, self._artifacts = [], {}
+        try:
+            return self.sink.append(self.session_id, "session", self.session_id, drafts, artifacts.values())
+        except StoreError as error:
+            if error.reason != "invalid":  # an id is written once, so trying again later is safe
+                self._drafts, self._artifacts = drafts, artifacts
+            self.tolerate(error)
+            return []
+
+    def tolerate(self, error: StoreError) -> None:
+        """Raise the trouble of a store, or log it where the host should go on."""
+        if self._required or error.reason == "invalid" or len(self._drafts) > HELD_EVENTS:
+            raise error
+        _LOG.warning("events are not kept for now: %s", error)
 
     def frames(self) -> list[Frame]:
         return self.sink.read(self.session_id)

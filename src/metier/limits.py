@@ -65,6 +65,9 @@ STREAMED_BYTES: Final = 64 * KIB
 CALL_DEPTH: Final = 8
 """Skills that call skills: how deep."""
 
+CALL_BYTES: Final = MIB
+"""The arguments of one tool call, as JSON: a model's whole output is smaller."""
+
 COMPACTION_CHARACTERS: Final = 40_000
 """What is put back into a compacted context unless the host says otherwise: some ten thousand tokens."""
 

@@ -5,7 +5,6 @@ policy's profile. A skill's `allowed-tools` is a hint that can only narrow: the 
 every open hint allow, for the skill's window and no longer. Two active skills allow less than one, never more.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,11 +13,11 @@ from typing import Any, Final, Literal, cast
 from metier.errors import ConfigError, PolicyDenied
 from metier.model import Skill
 from metier.profiles import Profile
+from metier.validate import name_flaw
 
 Verdict = Literal["allow", "ask", "deny"]
 Name = Literal["default", "read-only", "full-auto"]
 
-_KEBAB: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ROLES: Final = ("load", "search", "read", "output", "run")
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
@@ -97,7 +96,7 @@ class Policy:
     warnings: list[str] = field(default_factory=list[str])
     remembered: list[Rule] = field(default_factory=list[Rule])
     on_remember: Callable[[Rule], None] | None = None
-    _windows: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    _windows: dict[str, Skill] = field(default_factory=dict[str, Skill])
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
@@ -181,18 +180,19 @@ class Policy:
 
     def effective_tools(self, skill: Skill) -> tuple[str, ...] | None:
         """The tools within a skill's window: policy AND hint. `None` where neither says anything."""
-        hint = skill.allowed_tools
-        if not hint:
-            return tuple(sorted(self.tools)) if self.tools is not None else None
-        return tuple(entry for entry in hint if self._host_allows(_tool_name(entry)))
+        hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
+        if hint is None:
+            return None
+        return tuple(entry for entry in hint if self._host_allows(_tool_name(entry), skill.name))
 
-    def _host_allows(self, tool: str) -> bool:
-        return (self.tools is None or tool in self.tools) and self.decide(Request(tool)).verdict != "deny"
+    def _host_allows(self, tool: str, skill_name: str = "", command: str = "") -> bool:
+        if self.tools is not None and tool not in self.tools:
+            return False
+        return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
 
     def open_window(self, skill: Skill) -> None:
-        """From its activation until the turn ends, a skill's hint narrows what may be used."""
-        if skill.allowed_tools:
-            self._windows[skill.path] = frozenset(_tool_name(entry) for entry in skill.allowed_tools)
+        """From its activation until the turn ends, a skill's hint, and the rules about it, narrow what may be used."""
+        self._windows[skill.path] = skill
 
     def hint_allows(self, skill: Skill, tool: str, command: str) -> bool:
         """Whether a skill's own `allowed-tools` lets it use a tool of the runtime: by name, or as a shell command."""
@@ -207,9 +207,12 @@ class Policy:
     def close_windows(self) -> None:
         self._windows.clear()
 
-    def may_use(self, tool: str) -> bool:
-        """Whether a tool of the host may be used now: policy, and every open window."""
-        return self._host_allows(tool) and all(tool in window for window in self._windows.values())
+    def may_use(self, tool: str, command: str = "") -> bool:
+        """Whether a tool of the host may be used now, for this command if one is given: policy, and every open window."""
+        return self._host_allows(tool, "", command) and all(
+            self._host_allows(tool, skill.name, command) and _hinted(skill.allowed_tools, tool, command)
+            for skill in self._windows.values()
+        )
 
     def redact(self, text: str) -> str:
         return "[redacted]" if text and self.redact_arguments else text
@@ -218,7 +221,7 @@ class Policy:
         """The arguments of an operation, without what users and models wrote where policy says so."""
         if not self.redact_arguments:
             return dict(given)
-        return {key: value if key in ("name", "tool", "by", "ref") else "[redacted]" for key, value in given.items()}
+        return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
 
 
 _OVERRIDES: Final = ("model", "context", "agent")
@@ -247,6 +250,23 @@ def _tool_name(entry: str) -> str:
     return entry.partition("(")[0]
 
 
+def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:
+    """Whether a hint names the tool, and where it limits its commands, this one."""
+    for entry in hint:
+        name, _, pattern = entry.partition("(")
+        if name == tool and (not pattern or not command or fnmatchcase(command, _glob(pattern))):
+            return True
+    return not hint
+
+
+def _flaw(name: object, profile: Profile) -> str:
+    """Why no skill of the host can bear the name. Where the host only warns of odd names, rules may speak of them."""
+    if not isinstance(name, str) or not name:
+        return "is not a name"
+    checks = profile.validation
+    return name_flaw(name, checks.name_pattern) if checks.name_breach == "error" else ""
+
+
 def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:
     if not isinstance(given, (list, tuple)):
         raise ConfigError(f"permissions.{where} must be a list of rules", key=where)
@@ -262,8 +282,8 @@ def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> 
         if unknown is not None:
             raise ConfigError(f"unknown key {unknown} in a rule of permissions.{where}", key=unknown)
         name = rule.get("skill_name")
-        if name is not None and (not isinstance(name, str) or not _KEBAB.fullmatch(name)):
-            warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} is not lower-case kebab")
+        if name is not None and (flaw := _flaw(name, profile)):
+            warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} {flaw}")
             continue
         tool: str = rule["tool"]
         rules.append(Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest")))

@@ -103,16 +103,16 @@ def _standard(skills: Sequence[Skill], profile: Profile, offered: Offered, budge
     whole = text(full, names)
     if limit is None or len(whole) <= limit:
         return Prompt(whole, len(skills), len(skills), False, tuple(s.name for s in described), tuple(names))
-    return _squeeze(described, names, entry, text, limit, len(skills))
+    return _squeeze(skills, described, names, entry, text, limit)
 
 
 def _squeeze(
+    skills: Sequence[Skill],
     described: Sequence[Skill],
     names: list[str],
     entry: Callable[[Skill, int | None], str],
     text: Callable[[Sequence[str], Sequence[str]], str],
     limit: int,
-    total: int,
 ) -> Prompt:
     """Shorten all descriptions alike; where even that is too much, name the rest; where even that, count it."""
     low, high = SHORTEST, max((len(skill.description) for skill in described), default=SHORTEST)
@@ -125,8 +125,8 @@ def _squeeze(
                 high = middle - 1
         kept, rest = list(described), names
     else:
-        kept, rest = _drop(described, names, entry, limit - len(text([], [])) - 120)
-    shown = len(kept) + len(rest)
+        kept, rest = _drop(skills, described, entry, limit - len(text([], [])) - 120)
+    shown, total = len(kept) + len(rest), len(skills)
     return Prompt(
         text([entry(skill, low) for skill in kept], rest), shown, total, shown < total,
         tuple(skill.name for skill in kept), tuple(rest), True,
@@ -134,7 +134,7 @@ def _squeeze(
 
 
 def _drop(
-    described: Sequence[Skill], names: list[str], entry: Callable[[Skill, int | None], str], room: int
+    skills: Sequence[Skill], described: Sequence[Skill], entry: Callable[[Skill, int | None], str], room: int
 ) -> tuple[list[Skill], list[str]]:
     kept: list[Skill] = []
     used = 0
@@ -145,8 +145,9 @@ def _drop(
             break
         used += cost
         kept.append(skill)
+    whole = {skill.path for skill in kept}
     rest: list[str] = []
-    for name in (*(skill.name for skill in described[len(kept) :]), *names):
+    for name in (skill.name for skill in skills if skill.path not in whole):
         used += len(escape(name)) + 2
         if used > room:
             break

@@ -89,7 +89,7 @@ def execute(
     redact: Callable[[str], str],
 ) -> RunResult:
     """Run it and put every piece of its output into the trail as it comes."""
-    streams = _Streams(note)
+    streams = _Streams(note, redact)
     note(_started(script, runner, redact))
     try:
         outcome = runner.run(_job(script, profile, place, stdin), streams)
@@ -132,8 +132,8 @@ def _job(script: Script, profile: Profile, place: Place, stdin: str | None) -> J
 class _Streams:
     """Turns pieces of output into frames, up to a bound; the script waits while one is written."""
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def __init__(self, note: Note, redact: Callable[[str], str]) -> None:
+        self._note, self._redact = note, redact
         self._left = limits.STREAMED_BYTES
         make = codecs.getincrementaldecoder("utf-8")
         self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
@@ -148,8 +148,8 @@ class _Streams:
 
     def _say(self, stream: str, text: str) -> None:
         if text:
-            event: Event = ToolStdout(text) if stream == "stdout" else ToolStderr(text)
-            self._note(event)
+            kind = ToolStdout if stream == "stdout" else ToolStderr
+            self._note(kind(self._redact(text)))
 
 
 def _finish(script: Script, outcome: Outcome, note: Note) -> RunResult:

@@ -21,7 +21,16 @@ from metier import arguments as args
 from metier import context, frontmatter, limits, mentions, paths, render, scripts
 from metier import tools as toolbox
 from metier.catalog import Catalog, dump
-from metier.errors import InvalidSkill, InvocationError, MetierError, ResourceError, ResourceNotFound, SkillNotFound
+from metier.errors import (
+    AmbiguousSkill,
+    InvalidSkill,
+    InvocationError,
+    MetierError,
+    PolicyDenied,
+    ResourceError,
+    ResourceNotFound,
+    SkillNotFound,
+)
 from metier.events import (
     Event,
     OverrideProposed,
@@ -50,7 +59,7 @@ from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
 from metier.runner import Runner
 from metier.search import SearchResult
-from metier.store import Frame, digest_of
+from metier.store import Frame, StoreError, digest_of
 from metier.store.base import BaseStore
 from metier.store.memory import MemoryStore
 
@@ -95,16 +104,19 @@ class Session:
         files: Files | None = None,
         runner: Runner | None = None,
         surface: str = "python",
+        store_required: bool = True,
         clock: Callable[[], int] = system_clock,
         ids: Callable[[], str] = random_ids,
     ) -> None:
         """`tools` off means that the model cannot call any; `only` limits the session to skills of these names.
 
-        With a `store`, what is needed to run the session again is kept there, too.
+        With a `store`, what is needed to run the session again is kept there, too, unless policy redacts. Trouble with
+        it is raised; without `store_required` it is logged, and what could not be kept is tried again later.
         """
         self.skills = skills
         self.id = id or ids()
-        self.policy = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
+        given = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
+        self.policy = replace(given, _windows={})  # several sessions may share rules and answers, but no window
         self.approve = approve
         self.tools_enabled = tools
         self.has_read_tool = has_read_tool
@@ -118,7 +130,10 @@ class Session:
         self._files = files or DiskFiles()
         self._runner = runner
         self._keeps_record = store is not None
-        self._recorder = Recorder(store or MemoryStore(), self.id, clock, ids)
+        self._recorder = Recorder(
+            store or MemoryStore(), self.id, clock, ids, required=store_required,
+            keeps_artifacts=not self.policy.redact_arguments,
+        )  # fmt: skip
         self._catalog: Catalog | None = None
         self._visible: tuple[Catalog, list[Skill]] | None = None
         self._lock = threading.RLock()
@@ -207,10 +222,10 @@ class Session:
             if self._depth:
                 yield []
                 return
-            self._depth += 1
             asked = {key: value for key, value in given.items() if value is not None}
             self._recorder.note(SessionCalled(operation, self.policy.redacted(asked)))
             output: list[str] = []
+            self._depth += 1
             try:
                 yield output
             except MetierError as error:
@@ -250,8 +265,7 @@ class Session:
             return self._look_up(name, path, by)
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
-        catalog = self.skills.catalog
-        skill = catalog.find_path(path) if path else catalog.find(name or "")
+        skill = self.skills.catalog.find_path(path) if path else self._named(name or "", by)
         if by == "model" and not self._may_see(skill):
             # For the model, a hidden skill is one that does not exist, whichever way it asks.
             why = "the path is not in the catalog" if path else ""
@@ -260,8 +274,24 @@ class Session:
             raise SkillNotFound(skill.name, sorted(self.only))
         return skill
 
+    def _named(self, name: str, by: By) -> Skill:
+        """The skill of a name. Where several bear it, the model knows only of those that it may see."""
+        bearers = self.skills.catalog.by_name.get(name, ())
+        if by == "model" and len(bearers) > 1:
+            seen = [skill for skill in bearers if self._may_see(skill)]
+            if len(seen) > 1:
+                raise AmbiguousSkill(name, [skill.path for skill in seen])
+            return (seen or bearers)[0]
+        return self.skills.catalog.find(name)
+
     def _authorise(self, tool: str, skill: Skill, path: str = "") -> None:
         self.policy.enforce(Request(tool, skill.name, path or skill.path), self._ask if self.approve else None)
+
+    def _refuse_denied(self, skill: Skill) -> None:
+        """A person or a host who names a skill needs no question, but a rule that denies it stands."""
+        decision = self.policy.decide(Request("skill_load", skill.name, skill.path))
+        if decision.verdict == "deny":
+            raise PolicyDenied("skill_load", skill.name, decision.why)
 
     def _ask(self, request: Request) -> bool | str:
         """Put a question to whoever can answer it, and record the answer."""
@@ -321,7 +351,8 @@ class Session:
         )  # fmt: skip
         invoked = SkillInvoked(
             skill.name, "manual" if by == "user" else "auto", self.policy.redact(arguments) or None,
-            self.policy.effective_tools(skill) if self.profile.policy.enforce_hints else None, parent,
+            self.policy.effective_tools(skill) if self.profile.policy.enforce_hints else None,
+            self.policy.redact(parent or "") or None,
         )  # fmt: skip
         notes = [SkillWarning("truncated", note, skill.name) for note in loaded.warnings if self._first(note, skill)]
         self._recorder.note(record, invoked, *notes, artifacts={record.output: text})
@@ -439,7 +470,8 @@ class Session:
             self._authorise("skill_read", skill, relative)
             return self._read_resource(skill, path, relative)
         except ResourceError as error:
-            self._recorder.note(ResourceRefused(skill.name, path, error.reason, str(error)))
+            redact = self.policy.redact
+            self._recorder.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
             raise
 
     def _read_resource(self, skill: Skill, path: str, relative: str) -> Resource:
@@ -496,6 +528,7 @@ class Session:
             if skill.path not in self._entries:
                 if by == "model":
                     raise ResourceError(f"load the skill {name} before you run its scripts", reason="not-loaded")
+                self._authorise("skill_load", skill)
                 self._load(skill, "", None, by, command=False)
             result = self._run(skill, script, arguments, stdin)
             output.append(result.text)
@@ -522,7 +555,8 @@ class Session:
         except MetierError as error:
             reason = getattr(error, "reason", "") or type(error).__name__
             digest = digest_of(content.data) if content.size else ""
-            failed = ToolFailed("skill_run", skill.name, path, reason, str(error), digest)
+            redact = self.policy.redact
+            failed = ToolFailed("skill_run", skill.name, redact(path), reason, redact(str(error)), digest)
             self._recorder.note(failed, artifacts={digest: content.data} if digest else None)
             raise
         self._recorder.note(artifacts={script.digest: content.data})
@@ -612,6 +646,7 @@ class Session:
                 self._recorder.note(SkillWarning("ambiguous", detail))
             return Invocation(None, message, ambiguous=mention.ambiguous)
         skill = mention.skills[0]
+        self._refuse_denied(skill)
         loaded = None
         if self.profile.invocation.loads or (mention.command and not self.tools_enabled):
             loaded = self._load(skill, mention.arguments, None, "user", command=mention.command)
@@ -644,6 +679,7 @@ class Session:
         """The user's next message begins: what was injected for one request is gone, execution windows close."""
         with self._operation("end_turn"):
             self._injected = []
+            self.overrides = {}
             self.policy.close_windows()
 
     def prompt(
@@ -654,7 +690,8 @@ class Session:
         if rules.needs_read_tool and not (self.has_read_tool and self.tools_enabled):
             return render.NOTHING
         shown = context.relevant(self.visible(), self.profile, files)
-        return render.render(self.skills.ranked(shown, message), self.profile, self.offered(), budget)
+        ranked = self.skills.ranked(shown, message, self.activated[::-1])
+        return render.render(ranked, self.profile, self.offered(), budget)
 
     def system_prompt(
         self,
@@ -678,11 +715,13 @@ class Session:
         """A skill for a subagent; hidden ones can be pinned too, unknown ones are an error with the names."""
         catalog = self.skills.catalog
         try:
-            return catalog.find(name)
+            skill = catalog.find(name)
         except SkillNotFound as error:
             raise SkillNotFound(
                 name, list(catalog.by_name), error.close, f"known: {', '.join(catalog.by_name)}"
             ) from error
+        self._refuse_denied(skill)
+        return skill
 
     # --- tools ---
 
@@ -696,8 +735,9 @@ class Session:
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
-        with self._operation("call", tool=tool, arguments=arguments) as output:
-            result = toolbox.call(self, tool, arguments)
+        given = toolbox.usable(arguments)
+        with self._operation("call", tool=tool, arguments=given) as output:
+            result = toolbox.call(self, tool, given)
             output.append(result.text)
         return result
 
@@ -720,11 +760,15 @@ class Session:
                 "digest": e.digest,
                 "rendered": e.rendered,
                 "ref": e.ref,
-                "arguments": e.arguments,
+                "arguments": self.policy.redact(e.arguments),
             }
             for e in self._entries.values()
         ]
         return {"version": 1, "id": self.id, "activated_skill_names": list(self.activated), "loaded": loaded}
+
+    def keep(self) -> None:
+        """Put the session into its store before it has done anything, so that others know of it."""
+        self._save_state()
 
     def _save_state(self) -> None:
         """Keep the state where the events are, when it changed: another process may take the session up."""
@@ -733,8 +777,12 @@ class Session:
             return
         state = self.state()
         if state != self._saved:
-            self.saved_version = store.save_state(self.id, "session", state)
+            try:
+                self.saved_version = store.save_state(self.id, "session", state)
+            except StoreError as error:
+                return self._recorder.tolerate(error)
             self._saved = state
+        return None
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.activated = [str(name) for name in state.get("activated_skill_names", ())]

@@ -205,6 +205,13 @@ class Skills:
             hits = self._find().search(text, wanted + 1, allowed, cwd)
         return search.cut(query, hits, wanted)
 
+    def explain(self, result: SearchResult) -> SearchResult:
+        """The same result, each hit with the words of the query that its skill has, body included."""
+        text = result.query.strip()
+        if self.profile.search.scoring == "codelia" or not result.results:
+            return result  # its words are counted anyway
+        return replace(result, results=tuple(self._find().explain(text, result.results)))
+
     def _find(self) -> "Finder":
         """The search index, brought up to date with the catalog when that is a new one."""
         from metier.search.finder import Finder
@@ -218,15 +225,22 @@ class Skills:
             self._indexed = self.catalog
         return self._finder
 
-    def ranked(self, skills: Sequence[Skill], message: str | None) -> list[Skill]:
-        """The skills in the order in which a prompt should show them: pinned ones first, then what fits the message."""
+    def ranked(self, skills: Sequence[Skill], message: str | None, used: Sequence[str] = ()) -> list[Skill]:
+        """The skills in the order in which a prompt should show them: pinned, fitting the message, used before, others.
+
+        `used` are names, the latest first. Without a message the order is the catalog's, and a prompt stays the same.
+        """
         pinned = [skill for skill in skills if skill.mode == "pinned"]
         rest = [skill for skill in skills if skill.mode != "pinned"]
         if message and message.strip():
-            by_path = {skill.path: skill for skill in rest}
-            fitting = self._find().rank(message, lambda skill: skill.path in by_path, len(rest))
+            paths = {skill.path for skill in rest}
+            fitting = self._find().rank(message, lambda skill: skill.path in paths, len(rest))
             found = {skill.path for skill in fitting}
-            rest = [*fitting, *(skill for skill in rest if skill.path not in found)]
+            last = {name: -position for position, name in enumerate(reversed(used))}
+            others = sorted(
+                (skill for skill in rest if skill.path not in found), key=lambda skill: last.get(skill.name, 1)
+            )
+            rest = [*fitting, *others]
         return [*pinned, *rest]
 
     def prompt(self, message: str | None = None, budget: int | None = None) -> "Prompt":

@@ -5,10 +5,12 @@ exception never leaves `call`.
 """
 
 import errno
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from metier import limits, render
@@ -186,9 +188,9 @@ _DEFINE: Final[Mapping[Role, Callable[["Session"], tuple[str, dict[str, Any]]]]]
 # --- calls ---
 
 
-def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> ToolResult:
-    """Answer a call, and never raise for what a model sent."""
-    given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
+def call(session: "Session", tool: str, arguments: Mapping[str, Any] | str | None) -> ToolResult:
+    """Answer a call with `usable` arguments, and never raise for what a model sent."""
+    given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
     started = time.monotonic_ns()
     role: Role | None = next((role for role in ROLES if tool and getattr(session.profile.tools, role) == tool), None)
     shape = _SHAPES[session.profile.tools.shape]
@@ -196,25 +198,42 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None) -> 
         if role is None or not session.profile.enabled or not session.tools_enabled:
             names = ", ".join(offered(session).values()) or "none"
             raise BadArguments(f"there is no tool {tool!r}; the tools are: {names}")
-        if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise BadArguments("the arguments must be a JSON object")
-        if _is_torn(given):
-            raise BadArguments("the arguments hold half a surrogate pair; send whole characters")
+        if isinstance(arguments, str):
+            raise BadArguments(f"the arguments {arguments}")
         result = shape(session, role, given, None, started, _HANDLERS[role](session, given))
     except MetierError as error:
         result = shape(session, role or "load", given, error, started, None)
     return result
 
 
-def _is_torn(given: Mapping[str, Any]) -> bool:
-    """Whether a text among the arguments cannot be written as UTF-8."""
+_NO_OBJECT: Final = "must be a JSON object"
+_TORN: Final = "hold half a surrogate pair; send whole characters"
+_TOO_LARGE: Final = f"are too large; send at most {limits.CALL_BYTES:,} bytes"
+
+
+def usable(arguments: object) -> Mapping[str, Any] | str | None:
+    """The arguments of a call if they can be recorded and so be run again; else a text that says what is wrong."""
+    if arguments is None or arguments in (_TORN, _TOO_LARGE):  # the latter two: a record that is run again
+        return cast("str | None", arguments)
+    if not isinstance(arguments, Mapping) or not _is_json(cast("object", arguments)):
+        return _NO_OBJECT
+    given = cast("Mapping[str, Any]", arguments)
     try:
-        for value in given.values():
-            if isinstance(value, str):
-                value.encode()
+        size = len(json.dumps(given, ensure_ascii=False).encode())
     except UnicodeEncodeError:
-        return True
-    return False
+        return _TORN
+    return _TOO_LARGE if size > limits.CALL_BYTES else given
+
+
+def _is_json(value: object, depth: int = 32) -> bool:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return depth > 0 and all(isinstance(key, str) and _is_json(item, depth - 1) for key, item in items)
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_is_json(item, depth - 1) for item in cast("list[object]", value))
+    if isinstance(value, float):
+        return isfinite(value)
+    return value is None or isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= 1024)
 
 
 def _string(given: Mapping[str, Any], key: str, *, required: bool = False) -> str:

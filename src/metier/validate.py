@@ -211,7 +211,7 @@ class _Judge:
             message = f"`name` has {len(name)} characters, more than {rules.name_length}"
             self.report("name-too-long", rules.name_breach, message, "name")
         # A host that asks for plain ASCII judges what was written, not what it could be tidied into.
-        flaw = _name_flaw(text if rules.name_pattern == "ascii" else name, rules.name_pattern)
+        flaw = name_flaw(text if rules.name_pattern == "ascii" else name, rules.name_pattern)
         if flaw:
             # A name that could leave its folder or forge a line is never let through, whatever the host forgives.
             breach = "error" if _unsafe(name) else rules.name_breach
@@ -283,7 +283,7 @@ class _Judge:
         return {key: value for key, value in self.fields.items() if key in STANDARD_KEYS}
 
 
-def _name_flaw(name: str, pattern: Pattern) -> str:
+def name_flaw(name: str, pattern: Pattern) -> str:
     """What is wrong with a name, as the end of a sentence; empty when nothing is."""
     if pattern == "any":
         return "contains a path separator or a control character" if _unsafe(name) else ""

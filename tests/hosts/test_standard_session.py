@@ -18,7 +18,8 @@ FILES: dict[str, str | bytes] = {"references/a.md": "REFERENCE", "scripts/run.py
 
 
 def write(world: World, name: str = "pdf", **given: Any) -> Path:
-    return world.skill(f".agents/skills/{name}", **{"body": BODY, "files": FILES, **given})
+    fields: dict[str, Any] = {"body": BODY, "files": FILES, **given}
+    return world.skill(f".agents/skills/{name}", **fields)
 
 
 def open_session(world: World, **given: Any) -> Session:

@@ -10,8 +10,8 @@ counts is whether the kernel ever looked at them.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PRELUDE = '''
-import ctypes, errno, glob, json, mmap, os, signal, socket, stat, struct, subprocess, sys, threading, time
+PRELUDE = '''#!/usr/bin/env -S python3 -I -S
+import ctypes, errno, json, os, socket, sys
 A = json.loads(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,10 +38,11 @@ def has(path):
     return A["token"].encode() in content(path)
 
 
-def any_has(pattern):
-    for path in glob.glob(pattern):
-        if path.split("/")[2] in (str(os.getpid()), str(os.getppid()), "self", "thread-self"):
+def any_has(name):
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or int(pid) in (os.getpid(), os.getppid()):
             continue
+        path = "/proc/%s/%s" % (pid, name)
         try:
             if A["token"].encode() in content(path).replace(b"METIER_TEST_MARK=" + A["token"].encode(), b""):
                 return path
@@ -83,6 +84,7 @@ class Attempt:
 
 
 NETWORK: dict[str, Any] = {"network": True}
+VARIABLE: dict[str, Any] = {"env": {"METIER_SECRET": "granted"}}
 PROJECT: dict[str, Any] = {"project": True}
 WRITABLE: dict[str, Any] = {"project": True, "project_writable": True}
 
@@ -98,7 +100,7 @@ ATTEMPTS = [
     Attempt("read-by-a-link-in-the-skill", 'return has(os.environ["SKILL_DIR"] + "/link")'),
     Attempt("read-by-a-linked-folder", 'return has(os.environ["SKILL_DIR"] + "/link-folder/.ssh/id")'),
     Attempt("read-by-a-hard-link", 'os.link(A["secret"], "h"); return has("h")'),
-    Attempt("read-through-the-first-process", 'return has("/proc/1/root" + A["secret"])', "root"),
+    Attempt("read-through-the-first-process", 'return has("/proc/1/root" + A["secret"])', ""),
     Attempt("read-through-our-own-root", 'return has("/proc/self/root" + A["secret"])'),
     Attempt("read-by-a-rename", 'os.rename(A["base"] + "/moved", "m"); return True', ""),
     Attempt("list-var", 'return os.listdir("/var")'),
@@ -107,21 +109,23 @@ ATTEMPTS = [
     Attempt("list-boot-and-root", 'return os.path.exists("/root") or os.path.exists("/boot")'),
     Attempt("find-the-container-engine", 'return any(map(os.path.exists, ["/var/run/docker.sock", "/run/dbus"]))', ""),
     Attempt("read-the-kernel-command-line", 'return content("/proc/cmdline")'),
-    Attempt("read-kernel-keys", 'return content("/proc/keys") or content("/proc/key-users")', "root"),
-    Attempt("read-kernel-symbols", 'return content("/proc/kallsyms")'),
+    Attempt("read-kernel-keys", 'return content("/proc/keys")', ""),
+    Attempt("read-kernel-memory", 'return content("/proc/kcore")', ""),
     Attempt("file-handles", 'return reached("name_to_handle_at", -100, b"/", 0, 0, 0)'),
     Attempt("file-handles-open", 'return reached("open_by_handle_at", -1, 0, 0)', "root"),
     Attempt("inherited-descriptors", "return [n for n in map(int, os.listdir('/proc/self/fd')) if n > 3]", ""),
-    Attempt("read-the-project", 'return has(os.environ.get("PROJECT_DIR", A["project"]) + "/notes.txt")', "grant", PROJECT),
+    Attempt("read-the-project", """
+return has(os.environ.get("PROJECT_DIR", A["project"]) + "/notes.txt")
+""", "grant", PROJECT),
     # --- environment and arguments of others ---
-    Attempt("environment-of-the-host", 'return os.environ.get("METIER_SECRET")', "grant", {"env": {"METIER_SECRET": "x"}}),
-    Attempt("environment-of-processes", 'return any_has("/proc/[0-9]*/environ")'),
-    Attempt("arguments-of-processes", 'return any_has("/proc/[0-9]*/cmdline")'),
-    Attempt("host-paths-in-arguments", 'return A["base"].encode() in content("/proc/1/cmdline")', ""),
+    Attempt("environment-of-the-host", 'return os.environ.get("METIER_SECRET")', "grant", VARIABLE),
+    Attempt("environment-of-processes", 'return any_has("environ")'),
+    Attempt("arguments-of-processes", 'return any_has("cmdline")'),
+    Attempt("arguments-of-the-sandbox", 'return b"--ro-bind" in content("/proc/1/cmdline")', ""),
     # --- processes of the host ---
     Attempt("see-a-process", 'return os.path.exists("/proc/%d/comm" % A["victim"])'),
-    Attempt("signal-a-process", 'os.kill(A["victim"], signal.SIGCONT); return True'),
-    Attempt("kill-a-process", 'os.kill(A["victim"], signal.SIGKILL); return True', ""),
+    Attempt("signal-a-process", 'os.kill(A["victim"], 18); return True'),
+    Attempt("kill-a-process", 'os.kill(A["victim"], 9); return True', ""),
     Attempt("kill-the-launcher", 'os.kill(A["host"], 0); return True'),
     Attempt("pidfd-of-a-process", 'os.close(os.pidfd_open(A["victim"])); return True'),
     Attempt("steal-a-descriptor", 'return reached("pidfd_getfd", -1, 0, 0)'),
@@ -129,7 +133,7 @@ ATTEMPTS = [
     Attempt("priority-of-a-process", 'return os.getpriority(os.PRIO_PROCESS, A["victim"]) == 0'),
     Attempt("limits-of-a-process", 'import resource; return resource.prlimit(A["victim"], resource.RLIMIT_NOFILE)'),
     Attempt("ptrace", 'return reached("ptrace", 0x4206, A["victim"], 0, 0)', "root"),
-    Attempt("ptrace-our-own-parent", 'return reached("ptrace", 16, os.getppid(), 0, 0) and False or reached("ptrace", 999, 0, 0, 0)'),
+    Attempt("ptrace-with-a-nonsense-request", 'return reached("ptrace", 999, 0, 0, 0)'),
     Attempt("read-memory-of-a-process", 'return reached("process_vm_readv", os.getpid(), 0, 0, 0, 0, 0)'),
     Attempt("write-memory-of-a-process", 'return reached("process_vm_writev", os.getpid(), 0, 0, 0, 0, 0)'),
     Attempt("memory-file-of-a-process", 'return open("/proc/%d/mem" % A["victim"], "rb")'),
@@ -159,16 +163,17 @@ return s.sendto(query, ("127.0.0.1", A["udp"]))
     Attempt("abstract-socket-with-network", 'return connect(socket.AF_UNIX, "\\0" + A["abstract"])', also=NETWORK),
     Attempt("unix-socket-with-project", 'return connect(socket.AF_UNIX, A["base"] + "/service.sock")', also=PROJECT),
     Attempt("raw-socket", 'return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)', "root"),
-    Attempt("raw-socket-with-network", 'return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)', "root", also=NETWORK),
+    Attempt("raw-socket-with-network", 'return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)', "root",
+            also=NETWORK),
     Attempt("packet-socket", 'return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)', "root"),
-    Attempt("packet-socket-with-network", 'return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)', "root", also=NETWORK),
+    Attempt("packet-socket-with-network", 'return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)', "root",
+            also=NETWORK),
     Attempt("netlink-socket", "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"),
     Attempt("netlink-socket-with-network", "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", also=NETWORK),
     Attempt("crypto-socket", "return socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", ""),
     Attempt("vm-socket", "return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", ""),
     Attempt("socket-family-in-the-upper-half", """
-libc.syscall.restype = ctypes.c_long
-return libc.syscall(ctypes.c_long(A["nr"]["socket"]), ctypes.c_ulong((1 << 32) | 2), ctypes.c_long(1), ctypes.c_long(0)) >= 0
+return call("socket", (1 << 32) | 2, 1, 0) == 0
 """),
     # --- more rights ---
     Attempt("be-root", "return os.getuid() == 0 or os.geteuid() == 0", "root"),
@@ -193,12 +198,12 @@ return True
     Attempt("raise-a-limit", """
 import resource
 resource.setrlimit(resource.RLIMIT_NPROC, (100000, 100000)); return True
-""", "root"),
+""", ""),
     Attempt("real-time-priority", "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); return True", ""),
     Attempt("never-be-killed-for-memory", """
 with open("/proc/self/oom_score_adj", "w") as file: file.write("-1000")
 return True
-""", "root"),
+""", ""),
     # --- the kernel ---
     Attempt("mount", 'return reached("mount", b"none", b"/no/such/folder", b"tmpfs", 0, 0)'),
     Attempt("unmount", 'return reached("umount2", b"/no/such/folder", 0)', "root"),
@@ -234,6 +239,7 @@ if segment >= 0: libc.shmctl(segment, 0, None)
 return segment >= 0
 """),
     Attempt("calls-of-another-architecture", """
+import mmap
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 code.write(b"\\x53\\xb8\\x14\\0\\0\\0\\xcd\\x80\\x5b\\xc3")  # push rbx; mov eax, getpid; int 0x80; pop rbx; ret
 enter = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
@@ -243,14 +249,14 @@ return enter() > 0
     Attempt("calls-nobody-knows-yet", 'A["nr"]["x"] = 463; return reached("x", -1, 0, 0, 0, 0, 0)', ""),
     # --- devices and the terminal ---
     Attempt("device-node", """
-os.mknod("node", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+os.mknod("node", 0o020666, os.makedev(1, 3))
 os.unlink("node")
 return True
 """, "root"),
     Attempt("kernel-log-device", 'return open("/dev/kmsg", "rb")', "root"),
-    Attempt("memory-and-disk-devices", 'return [open(p, "rb") for p in glob.glob("/dev/[msv]d*") + ["/dev/mem"]]', ""),
+    Attempt("memory-and-disk-devices", 'return [open(p, "rb") for p in ("/dev/mem", "/dev/sda", "/dev/vda")]', ""),
     Attempt("other-devices", """
-known = "null zero full random urandom fd stdin stdout stderr shm".split()
+known = "null zero random urandom fd stdin stdout stderr shm".split()
 return set(os.listdir("/dev")) - set(known)
 """),
     Attempt("controlling-terminal", 'return open("/dev/tty", "rb")', ""),
@@ -258,12 +264,12 @@ return set(os.listdir("/dev")) - set(known)
     Attempt("type-with-upper-bits-set", 'return reached("ioctl", 0, (1 << 32) | 0x5412, b"x")'),
     Attempt("paste-into-the-console", 'return reached("ioctl", 0, 0x541C, b"x")'),
     Attempt("kernel-settings", 'return open("/proc/sys/kernel/core_pattern", "r+b")', "root"),
-    Attempt("system-request-trigger", 'return open("/proc/sysrq-trigger", "wb")', "root"),
+    Attempt("system-request-trigger", 'return open("/proc/sysrq-trigger", "wb")', ""),
     # --- writing where we must not ---
     Attempt("write-to-the-host-by-path", 'open(A["base"] + "/escaped", "w").close(); return True', "root"),
     Attempt("write-to-the-skill", 'open(os.environ["SKILL_DIR"] + "/written", "w").close(); return True', "root"),
-    Attempt("change-a-file-of-the-skill", 'open(os.environ["SKILL_DIR"] + "/data.txt", "a").write("x"); return True', "root"),
-    Attempt("change-the-mode-of-the-skill", 'os.chmod(os.environ["SKILL_DIR"] + "/data.txt", 0o777); return True', "root"),
+    Attempt("change-a-file-of-the-skill", 'return open(os.environ["SKILL_DIR"] + "/data.txt", "a").write("x")', "root"),
+    Attempt("change-a-mode-of-a-skill", 'os.chmod(os.environ["SKILL_DIR"] + "/data.txt", 0o777); return True', "root"),
     Attempt("touch-the-skill", 'os.utime(os.environ["SKILL_DIR"] + "/data.txt"); return True', "root"),
     Attempt("delete-from-the-skill", 'os.unlink(os.environ["SKILL_DIR"] + "/data.txt"); return True', "root"),
     Attempt("rename-the-skill", 'os.rename(os.environ["SKILL_DIR"], os.environ["SKILL_DIR"] + "2"); return True', ""),
@@ -277,6 +283,7 @@ return True
 """, "grant", WRITABLE, also=PROJECT),
     Attempt("out-of-a-writable-project", 'return has(os.environ["PROJECT_DIR"] + "/../secret.txt")', also=WRITABLE),
     Attempt("a-sandbox-in-the-sandbox", """
+import subprocess
 return subprocess.run(["bwrap", "--ro-bind", "/", "/", "/bin/true"], capture_output=True).returncode == 0
 """),
 ]  # fmt: skip

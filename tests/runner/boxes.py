@@ -46,7 +46,7 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
             os.setuid(NOBODY)
             answer = (True, work())
         except BaseException as error:
-            answer = (False, error)
+            answer = (False, (type(error), error.args, vars(error)))  # not every exception can be made from its args
         with contextlib.suppress(BaseException), os.fdopen(write, "wb") as file:
             pickle.dump(answer, file)
         os._exit(0)
@@ -57,7 +57,11 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
     good, value = pickle.loads(data)
     if good:
         return value
-    raise value
+    kind, arguments, data = value
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(data)
+    raise error
 
 
 @dataclass
@@ -124,12 +128,12 @@ def settled(look: Callable[[], T], wanted: T, seconds: float = 10.0) -> T:
 
 
 @contextlib.contextmanager
-def a_box() -> Generator[Box]:
+def a_box(token: str = "") -> Generator[Box]:
     # Not pytest's folder, which only its owner may enter.
     base = tempfile.mkdtemp(prefix="metier-test-")
     os.chmod(base, 0o755)
     try:
-        yield Box(Path(base).resolve())
+        yield Box(Path(base).resolve(), token or uuid.uuid4().hex)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
@@ -183,10 +187,10 @@ def listeners(box: Box) -> Generator[Listeners]:
 
 
 @contextlib.contextmanager
-def a_victim(box: Box) -> Generator[subprocess.Popen[bytes]]:
+def a_victim(token: str) -> Generator[subprocess.Popen[bytes]]:
     """A process of the host, of the launcher's own user, with a secret in its environment and its arguments."""
     code = "import sys, time; time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code, box.token], env={"VICTIM": box.token})
+    process = subprocess.Popen([sys.executable, "-c", code, token], env={"VICTIM": token})
     try:
         yield process
     finally:

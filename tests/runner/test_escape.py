@@ -3,6 +3,9 @@
 import json
 import os
 import socket
+import subprocess
+import uuid
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -14,9 +17,32 @@ from runner.attempts import ATTEMPTS, Attempt
 from runner.boxes import IS_ROOT, Box, Listeners, a_box, a_victim, as_user, listeners
 
 LIMITS = RunLimits(seconds=30, processes=24)
-EXTRA = {"x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41}, "aarch64": {"clone": 220, "clone3": 435, "ioctl": 29, "socket": 198}}  # fmt: skip
+EXTRA = {
+    "x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41},
+    "aarch64": {"clone": 220, "clone3": 435, "ioctl": 29, "socket": 198},
+}
 
-by_name = pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+TOKEN = uuid.uuid4().hex
+
+
+def with_control(*controls: str) -> pytest.MarkDecorator:
+    chosen = [attempt for attempt in ATTEMPTS if attempt.control in controls]
+    return pytest.mark.parametrize("attempt", chosen, ids=lambda attempt: attempt.name)
+
+
+by_name = with_control("none", "root", "grant", "")
+
+
+@pytest.fixture(scope="module")
+def victim() -> Generator[subprocess.Popen[bytes]]:
+    with a_victim(TOKEN) as process:
+        yield process
+
+
+@pytest.fixture
+def box() -> Generator[Box]:
+    with a_box(TOKEN) as made:
+        yield made
 
 
 def knowledge(box: Box, heard: Listeners, victim: int) -> str:
@@ -49,7 +75,7 @@ def job_for(box: Box, attempt: Attempt, given: dict[str, Any], known: str) -> Jo
 
 
 def verdict(outcome: Outcome) -> tuple[bool, str]:
-    """Whether it got out, by its own account. Being killed for trying is not getting out; being silent is no account."""
+    """Whether it got out, by its own account. Being killed for trying is not getting out; silence is no account."""
     if not outcome.stdout and outcome.exit_code == 128 + 31:
         return False, "killed by the filter"
     out, detail = json.loads(outcome.stdout)
@@ -58,10 +84,15 @@ def verdict(outcome: Outcome) -> tuple[bool, str]:
 
 @by_name
 def test_an_attempt_does_not_get_out(
-    attempt: Attempt, sandbox: BubblewrapRunner, identity: str, box: Box, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempt,
+    sandbox: BubblewrapRunner,
+    identity: str,
+    box: Box,
+    victim: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("METIER_SECRET", box.token)
-    with listeners(box) as heard, a_victim(box) as victim:
+    with listeners(box) as heard:
         job = job_for(box, attempt, attempt.also, knowledge(box, heard, victim.pid))
         before = box.fingerprint()
         outcome = as_user(identity, lambda: sandbox.run(job))
@@ -74,15 +105,13 @@ def test_an_attempt_does_not_get_out(
         assert attempt.also or box.token.encode() not in carried
 
 
-@by_name
+@with_control("none", "root")
 def test_the_same_attempt_gets_out_where_nothing_stops_it(
-    attempt: Attempt, unprotected: UnsandboxedRunner, box: Box
+    attempt: Attempt, unprotected: UnsandboxedRunner, box: Box, victim: subprocess.Popen[bytes]
 ) -> None:
-    if attempt.control in ("", "grant"):
-        pytest.skip("its control is a grant, or it is not possible on every machine")
     if attempt.control == "root" and not IS_ROOT:
         pytest.skip("only root could do it without a sandbox")
-    with listeners(box) as heard, a_victim(box) as victim:
+    with listeners(box) as heard:
         given = {"project": True, **attempt.also} if "PROJECT_DIR" in attempt.body else attempt.also
         job = job_for(box, attempt, given, knowledge(box, heard, victim.pid))
         outcome = unprotected.run(job)
@@ -90,13 +119,11 @@ def test_the_same_attempt_gets_out_where_nothing_stops_it(
         assert outcome.protections == ()
 
 
-@pytest.mark.parametrize(
-    "attempt", [attempt for attempt in ATTEMPTS if attempt.control == "grant"], ids=lambda attempt: attempt.name
-)
+@with_control("grant")
 def test_the_same_attempt_succeeds_where_it_is_granted(
-    attempt: Attempt, sandbox: BubblewrapRunner, identity: str
+    attempt: Attempt, sandbox: BubblewrapRunner, identity: str, box: Box, victim: subprocess.Popen[bytes]
 ) -> None:
-    with a_box() as box, listeners(box) as heard, a_victim(box) as victim:
+    with listeners(box) as heard:
         if heard.tcp6 is None and attempt.name.startswith("tcp6"):
             pytest.skip("this machine has no IPv6")
         if identity == "nobody":

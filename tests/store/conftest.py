@@ -1,14 +1,14 @@
 """Places to open stores at: a file of its own, or a schema of its own in a server that the tests start."""
 
-import itertools
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store.server import PostgresServer, programs
 
 from metier.store import Store, open_store
+from store.server import PostgresServer, programs
 
 KINDS = ("memory", "sqlite", "postgres")
 SHARED = ("sqlite", "postgres")
@@ -16,8 +16,6 @@ SHARED = ("sqlite", "postgres")
 
 Place = Callable[[str], str]
 """From a kind of store to the URL of a new, empty one."""
-
-_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +45,7 @@ def schema_of(server: PostgresServer) -> str:
     """The URL of a new schema of a server."""
     import psycopg
 
-    name = f"trail{next(_NUMBERS)}"
+    name = f"trail_{uuid.uuid4().hex}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}".encode())
     return f"{server.url}?options=-csearch_path%3D{name}"

@@ -46,7 +46,7 @@ class PostgresServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
 
     @property
     def url(self) -> str:
@@ -79,18 +79,16 @@ class PostgresServer:
         }
         arguments = [item for key, value in settings.items() for item in ("-c", f"{key}={value}")]
         with open(os.path.join(self._folder, "log"), "ab") as log:
-            self._process = subprocess.Popen(
-                [f"{self._bin}/postgres", "-D", self._data, *arguments],
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                **self._who,
+            command = [f"{self._bin}/postgres", "-D", self._data, *arguments]
+            process: subprocess.Popen[Any] = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._folder, **self._who
             )
+            self._process = process
         deadline = time.monotonic() + 30
         while subprocess.run(
             [f"{self._bin}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         ).returncode:
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 with open(os.path.join(self._folder, "log"), errors="replace") as log_text:
                     raise AssertionError(f"PostgreSQL does not start:\n{log_text.read()[-2000:]}")
             time.sleep(0.05)
@@ -105,5 +103,5 @@ class PostgresServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.stop(signal.SIGQUIT)  # what it would still write is thrown away
         shutil.rmtree(self._folder, ignore_errors=True)

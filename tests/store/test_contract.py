@@ -229,8 +229,7 @@ def test_a_follower_sees_what_comes_in_order_until_it_shall_stop(store: Store) -
     writer = threading.Thread(target=lambda: [fill(store, "a", 1, start=number) for number in range(3, 20)])
     seen: list[int] = []
     writer.start()
-    for frame in store.follow(0, session_id="s1", stop=lambda: len(seen) >= 20):
-        seen.append(frame["seq"])
+    seen.extend(frame["seq"] for frame in store.follow(0, session_id="s1", stop=lambda: len(seen) >= 20))
     writer.join()
     assert seen == list(range(20))
 
@@ -278,7 +277,8 @@ def test_a_notice_reaches_the_listeners_of_its_channel_once_and_in_order(store: 
 def test_what_cannot_be_stored_is_refused_by_name_before_anything_is_written(
     store: Store, what: dict[str, Any], message: str
 ) -> None:
-    bad = Draft(**{"id": "bad", "timestamp_ms": 1, "type": "note", "data": {}, **what})
+    given: dict[str, Any] = {"id": "bad", "timestamp_ms": 1, "type": "note", "data": {}, **what}
+    bad = Draft(**given)
     with pytest.raises(StoreError, match=message) as caught:
         store.append("s1", "session", "a", [draft("good"), bad], [b"artifact"])
     assert caught.value.reason == "invalid"
@@ -292,6 +292,23 @@ def test_nesting_has_a_bound(store: Store) -> None:
     store.append("s1", "session", "a", [draft("fits", x=deep)])
     with pytest.raises(StoreError, match="more than 64 levels"):
         store.append("s1", "session", "a", [draft("deep", x=[deep])])
+    assert store.last_seq("a") == 0
+
+
+@pytest.mark.parametrize("name", ["\udcff", "nul\0", "x" * 10_000, "'; DROP TABLE events; --"])
+def test_asking_for_a_name_that_cannot_be_there_finds_nothing_or_is_refused(store: Store, name: str) -> None:
+    fill(store, "a", 1)
+    for ask in (
+        lambda: store.read(session_id=name),
+        lambda: store.read(stream_id=name, types=[name]),
+        lambda: [] if store.last_seq(name) == -1 else [1],
+        lambda: store.artifacts(name),
+        lambda: store.load_state(name, name) or [],
+    ):
+        try:
+            assert ask() == []
+        except StoreError as error:
+            str(error).encode()
     assert store.last_seq("a") == 0
 
 

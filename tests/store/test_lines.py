@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from store.conftest import KINDS, Place
 
 from metier.store import Draft, Store, StoreError, digest_of, open_store
+from store.conftest import KINDS, Place
 
 
 def fill(store: Store) -> None:

@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "replay": "trail",
     "policy": "trail",
     "store": "trail",
+    "serve": "serving",
     "rpc": "serving",
 }
 """The module of each command, loaded when it is called: `list` should not pay for `replay`."""

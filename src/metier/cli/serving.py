@@ -1,5 +1,7 @@
 """`rpc`: the runtime for other programs."""
 
+import os
+
 import click
 
 from metier.cli.context import Context, shared
@@ -16,4 +18,22 @@ def rpc_command(context: Context) -> None:
     rpc.main(context.open_app("rpc"))
 
 
-COMMANDS = (rpc_command,)
+@click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen here; others than loopback need a token.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name; may be repeated.")
+@shared
+def serve_command(context: Context, host: str, port: int, names: tuple[str, ...]) -> None:
+    """Serve the HTTP API and JSON-RPC. A token comes from METIER_TOKEN, never from the command line."""
+    from metier import web
+
+    app = context.open_app("http")
+    if not context.quiet:
+        click.echo(f"listening on http://{host}:{port}", err=True)
+    web.serve(app, host, port, os.environ.get("METIER_TOKEN", ""), names)
+
+
+COMMANDS = (
+    serve_command,
+    rpc_command,
+)

@@ -186,7 +186,7 @@ def choose(names: Sequence[str] | None = None) -> Runner:
         if reason is None:
             return runner
         tried.append(f"{name}: {reason}")
-    raise SandboxUnavailable("no sandbox works on this machine", install=install_hint(), tried=tried)
+    raise SandboxUnavailable("no sandbox works on this machine", install=_remedy(tried), tried=tried)
 
 
 def _make(name: str) -> Runner:
@@ -204,6 +204,13 @@ def _make(name: str) -> Runner:
 
         return UnsandboxedRunner()
     raise ValueError(f"no runner is called {name!r}; there are {', '.join(SANDBOXES)} and none")
+
+
+def _remedy(tried: Sequence[str]) -> str:
+    """What would help: to install something, or to permit what is installed."""
+    if any("could not be built" in why for why in tried):
+        return "allow this process to create namespaces; containers and some distributions forbid it"
+    return install_hint()
 
 
 def install_hint() -> str:

@@ -224,6 +224,7 @@ def _take_hold(
 ) -> _Sandbox:
     """What the host needs of the sandbox, opened while only our own shell runs in it; checked before it is let go."""
     try:
+        os.set_blocking(told, False)  # it was written before the shell could say that it is ready
         pid = int(json.loads(os.read(told, 4096))["child-pid"])
         first = os.pidfd_open(pid)
         stack.callback(os.close, first)

@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from metier.limits import MIB
@@ -24,6 +25,7 @@ def collect(folder: int, limits: RunLimits) -> tuple[tuple[WrittenFile, ...], tu
     """The regular files below an open folder, sorted by path, and what was left out with the reason."""
     files: list[WrittenFile] = []
     left_out: list[str] = []
+    _unlock(folder)
     missing = 0
     room = limits.work_bytes
     for path, descriptor, reason in _walk(folder, "", 0):
@@ -70,6 +72,7 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int | Non
             else:
                 below = _open(name, _FOLDER, folder)
                 try:
+                    _unlock(below)
                     yield from _walk(below, path + "/", depth + 1)
                 finally:
                     os.close(below)
@@ -84,6 +87,12 @@ def _open(name: str, flags: int, folder: int) -> int:
         # The script took its own permissions away. It has ended, so the entry is still what it was a moment ago.
         os.chmod(name, 0o700, dir_fd=folder)
         return os.open(name, flags, dir_fd=folder)
+
+
+def _unlock(folder: int) -> None:
+    """A folder that the script made impassable for its owner is passable again; it is about to vanish anyway."""
+    with suppress(OSError):
+        os.fchmod(folder, 0o700)
 
 
 def _content(descriptor: int, limit: int) -> tuple[bytes | None, str]:

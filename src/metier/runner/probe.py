@@ -107,7 +107,7 @@ def fill():
     return written if written > 8 << 20 else ""
 
 
-harmless = set("null zero full random urandom fd stdin stdout stderr shm".split())
+harmless = set("null zero random urandom fd stdin stdout stderr shm".split())
 
 
 def privileges():

@@ -1,8 +1,8 @@
 """Which skills answer a query, the best first, each with a score and the reason.
 
-Whatever else ranks, an exact path comes first, then an exact name, then names that begin with the query; below them come
-the skills that share words with it. Equal scores put the project's skills before the user's, then go by path, so that a
-query has one answer.
+Whatever else ranks, an exact path comes first, then an exact name, then names that begin with the query; below them
+come the skills that share words with it. Equal scores put the project's skills before the user's, then go by path, so
+that a query has one answer.
 """
 
 import os

@@ -8,7 +8,8 @@ import contextlib
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import Any, Final, TypeVar, cast
 
 from metier import limits
 from metier.errors import ResourceError
@@ -24,10 +25,15 @@ KEYWORD_FIELDS: Final = frozenset(
 )
 """Keys of a frontmatter, at any depth, whose text says what a skill is for."""
 
+TAIL: Final = 0.6
+"""What scores below this share of the first hit is left out; no right answer among ten was ever found there."""
+
 _FUSED: Final = 100
 """How deep rankings are asked before they are blended."""
 
 _BATCH: Final = 200
+
+_Answer = TypeVar("_Answer")
 
 
 class Finder:
@@ -66,7 +72,7 @@ class Finder:
         changed = [skill for path, skill in self._skills.items() if known.get(path) != _stamp(skill)]
         removed = known.keys() - self._skills.keys()
         if changed or removed:
-            self._index.update(_documents(changed, progress), removed)
+            self._index.update(documents(changed, progress), removed)
         return len(changed)
 
     def search(self, query: str, limit: int, allowed: Callable[[Skill], bool], cwd: str) -> list[Hit]:
@@ -78,6 +84,11 @@ class Finder:
                 query, limit - len(hits), lambda path: path not in taken and self._allows(path, allowed)
             )
         return hits[:limit]
+
+    def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The same hits, each with the words of the query that its skill has."""
+        matched = self._asked(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
+        return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
     def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int) -> list[Skill]:
         """The skills that share something with a message, the best first, however little it is."""
@@ -105,28 +116,33 @@ class Finder:
         if not scored or scored[0].score < FITS:
             return []
         return [
-            Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap", one.matched)
+            Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap")
             for one in scored
+            if one.score >= TAIL * scored[0].score
         ]
 
     def _scored(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Scored]:
         depth = max(limit, _FUSED) if self._rankers else limit
-        try:
-            words = self._index.search(query, depth, allowed=_Allowed(allowed))
-        except IndexUnavailable:
-            # A stored index that broke while in use is made anew, in memory: a search never fails for it.
-            self._folder, self._index = "", TextIndex.open(None)
-            self._update(None)
-            words = self._index.search(query, depth, allowed=_Allowed(allowed))
+        words = self._asked(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
         if not self._rankers:
             return words
         rankings = [(1.0, [(one.key, one.score) for one in words])]
         for weight, ranker in self._rankers:
             ranked = [(key, score) for key, score in ranker.rank(query, depth) if allowed(key)]
             rankings.append((weight, ranked))
-        matched = {one.key: one.matched for one in words}
-        best = words[0].score if words else 1.0
-        return [Scored(key, score * best, matched.get(key, ())) for key, score in fuse(rankings, limit)]
+        fused = fuse(rankings, limit)
+        # Words know how well they fit; a ranker says it by what it lists.
+        sure = max(words[0].score if words else 0.0, FITS if any(ranked for _, ranked in rankings[1:]) else 0.0)
+        return [Scored(key, sure * score / fused[0][1]) for key, score in fused]
+
+    def _asked(self, ask: Callable[[TextIndex], _Answer]) -> _Answer:
+        try:
+            return ask(self._index)
+        except IndexUnavailable:
+            # A stored index that broke while in use is made anew, in memory: a search never fails for it.
+            self._folder, self._index = "", TextIndex.open(None)
+            self._update(None)
+            return ask(self._index)
 
 
 class _Allowed:
@@ -143,7 +159,8 @@ def _stamp(skill: Skill) -> str:
     return f"{skill.mtime_ns}-{skill.size}-{skill.name}"
 
 
-def _documents(skills: Sequence[Skill], progress: Callable[[int], None] | None) -> Iterator[Document]:
+def documents(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[Document]:
+    """What of a skill is indexed: its name, description and keywords, and its body, read now."""
     for number, skill in enumerate(skills):
         if progress is not None and number % _BATCH == 0:
             progress(number)

@@ -9,7 +9,10 @@ from typing import Protocol
 
 
 class Ranker(Protocol):
-    """Anything that ranks keys for a query, best first, with scores above zero; the same query gets the same answer."""
+    """Anything that ranks skills for a query, by the paths of their SKILL.md, best first, with scores above zero.
+
+    The same query gets the same answer, and what does not fit is left out: whatever a ranker lists counts as fitting.
+    """
 
     def rank(self, query: str, limit: int) -> list[tuple[str, float]]: ...
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, cast
@@ -22,7 +22,7 @@ from tantivy import Occur, Query
 
 from metier.search.words import affirmative, exact, pairs, terms, words
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Part of the folder's name: raise it when the same text would be written as something else."""
 
 NAME_WEIGHT: Final = 20
@@ -42,6 +42,8 @@ PAIR_SHARE: Final = 0.15
 TYPO_SHARE: Final = 0.5
 TYPO_LENGTH: Final = 5
 """A word of at least this length that no document knows may stand for one that is a letter away."""
+NAME_LENGTH: Final = 64
+"""A query of at most so many letters may be a name, written without its hyphens or with a typing error or two."""
 BODY_LIMIT: Final = 32_000
 """Characters of a body that are read; what comes later describes the skill no better."""
 QUERY_LIMIT: Final = 32
@@ -58,6 +60,7 @@ _WORD_BITS: Final = 2
 _LOCK_PATIENCE: Final = 5.0
 _HEAP: Final = 256_000_000
 _EVERY: Final = "*"
+_BETWEEN: Final = re.compile(r"[\W_]+")
 
 
 class IndexUnavailable(Exception):
@@ -82,11 +85,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A document found, its score from 0 to 1 (below FITS, rather nothing fits), and the query's words that it has."""
+    """A document found, and its score from 0 to 1; below FITS, rather nothing fits."""
 
     key: str
     score: float
-    matched: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +187,13 @@ class TextIndex:
             if not plan.clauses:
                 return []
             best = _best(searcher, Query.boolean_query(plan.clauses), limit, allowed)
-            matched = _matched(searcher, self._schema, [key for _, key in best], plan.presence)
-        return [Scored(key, plan.confidence(points), matched[key]) for points, key in best]
+        return [Scored(key, plan.confidence(points)) for points, key in best]
+
+    def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The words of the query that each of these documents has: why it was found."""
+        with _as_unavailable("cannot search the index"):
+            searcher = self._searcher()
+            return _matched(searcher, self._schema, keys, self._plan(searcher, query).presence)
 
     def _searcher(self) -> tantivy.Searcher:
         if self._seen is None:
@@ -261,6 +268,17 @@ class TextIndex:
         for term, count, idf in rarest("pair", pairs(found_terms)):
             if count:
                 ask("pair", term, idf * PAIR_SHARE, 0)
+        whole = _joined(query)
+        if potential and len(whole) <= NAME_LENGTH:
+            # A name is worth all that its words could be; it may be misspelled only where a word means nothing else.
+            known = all(self._frequency(searcher, "stem", "0" + term) for term in found_terms)
+            errors = 0 if known else min(len(whole) // 4, 2)
+            named = (
+                Query.fuzzy_term_query(self._schema, "name", whole, errors)
+                if errors
+                else Query.term_query(self._schema, "name", whole, "basic")
+            )
+            clauses.append((Occur.Should, Query.const_score_query(named, float(potential))))
         return _Plan(clauses, presence, potential, length)
 
 
@@ -268,6 +286,7 @@ def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("key", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("stamp", stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
     for field in ("stem", "word", "pair"):
         builder.add_text_field(field, tokenizer_name="terms", index_option="basic")
     return builder.build()
@@ -305,10 +324,16 @@ def _encode(document: Document) -> tantivy.Document:
     return tantivy.Document(
         key=document.key,
         stamp=document.stamp,
+        name=_joined(document.name),
         stem=" ".join([_EVERY, *_planes(weights, SATURATION, USUAL_LENGTH, _STEM_BITS)]),
         word=" ".join(_planes(counts, WORD_SATURATION, WORD_USUAL_LENGTH, _WORD_BITS)),
         pair=" ".join(["0" + pair for pair in neighbours]),
     )
+
+
+def _joined(name: str) -> str:
+    """A name however it is written: `release-notes`, `Release Notes` and `ReleaseNotes` are one."""
+    return _BETWEEN.sub("", name.lower())
 
 
 def _add(counts: Counter[str], found: list[str], weight: int) -> None:
@@ -352,7 +377,7 @@ def _best(
 
 
 def _matched(
-    searcher: tantivy.Searcher, schema: tantivy.Schema, keys: list[str], presence: list[tuple[str, Query]]
+    searcher: tantivy.Searcher, schema: tantivy.Schema, keys: Sequence[str], presence: list[tuple[str, Query]]
 ) -> dict[str, tuple[str, ...]]:
     """Which words each document contains: one search in which every word adds a power of two."""
     found: dict[str, list[str]] = {key: [] for key in keys}

@@ -15,18 +15,20 @@ from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 LONGEST_WORD: Final = 48
 """Longer runs are hashes and encoded data; nobody asks for them."""
 
-_STOP_WORDS: Final = frozenset(
-    "a about all also am an and any are as at be been being but by can could did do does doing for from had has have"
-    " having he her here hers him his how i if in into is it its just me might must my no not of on or our ours out"
-    " shall she should so some than that the their theirs them then there these they this those to too up us very was"
-    " we were what when where which who whom why will with would you your yours".split()
-)
 _SPACELESS_RANGES: Final = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 )
 """Thai, Lao, Burmese, Khmer, Kana, Han; Hangul too, whose particles stick to the word."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_STOP_WORDS: Final = frozenset(
+    _WORD.findall(
+        "a about all also am an and any are as at be been being but by can could did do does doing for from had has"
+        " have having he her here hers him his how i if in into is it its just me might must my no not of on or our"
+        " ours out shall she should so some than that the their theirs them then there these they this those to too up"
+        " us very was we were what when where which who whom why will with would you your yours"
+    )
+)
 _RUN: Final = re.compile(f"[{_SPACELESS_RANGES}]+|[^{_SPACELESS_RANGES}]+")
 _SPACELESS: Final = re.compile(f"[{_SPACELESS_RANGES}]")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
