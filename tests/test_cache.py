@@ -43,7 +43,7 @@ def warm(world: World) -> World:
 
 
 def cache_file(world: World) -> Path:
-    (file,) = (world.home / ".cache" / "metier").glob("scan-*.bin")
+    (file,) = (world.home / ".cache" / "metier").glob("scan-*")
     return file
 
 
@@ -259,7 +259,7 @@ def test_a_full_disk_is_no_reason_to_fail(world: World, monkeypatch: pytest.Monk
         os.close(descriptor)
         return os.open("/dev/full", os.O_WRONLY), path
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", on_a_full_disk)
+    monkeypatch.setattr(tempfile, "mkstemp", on_a_full_disk)
     assert len(world.discover()) == 1
     assert list((world.home / ".cache" / "metier").iterdir()) == []
 
@@ -272,7 +272,7 @@ def test_a_folder_that_takes_no_file_is_no_reason_to_fail(
         raise OSError(failure, os.strerror(failure))
 
     world.skill(f"{SKILLS}/a")
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
     assert len(world.discover()) == 1
 
 
@@ -283,7 +283,7 @@ def test_a_cache_folder_that_is_a_file_is_no_reason_to_fail(world: World) -> Non
 
 
 def test_two_writers_never_mix(tmp_path: Path) -> None:
-    file = tmp_path / "scan-x.bin"
+    file = tmp_path / "scan-x"
     code = """
 import sys
 from metier import cache
@@ -300,7 +300,7 @@ for _ in range(150):
 
 
 def test_caches_that_nobody_used_for_a_month_are_dropped(warm: World) -> None:
-    old = cache_file(warm).with_name("scan-old.bin")
+    old = cache_file(warm).with_name("scan-old")
     old.write_bytes(b"x")
     foreign = old.with_name("notes.txt")
     foreign.write_text("mine")

@@ -97,6 +97,11 @@ def state_invalid(world: World) -> dict[str, object]:
     return {}
 
 
+def untrusted(world: World) -> dict[str, object]:
+    world.skill(f"{SKILLS}/x")
+    return {"settings": {"policy": {"trust": "required"}}}
+
+
 CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "unreadable": unreadable,
     "not-a-file": not_a_file,
@@ -138,6 +143,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "collision": collision,
     "too-many-skills": too_many_skills,
     "state-invalid": state_invalid,
+    "untrusted": untrusted,
 }
 
 

@@ -81,23 +81,28 @@ def discover(profile: str, root: Path, home: Path) -> Skills:
     return Skills.discover(root, profile=profile, home=home, settings=chosen, env={"HOME": str(home)})
 
 
-def disclosed(session: Session) -> str:
-    """Everything that anybody is shown before a load."""
+def disclosed(session: Session, *, searching: bool = True) -> str:
+    """All that anybody is shown before a load. A search looks into bodies, for its index, and shows nothing of them."""
     skills = session.skills
     parts: list[Any] = [
         skills.prompt().text,
-        skills.prompt("a message about it", 500).text,
-        session.system_prompt("BASE", message="something"),
+        session.system_prompt("BASE"),
         [tool.as_dict() for tool in session.tools()],
         [skill.as_dict() for skill in skills],
         [entry.as_dict() for entry in skills.shadowed],
         [diagnostic.as_dict() for diagnostic in skills.diagnostics],
         session.commands(),
         session.state(),
-        session.events,
-        session.call(session.profile.tools.search or "none", {"query": "a"}).as_dict(),
-        session.events,
+        session.call("no_such_tool", {"query": "a"}).as_dict(),
     ]
+    if searching:
+        parts += [
+            skills.prompt("a message about BODY MARKER", 500).text,
+            session.system_prompt("BASE", message="BODY MARKER"),
+            session.call(session.profile.tools.search or "none", {"query": "BODY MARKER"}).as_dict(),
+            [hit.as_dict() for hit in skills.search("marker").results],
+        ]
+    parts.append(session.events)
     return json.dumps(parts, ensure_ascii=False)
 
 
@@ -165,7 +170,7 @@ def test_no_file_but_the_head_of_a_skill_file_is_read_before_a_load(
     with project(profile, skills) as (root, home, _), pytest.MonkeyPatch.context() as monkeypatch:
         spy = Spy(monkeypatch)
         found = discover(profile, root, home)
-        disclosed(found.session(id="fixed"))
+        disclosed(found.session(id="fixed"), searching=False)
         read = spy.below(root, home)
         assert {os.path.basename(path) for path in read} <= {"SKILL.md"}
         copies = {path for e in found.shadowed if e.identical for path in (e.skill.real_path, e.winner.real_path)}

@@ -171,11 +171,9 @@ def test_a_file_of_100_megabytes_costs_no_more_than_its_head(world: World, root:
         with (root / name / "SKILL.md").open("wb") as stream:
             stream.write(start)
             stream.truncate(100 * 2**20)
-    code = "skills = Skills.discover(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read(), home='/nowhere')\n"
+    code = f"skills = Skills.discover({str(world.project)!r}, home={str(world.home)!r})\n"
     code += "print(json.dumps([[s.name for s in skills], [d.code for d in skills.diagnostics]]))"
-    done = run_bounded(
-        "import json, sys\nfrom metier import Skills", code, str(world.project).encode(), megabytes=20
-    )  # fmt: skip
+    done = run_bounded("import json\nfrom metier import Skills", code, megabytes=20)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [["good", "large"], ["frontmatter-too-large"]]
 
@@ -324,7 +322,7 @@ def test_unreadable_files_and_folders_are_errors_and_the_rest_loads(open_folder:
     (base / "skills/no-search").chmod(0o644)
     (base / "skills/no-list").chmod(0o311)
     code = """
-skills = metier.Skills.discover(sys.argv[1], roots=["skills"], home="/nowhere")
+skills = metier.Skills.discover(sys.argv[1], roots=["skills"], home=sys.argv[1])
 print(json.dumps([[s.name for s in skills], [[d.code, d.path] for d in skills.diagnostics], skills.counts.as_dict()]))
 """
     done = run_as_nobody(code, str(base))

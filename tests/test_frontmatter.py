@@ -3,7 +3,11 @@
 from typing import Any
 
 import pytest
+import yaml12
+from hypothesis import given
+from hypothesis import strategies as st
 
+from metier import frontmatter
 from metier.frontmatter import Parsed, parse
 
 
@@ -306,3 +310,20 @@ def test_a_file_that_parses_is_never_repaired() -> None:
 def test_reading_twice_gives_the_same() -> None:
     text = "---\nname: a\nname: b\ndescription: x: y\n---\n"
     assert read(text) == read(text)
+
+
+WORDS = st.text(alphabet="abzAZ019 :#-\"'[]{}&*!|>%@`,?\t\n.~\u00e9\u2028", max_size=60)
+
+
+@given(st.lists(st.tuples(st.text(alphabet="abA-_: ", min_size=1, max_size=6), WORDS), min_size=1, max_size=4))
+def test_what_is_read_without_the_parser_is_what_the_parser_would_have_read(pairs: list[tuple[str, str]]) -> None:
+    text = "".join(f"{key}: {value}\n" for key, value in pairs)
+    plain = frontmatter._read_plain(text)
+    assert plain is None or plain == yaml12.parse_yaml(text)
+
+
+def test_ordinary_frontmatter_is_read_without_the_parser() -> None:
+    assert frontmatter._read_plain("name: a\ndescription: Does it, (well).\n") == {
+        "name": "a",
+        "description": "Does it, (well).",
+    }

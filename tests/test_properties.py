@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from metier import Skills, limits
 from metier.frontmatter import Parsed, parse
-from metier.profiles import BUILT_IN, DiscoveryRules
+from metier.profiles import BUILT_IN
+from metier.profiles.schema import DiscoveryRules
 from metier.validate import CODES, STRICT, Rules, check
 
 
@@ -111,7 +112,9 @@ def make(root: Path, nodes: list[Node]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if kind == "file":
-                path.write_text(text)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+                with os.fdopen(os.open(path, flags), "w") as stream:
+                    stream.write(text)
             elif kind == "folder":
                 path.mkdir()
             elif kind == "fifo":
@@ -129,7 +132,7 @@ def make(root: Path, nodes: list[Node]) -> None:
             elif kind == "socket":
                 with socket.socket(socket.AF_UNIX) as server:
                     server.bind(str(path))
-            else:
+            elif not path.is_symlink():
                 path.chmod(0o000 if target % 2 else 0o400)
         except (OSError, ValueError):
             continue

@@ -87,7 +87,7 @@ def test_a_hidden_skill_is_there_for_the_user(world: World, how: str) -> None:
     assert ("/secret" in session.commands()) is (how != "off")
 
 
-@pytest.mark.parametrize("how", ["manual", "frontmatter", "denied"])
+@pytest.mark.parametrize("how", ["manual", "frontmatter"])
 def test_a_user_calls_a_hidden_skill_by_its_command(world: World, how: str) -> None:
     skills, given = hide(world, how)
     called = skills.session(**given).invoke("/secret now")
@@ -97,11 +97,16 @@ def test_a_user_calls_a_hidden_skill_by_its_command(world: World, how: str) -> N
 
 def test_policy_stands_between_a_host_and_a_skill_that_it_denies(world: World) -> None:
     skills, given = hide(world, "denied")
-    with pytest.raises(PolicyDenied):
-        skills.session(**given).load("secret")
+    for act in (
+        lambda: skills.session(**given).load("secret"),
+        lambda: skills.session(**given).invoke("/secret now"),
+        lambda: skills.session(preload=["secret"], **given),
+    ):
+        with pytest.raises(PolicyDenied):
+            act()
 
 
-@pytest.mark.parametrize("how", ["off", "manual", "frontmatter", "denied"])
+@pytest.mark.parametrize("how", ["off", "manual", "frontmatter"])
 def test_a_hidden_skill_can_be_preloaded_and_stays_unlisted(world: World, how: str) -> None:
     skills, given = hide(world, how)
     session: Session = skills.session(preload=["secret"], **given)

@@ -100,6 +100,7 @@ class App:
                 tools=tools,
                 state=saved.value if saved else None,
                 surface=surface or self.surface,
+                store_required=self.config.store_required,
             )
             session.saved_version = version
             self._sessions[wanted] = session

@@ -8,10 +8,8 @@ import hashlib
 import marshal
 import os
 import re
-import shutil
 import struct
 import sys
-import tempfile
 import time
 import zlib
 from dataclasses import dataclass, field
@@ -87,6 +85,8 @@ def read(file: str) -> Memory:
 def write(file: str, memory: Memory) -> bool:
     """Replace the cache; `False` where the disk does not let us, which is no reason to fail."""
     body = marshal.dumps((memory.files, memory.folders, memory.read_ns))
+    import tempfile  # costs more than a scan of a small catalog, and only a changed one needs it
+
     folder = os.path.dirname(file)
     temporary = ""
     try:
@@ -114,6 +114,8 @@ def _forget_old(folder: str) -> None:
         return
     for path in old:
         if os.path.isdir(path):
+            import shutil
+
             shutil.rmtree(path, ignore_errors=True)
         else:
             _remove(path)

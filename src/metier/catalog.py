@@ -7,7 +7,7 @@ shadowed and still loads by its path, and a skill that is switched off gives its
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, cast
@@ -35,7 +35,7 @@ class Catalog:
     diagnostics: tuple[Diagnostic, ...]
     per_root: dict[str, int]
     truncated: bool
-    by_name: dict[str, list[Skill]]
+    by_name: Mapping[str, tuple[Skill, ...]]
 
     @property
     def counts(self) -> Counts:
@@ -94,6 +94,8 @@ def build(
     notes = [*diagnostics, *found.diagnostics, *state.diagnostics]
     skipped = list(found.skipped)
     skills = _switch(_filter(found.skills, profile, skipped), state)
+    if profile.policy.trust == "required" and not state.trusted:
+        skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
     ordered = _order(winners, profile)
     truncated = bool(profile.catalog.max_skills) and len(ordered) > profile.catalog.max_skills
@@ -107,15 +109,20 @@ def build(
         )  # fmt: skip
         skipped += (Skipped(s.path, "too-many", f"more than {limit} skills", s.name) for s in ordered[limit:])
         ordered = ordered[:limit]
-    by_name: dict[str, list[Skill]] = {}
-    for skill in ordered:
-        by_name.setdefault(skill.name, []).append(skill)
+    by_name = _by_name(ordered)
     notes.sort(key=lambda d: (d.path, d.line, d.code))
     skipped.sort(key=lambda s: s.path)
     return Catalog(
         profile, place, roots, tuple(ordered), tuple(shadowed), tuple(skipped), tuple(sorted(found.failed)),
         tuple(notes), found.per_root, truncated, by_name,
     )  # fmt: skip
+
+
+def _by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
+    named: dict[str, tuple[Skill, ...]] = {}
+    for skill in skills:
+        named[skill.name] = (*named.get(skill.name, ()), skill)
+    return named
 
 
 def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> list[Skill]:
@@ -140,8 +147,23 @@ def _switch(skills: list[Skill], state: State) -> list[Skill]:
     return [skill if (mode := state.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
 
 
+def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> list[Skill]:
+    """Skills that came with the project are for people only until it is trusted; those of the user stay as they are."""
+    inside = place.project.rstrip("/") + "/"
+    judged = [
+        skill if skill.scope == "user" or skill.root.explicit or not skill.path.startswith(inside)
+        else replace(skill, trusted=False)
+        for skill in skills
+    ]  # fmt: skip
+    count = sum(not skill.trusted for skill in judged)
+    if count:
+        message = f"{count:,} skills of this project are not shown to the model, because it is not trusted"
+        notes.append(Diagnostic("untrusted", "warning", message, place.project, hint="run `metier trust` to trust it"))
+    return judged
+
+
 def _settle_names(skills: list[Skill], profile: Profile, notes: list[Diagnostic]) -> tuple[list[Skill], list[Shadowed]]:
-    """One winner a name, by the profile's rule; those that are switched off stand back."""
+    """One winner a name, by the profile's rule; those that are switched off or not trusted stand back."""
     rule = profile.collisions.rule
     if rule == "ambiguous":
         return skills, []
@@ -153,6 +175,7 @@ def _settle_names(skills: list[Skill], profile: Profile, notes: list[Diagnostic]
     shadowed: list[Shadowed] = []
     for name, candidates in rivals.items():
         standing = [skill for skill in candidates if skill.enabled] or candidates
+        standing = [skill for skill in standing if skill.trusted] or standing
         # "first" and "precedence" are the order of the roots, then of paths; "last" is the last path of all.
         winner = max(standing, key=lambda skill: skill.path) if rule == "last" else _foremost(standing)
         first[name] = winner
@@ -225,7 +248,7 @@ def dump(catalog: Catalog) -> str:
 def _row(skill: Skill, index: dict[Root, int]) -> list[Any]:
     return [
         skill.name, skill.description, skill.path, skill.real_path, index[skill.root], skill.mtime_ns, skill.size,
-        dict(skill.frontmatter), skill.model_invocable, skill.user_invocable, skill.mode,
+        dict(skill.frontmatter), skill.model_invocable, skill.user_invocable, skill.mode, skill.trusted,
     ]  # fmt: skip
 
 
@@ -237,15 +260,12 @@ def restore(text: str) -> Catalog:
     cwd, home, project = cast("list[str]", data["place"])
 
     def skill(row: list[Any]) -> Skill:
-        name, description, path, real_path, number, mtime_ns, size, given, by_model, by_user, mode = row
-        root: Root = roots[cast("int", number)]
-        return Skill(name, description, path, real_path, root, mtime_ns, size, given, by_model, by_user, mode)
+        name, description, path, real_path, number, *rest = row
+        return Skill(name, description, path, real_path, roots[cast("int", number)], *rest)
 
     skills = tuple(skill(row) for row in data["skills"])
     by_path = {one.path: one for one in skills}
-    by_name: dict[str, list[Skill]] = {}
-    for one in skills:
-        by_name.setdefault(one.name, []).append(one)
+    by_name = _by_name(skills)
     return Catalog(
         profile, Place(cwd, home, project, {}), tuple(roots), skills,
         tuple(Shadowed(skill(row), by_path[winner], identical) for row, winner, identical in data["shadowed"]),
@@ -277,5 +297,7 @@ def same(one: Catalog, other: Catalog) -> bool:
 
 def _differs(one: Skill, other: Skill) -> bool:
     if (one.mtime_ns, one.size, one.mode, one.real_path) != (other.mtime_ns, other.size, other.mode, other.real_path):
+        return True
+    if one.trusted != other.trusted:
         return True
     return one.description != other.description or one.frontmatter != other.frontmatter

@@ -1,13 +1,14 @@
 """Folders become skills: what lies in the roots, met once each and accounted for.
 
 Discovery reads the head of a SKILL.md up to the closing fence and nothing else. It executes nothing, writes nothing
-beside a skill, opens only regular files, and raises for no file: each SKILL.md it meets ends in exactly one of `skills`,
-`skipped` or `failed`. The result depends on what is on disk and not on the order in which the disk tells it.
+beside a skill, opens only regular files, and raises for no file: each SKILL.md it meets ends in exactly one of
+`skills`, `skipped` or `failed`. The result depends on what is on disk and not on the order in which the disk tells it.
 
-A folder is first asked for its SKILL.md and listed only if it has none (or if skills may nest), which spares one listing
-per skill; the cache spares the reading, too, where the times of file and folder say that nothing changed.
+A folder is first asked for its SKILL.md and listed only if it has none (or if skills may nest), which spares one
+listing per skill; the cache spares the reading, too, where the times of file and folder say that nothing changed.
 """
 
+import gc
 import os
 import stat
 import sys
@@ -25,6 +26,7 @@ from metier.roots import Place
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
+_UNSETTLED: Final = -1
 _ELOOP: Final = 40 if sys.platform.startswith("linux") else 62
 
 
@@ -52,9 +54,16 @@ def scan(
 ) -> tuple[Found, Memory]:
     """Search the roots; returns what was found and the rows for the next scan's cache."""
     walker = _Walker(profile, place, roots, memory or Memory(), progress)
-    for root in roots:
-        walker.search(root)
-    return walker.finish()
+    # A scan makes many objects and no cycles; looking for cycles among them would take a quarter of its time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for root in roots:
+            walker.search(root)
+        return walker.finish()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @dataclass(slots=True)
@@ -88,6 +97,11 @@ class _Walker:
 
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
+        if found.changed:
+            # A row that a later change might not show is kept, but matches nothing: the file is read again next time.
+            for file, row in new.files.items():
+                if not settled(row[0], row[1], new.read_ns):
+                    new.files[file] = (_UNSETTLED, *row[1:])
         found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
         return found, new
 
@@ -210,9 +224,7 @@ class _Walker:
         self.new.folders[path] = row
         if row[5] and is_candidate:
             self.say("wrong-case", "warning", f"{row[5]} is not SKILL.md", f"{path}/{row[5]}", "rename it to SKILL.md")
-        folders: tuple[str, ...] = row[3]
-        links: tuple[str, ...] = row[4]
-        return folders, links
+        return cast("tuple[tuple[str, ...], tuple[str, ...]]", row[3:5])
 
     def read_folder(self, path: str) -> FolderRow:
         folders: list[str] = []
@@ -254,7 +266,6 @@ class _Walker:
                     or row[2] != status.st_size
                     or row[3] != status.st_ino
                     or row[1] != status.st_ctime_ns
-                    or not settled(row[0], row[1], self.old.read_ns)
                 ):
                     row = None
         if row is None:

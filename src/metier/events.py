@@ -255,7 +255,10 @@ class SessionCalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionReturned(Event):
-    """The operation ended. `output` names the artifact with the text it returned, or the text of its error."""
+    """The operation ended. `output` names the artifact with the text it returned, or the text of its error.
+
+    `code` is the class of an error, or for a tool call the word that the model was given.
+    """
 
     type: ClassVar[str] = "session_returned"
     operation: str

@@ -88,6 +88,8 @@ class Skill:
     model_invocable: bool = True
     user_invocable: bool = True
     mode: Mode = "auto"
+    trusted: bool = True
+    """False for a skill of a project that nobody has trusted, where trust is asked for."""
 
     @property
     def id(self) -> str:
@@ -117,7 +119,7 @@ class Skill:
     @property
     def visible(self) -> bool:
         """Whether the model may see and load it."""
-        return self.model_invocable and self.mode not in ("off", "manual")
+        return self.model_invocable and self.trusted and self.mode not in ("off", "manual")
 
     @property
     def license(self) -> str | None:
@@ -157,6 +159,7 @@ class Skill:
             "extra": self.extra,
             "enabled": self.enabled,
             "mode": self.mode,
+            "trusted": self.trusted,
             "model_invocable": self.model_invocable,
             "user_invocable": self.user_invocable,
         }

@@ -208,7 +208,7 @@ class Policy:
         self._windows.clear()
 
     def may_use(self, tool: str, command: str = "") -> bool:
-        """Whether a tool of the host may be used now, for this command if one is given: policy, and every open window."""
+        """Whether a tool of the host may be used now, for this command if one is given: policy AND each open window."""
         return self._host_allows(tool, "", command) and all(
             self._host_allows(tool, skill.name, command) and _hinted(skill.allowed_tools, tool, command)
             for skill in self._windows.values()
@@ -286,5 +286,7 @@ def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> 
             warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} {flaw}")
             continue
         tool: str = rule["tool"]
-        rules.append(Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest")))
+        rules.append(
+            Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest"))
+        )
     return rules

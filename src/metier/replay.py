@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from metier import catalog, errors
+from metier import catalog, errors, limits
 from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound
 from metier.model import SKILL_FILE, Changes, Skill
 from metier.paths import Content, Listing
@@ -25,7 +25,7 @@ from metier.search import Hit, SearchResult
 from metier.session import Session
 from metier.settings import Settings
 from metier.skills import Skills
-from metier.store import Frame, Store, StoreError, canonical, digest_of
+from metier.store import ENVELOPE, Draft, Frame, Store, StoreError, canonical, digest_of
 from metier.store.memory import MemoryStore
 
 OPERATIONS: Final = ("load", "read", "search", "output", "invoke", "compact", "end_turn", "call", "run")
@@ -142,11 +142,16 @@ def verify(record: Record) -> list[Difference]:
     found = list(record.broken)
     if not record.frames:
         return [*found, Difference(0, "empty", "there is no frame in the record")]
+    for index, frame in enumerate(record.frames):
+        missing = [key for key in ENVELOPE if key not in frame]
+        if missing:
+            found.append(Difference(index, "broken-frame", f"frame {index} has no {', '.join(missing)}"))
     sessions = {frame.get("session_id") for frame in record.frames}
     if len(sessions) > 1:
         names = ", ".join(sorted(map(str, sessions)))
         found.append(Difference(0, "mixed-sessions", f"frames of {len(sessions)} sessions: {names}"))
     expected: dict[str, int] = {}
+    complete = not redacted(record)
     for index, frame in enumerate(record.frames):
         stream = str(frame.get("stream_id"))
         seq = frame.get("seq")
@@ -154,13 +159,22 @@ def verify(record: Record) -> list[Difference]:
         if seq != wanted:
             found.append(Difference(index, "gap", f"seq {wanted} is missing in {stream}", str(wanted), str(seq)))
         expected[stream] = seq + 1 if isinstance(seq, int) else wanted + 1
-        found += _missing_artifacts(index, frame, record)
+        if complete:
+            found += _missing_artifacts(index, frame, record)
     return found
 
 
+def redacted(record: Record) -> bool:
+    """Whether policy kept arguments and artifacts out of the record, so that it can be checked but not run again."""
+    started = (frame.get("policy") for frame in record.frames if frame.get("type") == "session_started")
+    return any(isinstance(policy, dict) and cast("dict[str, Any]", policy).get("redact") for policy in started)
+
+
 def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Difference]:
-    for key in ("output", "hits", "snapshot", *(("digest",) if frame.get("type") == "skill_resource_read" else ())):
-        digest = frame.get(key)
+    named = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
+    written = cast("list[Any]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
+    named += (cast("dict[str, Any]", one).get("digest") for one in written if isinstance(one, dict))
+    for digest in named:
         if isinstance(digest, str) and digest.startswith("sha256:"):
             try:
                 record.artifact(digest)
@@ -262,7 +276,7 @@ class RecordedSkills(Skills):
 
     def __init__(self, first: catalog.Catalog, artifact: Callable[[str], bytes]) -> None:
         place = first.place
-        self.settings = Settings(first.profile, place, "", "", "memory:", {}, {})
+        self.settings = Settings(first.profile, place, "", "", "memory:", True, {}, {})
         self.catalog = first
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
@@ -293,22 +307,32 @@ def replay(record: Record) -> Outcome:
     session_id = str(record.frames[0]["session_id"]) if record.frames else ""
     if wrong:
         return Outcome(session_id, (), (), wrong)
-    if any(frame["type"] == "session_started" and frame["policy"].get("redact") for frame in record.frames):
-        note = "the arguments were redacted, so the record verifies but cannot be run again"
-        return Outcome(session_id, record.frames, _outputs(record), [Difference(0, "redacted", note)])
+    if redacted(record):
+        return Outcome(session_id, record.frames, (), [_REDACTED])
     store = MemoryStore()
     ids = itertools.chain((str(frame["id"]) for frame in record.frames), (f"extra-{n}" for n in itertools.count()))
     times = itertools.chain((int(frame["timestamp_ms"]) for frame in record.frames), itertools.repeat(0))
-    for life in _lives(record.frames):
-        _live(life, record, session_id, store, ids, times)
+    try:
+        for life in _lives(record.frames):
+            _live(life, record, session_id, store, ids, times)
+    except (MetierError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # Frames that nobody but a session wrote do not come here; what came from elsewhere may say anything.
+        index = len(store.read(session_id))
+        note = f"the record cannot be run from frame {index} on: {type(error).__name__}: {error}"
+        return Outcome(session_id, store.read(session_id), (), [Difference(index, "not-runnable", note)])
     again = store.read(session_id)
     return Outcome(session_id, again, _outputs(Record(again, store.get_artifact)), _compare(record.frames, again))
+
+
+_REDACTED: Final = Difference(
+    0, "redacted", "arguments and artifacts were redacted, so the record can be checked but not run again"
+)
 
 
 def _lives(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
     """A session that was taken up again after a restart has several lives in one stream."""
     starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_started"]
-    for start, end in zip(starts, [*starts[1:], len(frames)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(frames)]):
         yield frames[start:end]
 
 
@@ -337,7 +361,7 @@ def _live(
         id=session_id,
         policy=started["policy"],
         store=store,
-        approve=(lambda _: answers.pop(0) if answers else "no") if started["asks"] else None,
+        approve=_again(answers) if started["asks"] else None,
         tools=started["tools"],
         only=started.get("only"),
         has_read_tool=started["has_read_tool"],
@@ -349,6 +373,9 @@ def _live(
         ids=lambda: next(ids),
     )
     for called, inside in _operations(frames):
+        if not any(frame["type"] == "session_returned" for frame in inside):
+            _take_over((called, *inside), store, ids, times)
+            continue
         for frame in inside:
             if frame["type"] == "skill_catalog_updated":
                 skills.catalog = snapshots[frame["snapshot"]]
@@ -358,10 +385,23 @@ def _live(
         perform(session, called["operation"], called["args"])
 
 
+def _again(answers: list[str]) -> Callable[[Request], str]:
+    """Gives the answers of then, in order; what was not asked then is refused."""
+    return lambda _: answers.pop(0) if answers else "no"
+
+
+def _take_over(frames: Sequence[Frame], store: MemoryStore, ids: Iterator[str], times: Iterator[int]) -> None:
+    """The frames of an operation that never ended, because its process did: there is nothing to compare them with."""
+    for frame in frames:
+        data = {key: value for key, value in frame.items() if key not in ENVELOPE}
+        draft = Draft(next(ids), next(times), frame["type"], data)
+        store.append(frame["session_id"], frame["stream_kind"], frame["stream_id"], [draft])
+
+
 def _operations(frames: Sequence[Frame]) -> Iterator[tuple[Frame, Sequence[Frame]]]:
     """Each request with the frames up to the next one."""
     starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_called"]
-    for start, end in zip(starts, [*starts[1:], len(frames)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(frames)]):
         yield frames[start], frames[start + 1 : end]
 
 
@@ -413,23 +453,50 @@ def _outputs(record: Record) -> list[str]:
 
 
 def drift(record: Record, skills: Skills) -> list[Difference]:
-    """The requests of a record that would be answered differently by today's files, in order."""
-    session = skills.session(policy=record.frames[0].get("policy", {}) if record.frames else {}, approve=_yes)
+    """The requests of a record that today's files would answer differently, each at the index of its frame.
+
+    The answers of then are given again. No script runs: one that has changed is a difference, others do what they did.
+    """
+    wrong = verify(record) or ([_REDACTED] if redacted(record) else [])
+    if wrong:
+        return wrong
+    started = record.frames[0]
+    runner = _UnchangedScripts(record.artifact, started["runs"])
+    answers: list[str] = []
+    session = skills.session(
+        policy=started["policy"],
+        approve=_again(answers) if started["asks"] else None,
+        tools=started["tools"],
+        only=started.get("only"),
+        has_read_tool=started["has_read_tool"],
+        state=started.get("state"),
+        runner=runner,
+    )
+    session.policy.on_remember = None
     found: list[Difference] = []
-    for index, (called, inside) in enumerate(_operations(record.frames)):
+    for called, inside in _operations(record.frames):
         returned = next((frame for frame in inside if frame["type"] == "session_returned"), None)
         if returned is None:
             continue
+        runner.frames = inside
+        answers[:] = [frame["answer"] for frame in inside if frame["type"] == "policy_asked"]
         before = record.artifact(returned["output"]).decode("utf-8", "replace")
         now = perform(session, called["operation"], called["args"])
         if now != before:
             asked = json.dumps(called["args"], ensure_ascii=False)
-            found.append(Difference(index, "drift", f"{called['operation']} {asked}", before, now))
+            found.append(Difference(called["seq"], "drift", f"{called['operation']} {asked}", before, now))
     return found
 
 
-def _yes(_: Request) -> bool:
-    return True
+class _UnchangedScripts(RecordedRunner):
+    """Gives back what a script did then, as long as it is the script of then."""
+
+    def run(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+        digests = [frame["digest"] for frame in self.frames if frame["type"] == "tool_started"]
+        with open(os.path.join(job.skill_dir, job.script), "rb") as stream:
+            if digest_of(stream.read(limits.SCRIPT_BYTES)) not in digests:
+                raise ScriptRefused(job.script, "changed", "it has changed since, and is not run for a comparison")
+        return super().run(job, on_output)
 
 
 def looks_like_file(source: str) -> bool:

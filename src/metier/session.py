@@ -85,6 +85,12 @@ class _Entry:
     arguments: str
 
 
+class _Output(list[str]):
+    """The text that an operation returns, in parts, and the code of a failure that is an answer."""
+
+    code = ""
+
+
 class Session:
     """See the module. Errors are raised to the host; `call` turns them into results for the model."""
 
@@ -213,18 +219,18 @@ class Session:
         self._recorder.note(updated, *warnings, artifacts={updated.snapshot: snapshot} if snapshot else None)
 
     @contextmanager
-    def _operation(self, operation: str, /, **given: Any) -> Generator[list[str], None, None]:
+    def _operation(self, operation: str, /, **given: Any) -> Generator[_Output, None, None]:
         """One step that a host or a model asked for: recorded with what it was asked and what it returned.
 
         What happens inside belongs to it and is written with it, in one go. The caller appends the text it returns.
         """
         with self._lock:
             if self._depth:
-                yield []
+                yield _Output()
                 return
             asked = {key: value for key, value in given.items() if value is not None}
             self._recorder.note(SessionCalled(operation, self.policy.redacted(asked)))
-            output: list[str] = []
+            output = _Output()
             self._depth += 1
             try:
                 yield output
@@ -232,7 +238,7 @@ class Session:
                 self._return(operation, "error", str(error), type(error).__name__)
                 raise
             else:
-                self._return(operation, "ok", "".join(output))
+                self._return(operation, "error" if output.code else "ok", "".join(output), output.code or None)
             finally:
                 self._depth -= 1
                 self._recorder.flush()
@@ -721,6 +727,8 @@ class Session:
                 name, list(catalog.by_name), error.close, f"known: {', '.join(catalog.by_name)}"
             ) from error
         self._refuse_denied(skill)
+        if not skill.trusted:
+            raise PolicyDenied("skill_load", name, "its project is not trusted; `metier trust` trusts it")
         return skill
 
     # --- tools ---
@@ -735,10 +743,12 @@ class Session:
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
-        given = toolbox.usable(arguments)
-        with self._operation("call", tool=tool, arguments=given) as output:
-            result = toolbox.call(self, tool, given)
+        tool = tool.encode("utf-8", "replace").decode()[: limits.NAME_LENGTH * 4]
+        problem = toolbox.problem(arguments)
+        with self._operation("call", tool=tool, arguments=problem or arguments) as output:
+            result = toolbox.call(self, tool, arguments, problem)
             output.append(result.text)
+            output.code = result.code
         return result
 
     async def acall(self, tool: str, arguments: Mapping[str, Any] | None = None) -> toolbox.ToolResult:
@@ -773,16 +783,14 @@ class Session:
     def _save_state(self) -> None:
         """Keep the state where the events are, when it changed: another process may take the session up."""
         store = self._recorder.sink
-        if not self._keeps_record or not isinstance(store, BaseStore):
+        state = self.state() if self._keeps_record and isinstance(store, BaseStore) else self._saved
+        if state == self._saved or not isinstance(store, BaseStore):
             return
-        state = self.state()
-        if state != self._saved:
-            try:
-                self.saved_version = store.save_state(self.id, "session", state)
-            except StoreError as error:
-                return self._recorder.tolerate(error)
+        try:
+            self.saved_version = store.save_state(self.id, "session", state)
             self._saved = state
-        return None
+        except StoreError as error:
+            self._recorder.tolerate(error)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.activated = [str(name) for name in state.get("activated_skill_names", ())]

@@ -2,12 +2,15 @@
 
 Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
 project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
-`RUNTIME_KEYS` or a setting of the profile, which it overrides.
+`RUNTIME_KEYS` or a setting of the profile, which it overrides. A project's files may only narrow what is allowed; what
+reaches beyond the project (its store, its limits on scripts, its habits in policy) counts only where it is trusted.
 """
 
+import functools
 import json
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -16,15 +19,19 @@ from metier.errors import ConfigError
 from metier.model import Diagnostic
 from metier.profiles import Profile
 from metier.roots import Place, locate
+from metier.state import trusted_projects
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "profile": "the host whose rules apply",
     "cache": "whether scans are remembered on disk",
     "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
-    "permissions": "the policy: its profile, and the lists allow, deny and ask",
+    "store_required": "whether commands and servers stop where events cannot be kept; else they warn and go on",
+    "permissions": 'the policy: its profile, the lists allow, deny and ask, redact, and trust = "required"',
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
+_REACHING: Final = ("store", "store_required", "run.", "policy.")
+"""Where the keys of a project's files begin that count only if it is trusted; a profile file of its own is another."""
 _MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
 """What a project's root holds; a package's file counts only where there is no repository around it."""
 
@@ -40,6 +47,7 @@ class Settings:
     """Empty where scans are not remembered."""
     store: str
     """The URL of the event store; by default one SQLite file in the user's data folder."""
+    store_required: bool
     permissions: Mapping[str, Any] = field(hash=False)
     origins: Mapping[str, str] = field(hash=False)
     """Which file, variable or argument set a key that is not a default."""
@@ -61,35 +69,48 @@ def resolve(
         os.path.expanduser(str(os.fspath(home)) if home is not None else environment.get("HOME", "~"))
     )
     config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
-    layers = _files(where, config_folder)
+    layers, untrusted = _files(where, config_folder)
+    notes: list[Diagnostic] = []
     layers.append(("environment", _from_environment(environment)))
     layers.append(
         ("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})})
     )
 
-    name, use_cache = "standard", True
+    name, use_cache, store_required = "standard", True, False
     store = os.path.join(_user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share"), "metier.db")
     origins: dict[str, str] = {}
-    for origin, values in layers:
+    for number, (origin, given) in enumerate(layers):
+        values = _harmless(origin, given, notes) if origin in untrusted else given
+        layers[number] = (origin, values)
         if "profile" in values:
             name, origins["profile"] = _text(values["profile"], "profile", origin), origin
         if "store" in values:
             store, origins["store"] = _text(values["store"], "store", origin), origin
         if "cache" in values:
-            use_cache, origins["cache"] = _flag(values["cache"], origin), origin
+            use_cache, origins["cache"] = _flag(values["cache"], "cache", origin), origin
+        if "store_required" in values:
+            value = values["store_required"]
+            store_required, origins["store_required"] = _flag(value, "store_required", origin), origin
     raw = profiles.load(name)
     for origin, values in layers:
         own = {key: value for key, value in values.items() if key not in RUNTIME_KEYS}
         file = origin if origin.endswith(".toml") else ""
         if origin == "environment":
             own.update(_host_environment(raw, environment))
+        if origin in untrusted:
+            own = _harmless(origin, dict(profiles.flatten(own)), notes, functools.partial(profiles.canonical, raw))
         raw, names = profiles.override(raw, own, file=file, origin="" if file else f"set by {origin}")
         origins.update(dict.fromkeys(names, origin))
+    permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
+    if "trust" in permissions:
+        asked = {"policy.trust": permissions.pop("trust")}
+        raw, _ = profiles.override(raw, asked, origin=f"permissions.trust, set by {origins['permissions.trust']}")
     built = profiles.build(raw)
     place, diagnostics = locate(built, where, own_home, environment)
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
-    permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
-    return Settings(built, place, config_folder, cache_folder, store, permissions, origins, diagnostics)
+    return Settings(
+        built, place, config_folder, cache_folder, store, store_required, permissions, origins, (*notes, *diagnostics)
+    )
 
 
 def _permissions(
@@ -118,14 +139,22 @@ def remember(config_folder: str, rule: Mapping[str, str]) -> None:
     """Add an allow rule to the user's file of answers. What stands there, comments included, stays as it is."""
     file = os.path.join(config_folder, REMEMBERED)
     lines = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rule.items())
+    lines = lines.replace("\x7f", "\\u007f")  # the one character that JSON leaves and TOML refuses
     try:
         os.makedirs(config_folder, exist_ok=True)
-        with open(file, "a", encoding="utf-8") as stream:
-            if stream.tell() == 0:
-                stream.write("# Answers that were to be remembered; delete one to be asked again.\n")
-            stream.write(f"\n[[allow]]\n{lines}")
+        with open(file, "a+", encoding="utf-8") as stream:
+            stream.seek(0)
+            text = stream.read()
+            added = f"\n[[allow]]\n{lines}"
+            if not text:
+                added = f"# Answers that were to be remembered; delete one to be asked again.\n{added}"
+            tomllib.loads(f"{text}\n{added}")
+            stream.write(added if text.endswith("\n") or not text else f"\n{added}")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
+    except ValueError as error:
+        hint = "write its rules as [[allow]] tables, or delete it"
+        raise ConfigError(f"the answer cannot be added: {error}", file=file, hint=hint) from error
 
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str:
@@ -144,8 +173,9 @@ def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str
     return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
 
 
-def _files(cwd: str, config_folder: str) -> list[tuple[str, Mapping[str, Any]]]:
-    project = _nearest(cwd)
+def _files(cwd: str, config_folder: str) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
+    """The files and what they say, and those of them that belong to a project nobody has trusted."""
+    project = project_of(cwd)
     layers: list[tuple[str, Mapping[str, Any]]] = []
     for file in (os.path.join(config_folder, "config.toml"), os.path.join(project, ".metier", "config.toml")):
         if os.path.isfile(file):
@@ -156,10 +186,30 @@ def _files(cwd: str, config_folder: str) -> list[tuple[str, Mapping[str, Any]]]:
         if not isinstance(table, dict):
             raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
         layers.append((pyproject, cast("Mapping[str, Any]", table)))
-    return layers
+    own = os.path.join(config_folder, "config.toml")
+    trusted = os.path.realpath(project) in trusted_projects(config_folder)
+    return layers, [file for file, _ in layers if file != own and not trusted]
 
 
-def _nearest(cwd: str) -> str:
+def _harmless(
+    file: str,
+    values: Mapping[str, Any],
+    notes: list[Diagnostic],
+    canonical: Callable[[str], str | None] = lambda key: key,
+) -> dict[str, Any]:
+    """The settings of a project that nobody has trusted, without those that reach beyond it."""
+    reaching = [key for key in values if (canonical(key) or "").startswith(_REACHING)]
+    profile = values.get("profile")
+    if isinstance(profile, str) and (os.sep in profile or profile.endswith(".toml")):
+        reaching.append("profile")
+    for key in reaching:
+        message = f"{key} does not count, because the project is not trusted"
+        notes.append(Diagnostic("untrusted", "warning", message, file, hint="run `metier trust` to trust it"))
+    return {key: value for key, value in values.items() if key not in reaching}
+
+
+def project_of(cwd: str) -> str:
+    """The folder whose `.metier/config.toml` and pyproject.toml count in a working directory."""
     for markers in _MARKERS:
         folder, parent = cwd, os.path.dirname(cwd)
         while folder != parent:
@@ -179,7 +229,7 @@ def _peek(file: str) -> bytes:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    keys = ("profile", "cache", "store", "enabled")
+    keys = ("profile", "cache", "store", "store_required", "enabled")
     return {key: env[f"METIER_{key.upper()}"] for key in keys if env.get(f"METIER_{key.upper()}")}
 
 
@@ -194,9 +244,9 @@ def _text(value: object, key: str, origin: str) -> str:
     return value
 
 
-def _flag(value: object, origin: str) -> bool:
+def _flag(value: object, key: str, origin: str) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("1", "0", "true", "false", "yes", "no", "on", "off"):
         return value.lower() in ("1", "true", "yes", "on")
-    raise ConfigError("cache must be true or false", file=origin if origin.endswith(".toml") else "", key="cache")
+    raise ConfigError(f"{key} must be true or false", file=origin if origin.endswith(".toml") else "", key=key)

@@ -102,8 +102,9 @@ class Skills:
         file = cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress)
-        if file and found.changed:
-            cache.write(file, self._memory)
+        kept = bool(file) and (not found.changed or cache.write(file, self._memory))
+        if kept:
+            self._memory = None  # the next look reads it from disk: a process that never looks again spares the memory
         self.parsed = found.parsed
         return catalog.build(profile, place, found_roots, found, state, notes)
 

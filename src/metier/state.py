@@ -1,13 +1,13 @@
-"""What a user switched: which skills are on, off, pinned or for people only, kept in one small file per level.
+"""What a user switched: which skills are on, off, pinned or for people only, and which projects are trusted.
 
 The user's file is `~/.config/metier/skills.json`, a project's `<project>/.metier/skills.json` with paths relative to the
 project. The user's word outranks the project's, so that a repository cannot switch on what its user switched off.
-Skills are known by path: switching one off uncovers another of the same name.
+Skills are known by path: switching one off uncovers another of the same name. Trust is the user's alone, by the real
+path of a project, in `~/.config/metier/trust.json`.
 """
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
@@ -17,6 +17,7 @@ from metier.model import MODES, Diagnostic, Mode, Skill
 
 Level = Literal["user", "project"]
 _FILE: Final = "skills.json"
+_TRUST: Final = "trust.json"
 
 
 class State:
@@ -30,6 +31,7 @@ class State:
         }
         self.diagnostics: list[Diagnostic] = []
         self.modes: dict[Level, dict[str, Mode]] = {level: self._read(level) for level in self.files}
+        self.trusted = os.path.realpath(project) in trusted_projects(user_folder, self.diagnostics)
 
     def mode(self, skill: Skill) -> Mode:
         """What the user said of it, else the project, else the skill itself."""
@@ -65,13 +67,42 @@ class State:
             return {}
 
     def _write(self, level: Level, modes: dict[str, Mode]) -> None:
-        file = self.files[level]
-        text = json.dumps({"version": 1, "modes": dict(sorted(modes.items()))}, indent=2, ensure_ascii=False) + "\n"
-        try:
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".skills-", dir=os.path.dirname(file))
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-                stream.write(text)
-            os.replace(temporary, file)
-        except OSError as error:
-            raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
+        _replace(self.files[level], {"version": 1, "modes": dict(sorted(modes.items()))})
+
+
+def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = None) -> list[str]:
+    """The real paths of the projects that the user trusts. A file that cannot be read trusts nothing."""
+    file = os.path.join(user_folder, _TRUST)
+    try:
+        with open(file, "rb") as stream:
+            content: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
+        return [str(path) for path in cast("list[Any]", content["projects"])]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if diagnostics is not None:
+            message = f"which projects are trusted cannot be read, so none is: {error}"
+            diagnostics.append(Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file"))
+        return []
+
+
+def trust(user_folder: str, project: str, trusted: bool = True) -> None:
+    """Trust a project from now on, or no longer."""
+    wanted = os.path.realpath(project)
+    others = {path for path in trusted_projects(user_folder) if path != wanted}
+    projects = sorted(others | {wanted} if trusted else others)
+    _replace(os.path.join(user_folder, _TRUST), {"version": 1, "projects": projects})
+
+
+def _replace(file: str, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    import tempfile  # nobody who only reads should pay for it
+
+    try:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".skills-", dir=os.path.dirname(file))
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            stream.write(text)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error

@@ -188,9 +188,9 @@ _DEFINE: Final[Mapping[Role, Callable[["Session"], tuple[str, dict[str, Any]]]]]
 # --- calls ---
 
 
-def call(session: "Session", tool: str, arguments: Mapping[str, Any] | str | None) -> ToolResult:
-    """Answer a call with `usable` arguments, and never raise for what a model sent."""
-    given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
+def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None, problem: str = "") -> ToolResult:
+    """Answer a call, and never raise for what a model sent. `problem` is what is wrong with the arguments as such."""
+    given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
     started = time.monotonic_ns()
     role: Role | None = next((role for role in ROLES if tool and getattr(session.profile.tools, role) == tool), None)
     shape = _SHAPES[session.profile.tools.shape]
@@ -198,8 +198,8 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | str | Non
         if role is None or not session.profile.enabled or not session.tools_enabled:
             names = ", ".join(offered(session).values()) or "none"
             raise BadArguments(f"there is no tool {tool!r}; the tools are: {names}")
-        if isinstance(arguments, str):
-            raise BadArguments(f"the arguments {arguments}")
+        if problem:
+            raise BadArguments(f"the arguments {problem}")
         result = shape(session, role, given, None, started, _HANDLERS[role](session, given))
     except MetierError as error:
         result = shape(session, role or "load", given, error, started, None)
@@ -211,18 +211,17 @@ _TORN: Final = "hold half a surrogate pair; send whole characters"
 _TOO_LARGE: Final = f"are too large; send at most {limits.CALL_BYTES:,} bytes"
 
 
-def usable(arguments: object) -> Mapping[str, Any] | str | None:
-    """The arguments of a call if they can be recorded and so be run again; else a text that says what is wrong."""
-    if arguments is None or arguments in (_TORN, _TOO_LARGE):  # the latter two: a record that is run again
-        return cast("str | None", arguments)
+def problem(arguments: object) -> str:
+    """Why the arguments of a call cannot be recorded, and so not be run again; a record then has this text instead."""
+    if arguments is None:
+        return ""
     if not isinstance(arguments, Mapping) or not _is_json(cast("object", arguments)):
-        return _NO_OBJECT
-    given = cast("Mapping[str, Any]", arguments)
+        return next((known for known in (_TORN, _TOO_LARGE) if known == arguments), _NO_OBJECT)
     try:
-        size = len(json.dumps(given, ensure_ascii=False).encode())
+        size = len(json.dumps(arguments, ensure_ascii=False).encode())
     except UnicodeEncodeError:
         return _TORN
-    return _TOO_LARGE if size > limits.CALL_BYTES else given
+    return _TOO_LARGE if size > limits.CALL_BYTES else ""
 
 
 def _is_json(value: object, depth: int = 32) -> bool:

@@ -63,7 +63,8 @@ CODES: Final[Mapping[str, str]] = {
     "link-not-followed": "A symbolic link was not followed, by the rule of the profile.",
     "collision": "Two skills bear one name; the message says which one counts.",
     "too-many-skills": "The profile's limit on the number of skills was reached.",
-    "state-invalid": "The file that remembers enabled and disabled skills cannot be read.",
+    "state-invalid": "The file that remembers enabled and disabled skills, or trusted projects, cannot be read.",
+    "untrusted": "Skills or settings of a project do not count, because nobody has said that it is trusted.",
 }
 
 _TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
@@ -147,19 +148,31 @@ def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Verdict | None:
         and name == folder
         and type(description) is str
         and len(description) <= (rules.description_length or len(description))
-        and description.isascii()
         and description.isprintable()
         and (text := description.strip())
         and len(name) <= (rules.name_length or len(name))
         and _ASCII_NAME.fullmatch(name)
-        and fields.keys() <= _PLAIN_KEYS
-        and type(fields.get("license", "")) is str
+        and (len(fields) == 2 or _plain_rest(fields))
     ):
         return Verdict(name, text, fields, ())
     return None
 
 
-_PLAIN_KEYS: Final = frozenset(("name", "description", "license"))
+def _plain_rest(fields: dict[str, Any]) -> bool:
+    """Whether the optional fields are such that nothing is to be said about them."""
+    tools, compatibility = fields.get("allowed-tools", ""), fields.get("compatibility", "-")
+    return (
+        fields.keys() <= _STANDARD
+        and type(fields.get("license", "")) is str
+        and type(tools) is str
+        and "," not in tools
+        and type(compatibility) is str
+        and 1 <= len(compatibility) <= limits.COMPATIBILITY_LENGTH
+        and ("metadata" not in fields or not _metadata_flaw(fields["metadata"]))
+    )
+
+
+_STANDARD: Final = frozenset(STANDARD_KEYS)
 
 
 class _Judge:
@@ -184,7 +197,7 @@ class _Judge:
         if isinstance(value, (list, dict)):
             kind = "list" if isinstance(value, list) else "map"
             self.report("field-type", self.rules.optional_breach, f"`{key}` is a {kind}, not text", key)
-        return as_text(value)
+        return as_text(cast("object", value))
 
     def clean(self, text: str, key: str) -> str:
         """The text without what people cannot see; controls that reorder or hide text are an error."""
@@ -289,6 +302,8 @@ def name_flaw(name: str, pattern: Pattern) -> str:
         return "contains a path separator or a control character" if _unsafe(name) else ""
     if pattern == "ascii":
         return "" if _ASCII_NAME.fullmatch(name) else "must be a-z, 0-9 and single hyphens between them"
+    if _ASCII_NAME.fullmatch(name):
+        return ""
     if not name:
         return "is empty"
     if name.startswith("-") or name.endswith("-"):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 PRELUDE = '''#!/usr/bin/env -S python3 -I -S
 import ctypes, errno, json, os, socket, sys
-A = json.loads(sys.argv[1])
+A = json.load(sys.stdin)
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,11 +40,11 @@ def has(path):
 
 def any_has(name):
     for pid in os.listdir("/proc"):
-        if not pid.isdigit() or int(pid) in (os.getpid(), os.getppid()):
+        if not pid.isdigit() or int(pid) == os.getpid():
             continue
         path = "/proc/%s/%s" % (pid, name)
         try:
-            if A["token"].encode() in content(path).replace(b"METIER_TEST_MARK=" + A["token"].encode(), b""):
+            if A["token"].encode() in content(path):
                 return path
         except OSError:
             pass

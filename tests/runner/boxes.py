@@ -81,6 +81,9 @@ class Box:
         (self.skill / "link").symlink_to(self.secret)
         (self.skill / "link-folder").symlink_to(self.base / "home")
         (self.skill / "data.txt").write_text("as shipped\n")
+        for path in (self.base, *self.base.rglob("*")):
+            if not path.is_symlink():  # everybody may do everything, so that nothing but a sandbox is in the way
+                path.chmod(0o777 if path.is_dir() else 0o666)
 
     def script(self, name: str, text: str, mode: int = 0o755) -> str:
         path = self.skill / "scripts" / name

@@ -192,6 +192,14 @@ def test_a_user_who_may_not_create_tables_is_told(postgres: PostgresServer) -> N
     assert caught.value.reason == "unopenable"
 
 
+def test_plans_follow_the_size_of_the_tables(place: Place) -> None:
+    """A kept plan from when the store was empty made every append read all events."""
+    with open_store(place("postgres")) as store:
+        link: Any = store._link  # type: ignore[attr-defined]
+        shown = link.run(lambda connection, _: connection.execute("SHOW plan_cache_mode").fetchone())
+        assert shown == ("force_custom_plan",)
+
+
 def test_a_server_that_does_not_flush_by_default_is_made_to(place: Place) -> None:
     url = f"{place('postgres')}%20-csynchronous_commit%3Doff"
     with open_store(url) as store:

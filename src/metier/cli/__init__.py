@@ -31,12 +31,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "doctor": "inspect",
     "enable": "switches",
     "disable": "switches",
+    "mode": "switches",
+    "trust": "trust",
     "events": "trail",
     "replay": "trail",
     "policy": "trail",
     "store": "trail",
     "serve": "serving",
     "rpc": "serving",
+    "mcp": "serving",
 }
 """The module of each command, loaded when it is called: `list` should not pay for `replay`."""
 

@@ -48,15 +48,29 @@ class Context:
             progress.done()
         return found
 
-    def open_session(self, approve: Callable[[Request], bool | str] | None = None) -> "Session":
-        """A session whose events are kept; with --session it goes on where that one stopped."""
+    def open_session(self, approve: Callable[[Request], bool | str] | None = None, *, acts: bool = False) -> "Session":
+        """A session whose events are kept; with --session it goes on where that one stopped.
+
+        What only reads skills goes on with a warning where the store cannot be used, unless that was named or required.
+        """
+        from metier.store import StoreError
+        from metier.store.memory import MemoryStore
+
         skills = self.discover()
-        store = self.open_store()
+        required = acts or skills.settings.store_required or bool(self.store or self.session)
+        try:
+            store = self.open_store()
+        except StoreError as error:
+            if required:
+                raise
+            click.echo(f"warning: events are not kept: {error}", err=True)
+            store = MemoryStore()
         saved = store.load_state(self.session, "session") if self.session else None
         return skills.session(
             id=self.session,
             surface="cli",
             store=store,
+            store_required=required,
             state=saved.value if saved else None,
             approve=approve or (_ask if sys.stdin.isatty() else None),
         )

@@ -25,7 +25,10 @@ def list_command(context: Context, everything: bool, scope: str | None) -> None:
         output.json_out(_catalog(skills, shown))
         return
     if shown:
-        rows = [(s.name + ("" if s.enabled else " (off)"), s.scope, s.description) for s in shown]
+        rows = [
+            (s.name + (" (off)" if not s.enabled else "" if s.trusted else " (untrusted)"), s.scope, s.description)
+            for s in shown
+        ]
         output.table(("name", "scope", "description"), rows)
     if everything:
         _the_rest(skills)
@@ -81,6 +84,9 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
         click.echo(f"no skills here; searched: {output.printable(searched)}", err=True)
+    for diagnostic in skills.diagnostics:
+        if diagnostic.code == "untrusted":
+            click.echo(f"{output.printable(diagnostic.message)}; {diagnostic.hint}", err=True)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     said = ", ".join(f"{number:,} {what}" for number, what in rest if number)
     if said:
@@ -113,6 +119,7 @@ def show_command(context: Context, name: str) -> None:
             ("scope", f"{skill.scope} (from {skill.source})"),
             ("mode", skill.mode),
             ("called by", " and ".join(who) if who else "nobody: it is switched off"),
+            ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` shows it to the model"),
             ("shadowed by", shadowed_by),
             ("license", skill.license or ""),
             ("compatibility", skill.compatibility or ""),

@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -15,9 +15,13 @@ from metier.model import Diagnostic
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
 def width() -> int:
     """The columns to fill: the terminal's, else 80."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+    if not on_terminal() and "COLUMNS" not in os.environ:
         return 80
     return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
 
@@ -59,8 +63,16 @@ def fit(text: str, columns: int) -> str:
     return text + " " * (columns - cells(text))
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int = -1) -> None:
-    """Print columns as wide as their content, and the flexible one as wide as the rest of the line."""
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    flexible: int = -1,
+    mark: Callable[[str], str] = str,
+) -> None:
+    """Print columns as wide as their content, and the flexible one as wide as the rest of the line.
+
+    `mark` may style a finished line, with nothing that takes space.
+    """
     flexible %= len(headers)
     clean = [[printable(cell) for cell in row] for row in rows]
     widths = [max(cells(row[n]) for row in [list(headers), *clean]) for n in range(len(headers))]
@@ -74,15 +86,16 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int =
     line = "  ".join(fit(h.upper(), w) for h, w in zip(headers, widths, strict=True))
     click.secho(line.rstrip(), bold=True)
     for row in clean:
-        click.echo("  ".join(fit(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip())
+        line = "  ".join(fit(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        click.echo(mark(line))
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print names and values in two columns, long values folded."""
+def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) -> None:
+    """Print names and values in two columns, long values folded; `mark` may style a line of a value."""
     shown = [(printable(name), printable(value)) for name, value in pairs if value]
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
-        lines = click.wrap_text(value, max(30, width() - indent)).split("\n")
+        lines = [mark(line) for line in click.wrap_text(value, max(30, width() - indent)).split("\n")]
         click.echo(click.style(name, bold=True) + " " * (indent - len(name)) + f"\n{' ' * indent}".join(lines))
 
 

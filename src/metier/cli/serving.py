@@ -33,7 +33,17 @@ def serve_command(context: Context, host: str, port: int, names: tuple[str, ...]
     web.serve(app, host, port, os.environ.get("METIER_TOKEN", ""), names)
 
 
+@click.command("mcp", epilog="Example:\n\n\b\n  metier mcp --cwd ~/project")
+@shared
+def mcp_command(context: Context) -> None:
+    """Speak MCP on standard input and output, as clients start it."""
+    from metier.mcp import server
+
+    server.main(context.open_app("mcp"), context.session)
+
+
 COMMANDS = (
     serve_command,
     rpc_command,
+    mcp_command,
 )

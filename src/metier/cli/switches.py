@@ -1,13 +1,23 @@
-"""`enable` and `disable`: switches that last."""
+"""`enable`, `disable` and `mode`: switches that last."""
 
 import os
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.model import Mode
+from metier.model import MODES, Mode
 from metier.state import Level
+
+_SAID: Final[Mapping[Mode, str]] = {
+    "auto": "on",
+    "pinned": "pinned, first in every prompt,",
+    "name-only": "shown to the model by name only",
+    "manual": "hidden from the model and called by people only,",
+    "off": "off",
+}
 
 
 def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
@@ -21,7 +31,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
         return
     if context.quiet:
         return
-    click.echo(f"{skill.name} is {'on' if skill.enabled else 'off'} for {'this project' if project else 'you'}")
+    click.echo(f"{output.printable(skill.name)} is {_SAID[mode]} for {'this project' if project else 'you'}")
     heir = skills.get(skill.name)
     if heir is not None and heir.path != skill.path and not skill.enabled:
         where = os.path.relpath(heir.path, skills.settings.place.cwd)
@@ -46,4 +56,24 @@ def disable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "off", project)
 
 
-COMMANDS = (enable_command, disable_command)
+@click.command(
+    "mode", epilog="Examples:\n\n\b\n  metier mode release-notes pinned\n  metier mode csv-profile name-only --project"
+)
+@click.argument("name")
+@click.argument("mode", type=click.Choice(MODES))
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None:
+    """Say how a skill is offered to the model, by name or by path.
+
+    \b
+    pinned     always in the prompt, before all others
+    auto       in the prompt when it fits; the default
+    name-only  in the prompt by its name, without a description
+    manual     hidden from the model; people call it by name
+    off        switched off
+    """
+    _switch(context, name, mode, project)
+
+
+COMMANDS = (enable_command, disable_command, mode_command)

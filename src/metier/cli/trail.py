@@ -1,7 +1,7 @@
 """`events`, `replay`, `policy`, `store`: what happened, whether it would happen again, and what is allowed."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.policy import Policy, Request
+from metier.profiles import BUILT_IN
 from metier.store import Frame, Store, canonical
 
 _ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
@@ -25,41 +26,59 @@ _ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "se
 def events_command(context: Context, types: tuple[str, ...], limit: int, follow: bool) -> None:
     """Show the trail: what was loaded, read, called and refused, by whom and when."""
     with context.open_store() as store:
-        shown = [f for f in store.read(context.session) if not types or f["type"] in types][-limit:]
-        _print_frames(context, shown)
+        cursor = store.cursor()
+        shown = store.read(context.session, types=types or None)
+        timeline = _Timeline(context.as_json)
+        timeline.show(shown[-limit:])
         if not follow:
             if not shown and not context.quiet:
                 click.echo("no events yet; load a skill first", err=True)
             return
-        cursor = store.cursor()
+        # What came between the cursor and the reading was shown already, and comes again.
+        known = {frame["stream_id"]: frame["seq"] for frame in shown}
         while True:
-            store.wait(cursor, 1.0)
-            page = store.page(cursor, context.session)
+            page = store.page(cursor, context.session, types=types or None)
+            timeline.show([f for f in page.frames if f["seq"] > known.get(f["stream_id"], -1)])
+            if page.cursor == cursor:
+                store.wait(cursor, 1.0)
             cursor = page.cursor
-            _print_frames(context, [f for f in page.frames if not types or f["type"] in types])
-            sys.stdout.flush()
 
 
-def _print_frames(context: Context, frames: Iterable[Frame]) -> None:
-    for frame in frames:
-        click.echo(canonical(frame) if context.as_json else _sentence(frame))
+class _Timeline:
+    """Prints frames: as JSON lines, or for people, with a heading where another session or day begins."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json, self._heading = as_json, ""
+
+    def show(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._as_json:
+                click.echo(canonical(frame))
+                continue
+            when = datetime.fromtimestamp(frame["timestamp_ms"] / 1000, UTC).astimezone()
+            heading = f"{when:%Y-%m-%d}  session {frame['session_id']}"
+            if heading != self._heading:
+                click.secho(output.printable(heading), bold=True)
+                self._heading = heading
+            facts = output.printable(", ".join(_facts(frame)))
+            line = f"{when:%H:%M:%S} {frame['seq']:>5}  {output.printable(frame['type']):<22} {facts}"
+            click.echo(output.fit(line, output.width()).rstrip())
+        sys.stdout.flush()
 
 
-def _sentence(frame: Frame) -> str:
-    """A frame as a line of a timeline."""
-    when = datetime.fromtimestamp(frame["timestamp_ms"] / 1000, UTC).astimezone()
-    facts = ", ".join(f"{key}={_short(value)}" for key, value in frame.items() if key not in _ENVELOPE)
-    head = f"{when:%Y-%m-%d %H:%M:%S}  {frame['session_id'][-6:]} {frame['seq']:>4}  {frame['type']}"
-    return (
-        output.printable(f"{head}  {facts}")
-        if output.width() > 160
-        else output.fit(output.printable(f"{head}  {facts}"), output.width()).rstrip()
-    )
-
-
-def _short(value: Any) -> str:
-    text = f"{len(cast('dict[str, Any]', value))} keys" if isinstance(value, dict) else str(value)
-    return text if len(text) <= 48 else text[:45] + "..."
+def _facts(frame: Mapping[str, Any]) -> Iterator[str]:
+    """What a person wants to know of a frame: no digests, no tables, nothing that is simply not so."""
+    for key, value in frame.items():
+        if key in _ENVELOPE or value is False or str(value).startswith("sha256:"):
+            continue
+        if key in ("args", "arguments") and isinstance(value, dict):
+            yield from _facts(cast("dict[str, Any]", value))
+        elif isinstance(value, list):
+            yield f"{len(cast('list[Any]', value))} {key}"
+        elif not isinstance(value, dict):
+            text = str(value)
+            said = text if len(text) <= 48 else f"{text[:20]}...{text[-25:]}"
+            yield said if key in ("name", "operation", "status") else f"{key}={said}"
 
 
 @click.command(
@@ -67,17 +86,21 @@ def _short(value: Any) -> str:
     epilog="Examples:\n\n\b\n  metier replay\n  metier replay --verify trail.jsonl\n  metier replay --drift SESSION",
 )
 @click.argument("source", required=False, metavar="[SESSION|FILE]")
-@click.option("--verify", is_flag=True, help="Only check the record: gaps, broken lines, changed artifacts.")
+@click.option("--verify", is_flag=True, help="Also accept a redacted record, which can be checked but not run.")
 @click.option("--drift", is_flag=True, help="Ask the same of today's files and show what would be different.")
 @shared
 def replay_command(context: Context, source: str | None, verify: bool, drift: bool) -> None:
-    """Run a recorded session again, offline, and compare every byte. Exits with 1 if it differs."""
+    """Run a recorded session again, offline, and compare every byte. Exits with 1 if it differs.
+
+    First the record itself is checked: gaps, broken lines, mixed sessions, changed and missing artifacts.
+    """
     with context.open_store() as store:
         record = _record(context, store, source)
-        if verify:
-            outcome = replay.Outcome("", record.frames, (), replay.verify(record))
-        elif drift:
+        if drift:
+            context.profile = context.profile or _profile(record)
             outcome = replay.Outcome("", record.frames, (), replay.drift(record, context.discover()))
+        elif verify and replay.redacted(record):
+            outcome = replay.Outcome("", record.frames, (), replay.verify(record))
         else:
             outcome = replay.replay(record)
     if context.as_json:
@@ -89,13 +112,19 @@ def replay_command(context: Context, source: str | None, verify: bool, drift: bo
                 click.echo(output.fit(output.printable(f"  was: {one.expected}"), output.width()).rstrip())
                 click.echo(output.fit(output.printable(f"  now: {one.found}"), output.width()).rstrip())
         if not context.quiet:
-            verdict = (
-                "the record is sound" if verify else "nothing has drifted" if drift else "identical, byte for byte"
-            )
+            verdict = "nothing has drifted" if drift else "identical, byte for byte"
+            if verify and not drift and replay.redacted(record):
+                verdict = "the record is sound; it is redacted and cannot be run again"
             said = verdict if outcome.identical else f"{len(outcome.differences):,} differences"
             click.echo(f"{len(record.frames):,} frames: {said}")
     if not outcome.identical:
         raise click.exceptions.Exit(1)
+
+
+def _profile(record: replay.Record) -> str | None:
+    """The profile of then, where it is one that is there today."""
+    name = record.frames[0].get("profile") if record.frames else None
+    return name if name in BUILT_IN else None
 
 
 def _record(context: Context, store: Store, source: str | None) -> replay.Record:
@@ -149,7 +178,8 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     policy = Policy.from_settings(config.permissions, config.profile)
     decision = policy.decide(Request(policy.canonical(tool, config.profile), skill_name, path, command))
     if context.as_json:
-        output.json_out({"verdict": decision.verdict, "why": decision.why})
+        rule = decision.rule.as_dict() if decision.rule else None
+        output.json_out({"verdict": decision.verdict, "why": decision.why, "rule": rule})
     else:
         click.echo(f"{decision.verdict}: {decision.why}")
     if decision.verdict == "deny":

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import click
 
@@ -10,29 +11,94 @@ from metier import render
 from metier.cli import output
 from metier.cli.context import Context, approve_all, shared
 from metier.errors import ConfigError
+from metier.search import SearchResult
 
 
 @click.command(
-    "search", epilog='Examples:\n\n\b\n  metier search "profile a csv file"\n  metier search pdf --limit 3 --json'
+    "search",
+    epilog='Examples:\n\n\b\n  metier search "profile a csv file"\n  metier search pdf --limit 3 --json\n'
+    '  metier search "check a csv file" --explain',
 )
 @click.argument("query")
 @click.option("--limit", type=int, metavar="N", help="How many to show.")
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
+@click.option("--explain", is_flag=True, help="Say of each why it was found.")
 @shared
-def search_command(context: Context, query: str, limit: int | None, scope: str | None) -> None:
+def search_command(context: Context, query: str, limit: int | None, scope: str | None, explain: bool) -> None:
     """Find skills by what they are for, the best first. Exits with 1 if none fits."""
-    result = context.discover().search(query, limit=limit, scope=scope)
+    skills = context.discover()
+    result = skills.search(query, limit=limit, scope=scope)
+    if explain or output.on_terminal():
+        result = skills.explain(result)
     if context.as_json:
-        output.json_out(result.as_dict())
+        output.json_out(_explained(result) if explain else result.as_dict())
     elif result.results:
-        rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
-        output.table(("score", "name", "why", "description"), rows)
+        if explain:
+            _explain(result, ranked=skills.profile.search.scoring != "codelia")
+        else:
+            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+            output.table(("score", "name", "why", "description"), rows, mark=_marker(result))
         if result.truncated and not context.quiet:
             click.echo("more skills match; --limit shows more", err=True)
     elif not context.quiet:
         click.echo(f"no skill matches {query!r}", err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
+
+
+_WHY: Final[Mapping[str, str]] = {
+    "exact_path": "the query is its path",
+    "exact_name": "the query is its name",
+    "prefix": "its name begins with the query",
+    "token_overlap": "it shares words with the query",
+}
+
+
+def _explain(result: SearchResult, ranked: bool) -> None:
+    """Every hit with what speaks for it, and what would have been too little."""
+    from metier.search.finder import THRESHOLD
+
+    mark = _marker(result)
+    for number, hit in enumerate(result.results, 1):
+        spelled = hit.reason == "token_overlap" and not hit.matched
+        why = "its name is spelled much like the query" if spelled else _WHY[hit.reason]
+        click.secho(f"{number}. {output.printable(hit.skill.name)}", bold=True)
+        facts = (
+            ("score", f"{hit.score:g}"),
+            ("why", f"{why} ({hit.reason})"),
+            ("matched", ", ".join(hit.matched)),
+            ("description", hit.skill.description),
+            ("path", hit.skill.path),
+        )
+        output.facts(facts, mark)
+        click.echo()
+    words = (
+        f"words 100 to 200, and a first hit below {THRESHOLD:g} counts as none" if ranked else "words 100 and one each"
+    )
+    click.echo(
+        click.wrap_text(f"A path scores 1000, a name 900, the beginning of a name 700, {words}.", output.width())
+    )
+
+
+def _explained(result: SearchResult) -> dict[str, Any]:
+    data = result.as_dict()
+    for row, hit in zip(data["results"], result.results, strict=True):
+        row["matched"] = list(hit.matched)
+    return data
+
+
+def _marker(result: SearchResult) -> Callable[[str], str]:
+    """Sets the words in bold for which something was found."""
+    from metier.search.words import spans, terms
+
+    wanted = {term for hit in result.results for word in hit.matched for term in terms(word)}
+
+    def mark(line: str) -> str:
+        for start, end in reversed(spans(line, wanted)):
+            line = line[:start] + click.style(line[start:end], bold=True) + line[end:]
+        return line
+
+    return mark
 
 
 @click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
@@ -161,7 +227,7 @@ def call_command(context: Context, tool: str, arguments: str) -> None:
 @shared
 def run_command(context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool) -> None:
     """Run a script of a skill in the sandbox. Exits with the script's own code."""
-    session = context.open_session(approve_all if yes else None)
+    session = context.open_session(approve_all if yes else None, acts=True)
     result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None)
     if context.as_json:
         output.json_out(result.as_dict())

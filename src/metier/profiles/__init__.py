@@ -7,7 +7,6 @@ A profile may `extends` another: tables merge, lists and values replace.
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from types import UnionType
@@ -59,13 +58,15 @@ def _find(name: str, beside: str) -> str:
 
 def read_toml(file: str) -> Raw:
     """A TOML file as a dictionary; whatever is wrong with it becomes a `ConfigError` with the line."""
+    import tomllib
+
     try:
+        if os.path.getsize(file) > limits.REGISTRY_BYTES:
+            raise ConfigError(f"is larger than {limits.REGISTRY_BYTES // limits.MIB} MiB", file=file)
         with open(file, "rb") as stream:
-            data = stream.read(limits.REGISTRY_BYTES + 1)
+            data = stream.read()
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
-    if len(data) > limits.REGISTRY_BYTES:
-        raise ConfigError(f"is larger than {limits.REGISTRY_BYTES // limits.MIB} MiB", file=file)
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
@@ -97,7 +98,7 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
     """
     result = raw
     names: list[str] = []
-    for given, value in _flatten(settings):
+    for given, value in flatten(settings):
         name = canonical(raw, given)
         if name is None:
             raise _unknown_key(given, _settable(raw), file, origin)
@@ -123,10 +124,11 @@ def canonical(raw: Raw, given: str) -> str | None:
     return None
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Dotted keys and values of nested tables."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flatten(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+            yield from flatten(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

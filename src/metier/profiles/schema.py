@@ -201,6 +201,8 @@ class PolicyRules:
     """A load that no rule covers is confirmed, where somebody can be asked."""
     enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
+    trust: Literal["ignore", "required"] = "ignore"
+    """Whether the skills of a project are hidden from the model until `metier trust` has been said of it."""
 
 
 @dataclass(frozen=True, slots=True)

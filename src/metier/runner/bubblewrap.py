@@ -236,10 +236,10 @@ def _take_hold(
             folders.append(folder)
         if identity.switch:
             os.fchown(folders[0], identity.uid, identity.uid)
+        writable, proc = tuple(folders[:-1]), folders[-1]
+        gaps = find_gaps(proc, pid, writable, job, program)
     except (OSError, ValueError, KeyError) as error:
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error
-    writable, proc = tuple(folders[:-1]), folders[-1]
-    gaps = find_gaps(proc, pid, writable, job, program)
     if gaps:
         raise SandboxUnavailable("the sandbox does not hold what it must", tried=gaps)
     return _Sandbox(process, first, writable[0], writable, proc, protections(job, identity))

@@ -7,12 +7,13 @@ invariant: a protection is only ever reported after the fact that it stands for 
 import os
 from typing import Final
 
-from metier.runner import Job
+from metier.runner import SKILL_DIR, Job
 from metier.runner.identity import Identity, must_switch
 from metier.runner.interpreter import Program
 
 _NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "net")
-_TMPFS_SLACK: Final = 1 << 20
+_READ_ONLY: Final = (SKILL_DIR, "/", "/usr", "/etc", "/dev")
+_LARGEST_PAGE: Final = 1 << 16  # sizes are rounded up to pages
 
 
 def find_gaps(proc: int, first: int, writable: tuple[int, ...], job: Job, program: Program | None) -> list[str]:
@@ -23,9 +24,12 @@ def find_gaps(proc: int, first: int, writable: tuple[int, ...], job: Job, progra
         there = _link(f"/proc/{first}/ns/{name}")
         if there in ("", _link(f"/proc/self/ns/{name}")) and not (name == "net" and job.network):
             gaps.append(f"the {name} namespace is the host's")
+    for place in _READ_ONLY if program is not None else _READ_ONLY[1:]:
+        if not os.statvfs(f"/proc/{first}/root{place}").f_flag & os.ST_RDONLY:
+            gaps.append(f"{place} can be written to")
     for folder in writable:
         status = os.fstatvfs(folder)
-        if status.f_blocks * status.f_frsize > job.limits.work_bytes + _TMPFS_SLACK:
+        if status.f_blocks * status.f_frsize >= job.limits.work_bytes + _LARGEST_PAGE:
             gaps.append("a writable folder has no size limit")
     return gaps
 

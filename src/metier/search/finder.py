@@ -25,6 +25,9 @@ KEYWORD_FIELDS: Final = frozenset(
 )
 """Keys of a frontmatter, at any depth, whose text says what a skill is for."""
 
+THRESHOLD: Final = OVERLAP + 100 * FITS
+"""The score below which nothing fits, on the scale of a hit."""
+
 TAIL: Final = 0.6
 """What scores below this share of the first hit is left out; no right answer among ten was ever found there."""
 

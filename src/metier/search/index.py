@@ -48,6 +48,8 @@ BODY_LIMIT: Final = 32_000
 """Characters of a body that are read; what comes later describes the skill no better."""
 QUERY_LIMIT: Final = 32
 """Terms of a query that count, the rarest ones; more of them cost time and find nothing else."""
+FEWEST: Final = 300
+"""A smaller index counts as this large: that three of its five documents have a word does not make the word common."""
 FITS: Final = 0.5
 """Score below which search should say that nothing fits: of the right answers, about one in seventy lies there."""
 
@@ -101,8 +103,8 @@ class _Plan:
     length: int
 
     def confidence(self, points: int) -> float:
-        """The share of the query that was found; half of a long query says more than all of a single word."""
-        found = points / self.potential * math.sqrt(self.length / 10)
+        """The share of the query that was found; half of a long query says more than all of two words."""
+        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
         return found / (found + _EVEN)
 
 
@@ -151,11 +153,11 @@ class TextIndex:
 
     def update(self, changed: Iterable[Document], removed: Iterable[str] = ()) -> None:
         """Replace and remove documents by key, all of it or, if anything fails, nothing."""
-        latest = {document.key: document for document in changed}
         with _as_unavailable("cannot update the search index"), self._writer() as writer:
-            for key in {*removed, *latest}:
+            for key in removed:
                 writer.delete_documents_by_term("key", key)
-            for document in latest.values():
+            for document in changed:
+                writer.delete_documents_by_term("key", document.key)
                 writer.add_document(_encode(document))
             writer.commit()
         self.refresh()
@@ -231,7 +233,7 @@ class TextIndex:
         return known
 
     def _plan(self, searcher: tantivy.Searcher, query: str) -> _Plan:
-        total = searcher.num_docs
+        total = max(searcher.num_docs, FEWEST)
         clauses: list[tuple[Occur, Query]] = []
         presence: list[tuple[str, Query]] = []
         potential = length = 0

@@ -6,7 +6,7 @@ characters. Text and query go through the same functions, so whatever one side d
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain, pairwise
 from typing import Final
 
@@ -98,6 +98,25 @@ def terms(text: str) -> list[str]:
 def exact(text: str) -> list[str]:
     """Its words that stand between spaces or signs: no parts of identifiers, no pairs of characters."""
     return [found[0] for raw in _WORD.findall(text) if (found := _words_of[raw]) and found[0] == raw.lower()]
+
+
+def spans(text: str, wanted: Collection[str]) -> list[tuple[int, int]]:
+    """Where a text has words whose term is wanted, in order; without spaces, the characters of each wanted pair."""
+    found: list[tuple[int, int]] = []
+    for match in _WORD.finditer(text):
+        for run in _RUN.finditer(text, *match.span()):
+            first, last = run.span()
+            if _SPACELESS.match(run[0]):
+                places = [(at, min(at + 2, last)) for at in range(first, max(last - 1, first + 1))]
+                parts = [(begin, end) for begin, end in places if text[begin:end] in wanted]
+            else:
+                parts = [(first, last)] if any(term in wanted for term in _terms_of[run[0]]) else []
+            for begin, end in parts:
+                if found and begin < found[-1][1]:
+                    found[-1] = (found[-1][0], end)
+                else:
+                    found.append((begin, end))
+    return found
 
 
 def pairs(of: list[str]) -> list[str]:

@@ -237,6 +237,8 @@ def _silence(_: str) -> None:
 def _configure(connection: Connection) -> None:
     # Each statement must see what was committed before it: after a lock, that is the point of having waited for it.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    # A plan that is kept from when a table was small reads all of it, at every append, once it has grown.
+    connection.execute("SET plan_cache_mode = force_custom_plan")
 
 
 def _is_lost(error: psycopg.Error) -> bool:

@@ -29,6 +29,8 @@ from metier.runner.seatbelt import SeatbeltRunner
 from metier.runner.unsandboxed import UnsandboxedRunner
 from runner.boxes import IDENTITIES, Box, a_box, as_user, settled
 
+pytest_plugins = ["runner.runner_fixtures"]
+
 
 @dataclass
 class Case:

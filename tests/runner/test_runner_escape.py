@@ -16,6 +16,8 @@ from metier.runner.unsandboxed import UnsandboxedRunner
 from runner.attempts import ATTEMPTS, Attempt
 from runner.boxes import IS_ROOT, Box, Listeners, a_box, a_victim, as_user, listeners
 
+pytest_plugins = ["runner.runner_fixtures"]
+
 LIMITS = RunLimits(seconds=30, processes=24)
 EXTRA = {
     "x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41},
@@ -71,7 +73,7 @@ def job_for(box: Box, attempt: Attempt, given: dict[str, Any], known: str) -> Jo
     granted = dict(given)
     if granted.pop("project", False):
         granted["project"] = str(box.project)
-    return box.job(box.script("attempt.py", attempt.text()), known, limits=LIMITS, **granted)
+    return box.job(box.script("attempt.py", attempt.text()), stdin=known.encode(), limits=LIMITS, **granted)
 
 
 def verdict(outcome: Outcome) -> tuple[bool, str]:

@@ -22,6 +22,8 @@ from metier.runner.probe import examine
 from metier.runner.unsandboxed import UnsandboxedRunner
 from runner.boxes import IS_ROOT, Box, as_user, settled
 
+pytest_plugins = ["runner.runner_fixtures"]
+
 FORKS = """
     import os, sys, time
     made = 0

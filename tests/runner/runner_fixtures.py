@@ -1,4 +1,7 @@
-"""The runners under test. Where bubblewrap is missing its tests are skipped with one line, but they fail in CI."""
+"""The fixtures of these tests. Where bubblewrap is missing they skip with one line, but they fail in CI.
+
+A module and not a `conftest.py`, because other tests import from the one `conftest` there is.
+"""
 
 import os
 from collections.abc import Generator

@@ -1,0 +1,68 @@
+"""What a prompt still shows of the right skill when 2,000 skills must fit 8,000 characters and the message is known.
+
+The 2,000 are all skills that any query expects and others by chance. Beside it, what the same prompt would show if it
+were cut by the alphabet, as agents do that list names until the space is used up.
+"""
+
+import random
+import statistics
+
+from metier.profiles import build, load
+from metier.render import render
+from metier.search.finder import Finder
+
+from ..corpus import absent, corpus_of
+from ..measure import Row
+from ..options import Options
+
+SKILLS = 2_000
+CHARACTERS = 8_000
+GOAL = 0.95
+_OFFERED = {"load": "skill_load", "search": "skill_search", "read": "skill_read"}
+
+
+def run(options: Options) -> list[Row]:
+    corpus = corpus_of(options)
+    if corpus is None:
+        return absent(options)
+    skills = corpus.skills
+    wanted = {path for query in corpus.asked for path in query.expected}
+    others = [skill for skill in skills if skill.path not in wanted]
+    random.Random(11).shuffle(others)
+    chosen = [skill for skill in skills if skill.path in wanted]
+    chosen += others[: max(0, SKILLS - len(chosen))]
+    chosen.sort(key=lambda skill: (skill.name, skill.path))
+    profile = build(load("standard"))
+
+    def shown(order: list[str]) -> tuple[set[str], set[str], int]:
+        prompt = render([by_path[path] for path in order], profile, _OFFERED, CHARACTERS)
+        described = len(prompt.names)
+        return set(order[:described]), set(order[described : prompt.shown]), len(prompt.text)
+
+    by_path = {skill.path: skill for skill in chosen}
+    alphabet = [skill.path for skill in chosen]
+    finder = Finder("")
+    finder.sync(chosen)
+    described = named = first = 0
+    counts: list[int] = []
+    lengths: list[int] = []
+    for query in corpus.asked:
+        ranked = [skill.path for skill in finder.rank(query.text, lambda _: True, len(chosen))]
+        found = set(ranked)
+        whole, names, length = shown([*ranked, *(path for path in alphabet if path not in found)])
+        described += bool(query.expected & whole)
+        named += bool(query.expected & names and not query.expected & whole)
+        counts.append(len(whole) + len(names))
+        lengths.append(length)
+    whole, names, _ = shown(alphabet)
+    first = sum(bool(query.expected & (whole | names)) for query in corpus.asked)
+    total = len(corpus.asked)
+    what = f"{len(chosen):,} in {CHARACTERS:,}"
+    return [
+        Row(what, "by the message", (described + named) / total, "", at_least=GOAL),
+        Row(what, "  with a description", described / total, ""),
+        Row(what, "  by name only", named / total, ""),
+        Row(what, "by the alphabet", first / total, ""),
+        Row(what, "skills shown, median", statistics.median(counts), ""),
+        Row(what, "longest prompt", max(lengths), "chars", at_most=CHARACTERS),
+    ]

@@ -1,0 +1,171 @@
+"""Does search find the right one of some 7,000 public skills? Real requests, none of which says the skill's name.
+
+The two settings that can be varied at query time are chosen on four groups of repositories and scored on the fifth, so
+that tuning and scoring never share a repository; no query's repository is ever looked at by search. False alarms: a
+skill that the request rules out and that is still first; requests whose whole repository is hidden; small talk.
+"""
+
+import itertools
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from metier.search import index as rules
+from metier.search.finder import TAIL, documents
+from metier.search.index import FITS, TextIndex
+
+from ..corpus import Corpus, Query, absent, corpus_of, folds
+from ..engines import Search, sqlite_fts5, tantivy_bm25
+from ..measure import Row
+from ..options import Options
+
+GOALS: Mapping[int, float] = {1: 0.80, 5: 0.95, 10: 0.97}
+GRID = tuple(itertools.product((0.25, 0.5, 0.75), (0.0, 0.15, 0.25)))
+"""Shares of whole words and of pairs."""
+EVERY_FIFTH = "FTS5 takes a tenth of a second a query, so it gets every fifth one"
+HIDDEN = "other repositories often have a skill that fits as well, so this overstates"
+SMALL_TALK = """
+What's the weather like in Paris tomorrow?|Tell me a joke about cats|Who won the football world cup in 1998?|hello
+Translate good morning into Italian|What should I cook for dinner tonight with chicken and rice?|ok go on|yes please
+Recommend a good movie for Friday night|How tall is Mount Everest?|What is the capital of Mongolia?|Can you hear me?
+My dog ate chocolate, what should I do?|Write a birthday poem for my grandmother|How do I tie a bow tie?|Sing me a song
+How do I remove a red wine stain from a carpet?|What time is it in Tokyo right now?|Convert 20 miles to kilometres
+When does the next train to Berlin leave?|Should I lease or buy a car?|Why is the sky blue?|What is 17 times 23?
+Suggest names for my newborn daughter|Help me fall asleep faster|How many ounces are in a cup?|asdf qwer zxcv
+Who wrote Crime and Punishment?|Give me a workout for bigger biceps|How often should I water a cactus?
+Plan a weekend trip to Lisbon|What does the word serendipity mean?|How do I fix a leaking tap?
+thank you so much, that was great|what did we talk about yesterday?|Which horoscope sign matches with Leo?
+How long do I boil an egg?|Is it going to rain on Sunday?|What's the best way to learn the guitar?
+How do I get rid of ants in my kitchen?
+"""
+
+Ranks = list[int]
+"""Where the first expected skill stands, counted from zero; 10 if it is not among the first ten."""
+
+
+def run(options: Options) -> list[Row]:
+    corpus = corpus_of(options)
+    if corpus is None:
+        return absent(options)
+    texts = list(documents(corpus.skills))
+    index = TextIndex.open(None)
+    index.update(texts)
+
+    def ours(query: str, limit: int) -> list[str]:
+        return [one.key for one in index.search(query, limit)]
+
+    def fitting(query: str, limit: int) -> list[str]:
+        found = index.search(query, limit)
+        fits = found and found[0].score >= FITS
+        return [one.key for one in found if fits and one.score >= TAIL * found[0].score]
+
+    asked = corpus.asked
+    rows = _hits("", "tantivy plain", _ranks(tantivy_bm25(texts), asked))
+    ranks = _ranks(ours, asked)
+    tuned = _grid(ours, asked)
+    rows += _hits("", "metier as kept", ranks)
+    rows += _hits("", "metier 5 folds", _held_back(tuned, asked), GOALS)
+    rows += _hits("", "with threshold", _ranks(fitting, asked))
+    rows += _hits("every fifth", "sqlite FTS5", _ranks(sqlite_fts5(texts), asked[::5]), note=EVERY_FIFTH)
+    rows += _hits("every fifth", "metier", ranks[::5], note=EVERY_FIFTH)
+    rows += _grouped(asked, ranks, lambda query: query.kind)
+    rows += _grouped(asked, ranks, lambda query: query.repo.split("/")[0])
+    repositories = sorted({query.repo for query in asked})
+    for k in GOALS:
+        mean = sum(_share(ranks, k, [q.repo == repo for q in asked]) for repo in repositories) / len(repositories)
+        rows.append(Row("mean of repositories", f"metier, hit@{k}", mean, ""))
+    return rows + _alarms(corpus, index, ranks)
+
+
+def _ranks(search: Search, queries: Sequence[Query]) -> Ranks:
+    found = (search(query.text, 10) for query in queries)
+    return [
+        next((at for at, key in enumerate(keys) if key in query.expected), 10)
+        for keys, query in zip(found, queries, strict=True)
+    ]
+
+
+def _share(ranks: Ranks, k: int, chosen: Sequence[bool] | None = None) -> float:
+    counted = ranks if chosen is None else [rank for rank, yes in zip(ranks, chosen, strict=True) if yes]
+    return sum(rank < k for rank in counted) / max(1, len(counted))
+
+
+def _hits(what: str, who: str, ranks: Ranks, goals: Mapping[int, float] | None = None, note: str = "") -> list[Row]:
+    return [
+        Row(
+            what or f"all {len(ranks):,}", f"{who} @{k}", _share(ranks, k), "", at_least=(goals or {}).get(k), note=note
+        )
+        for k in GOALS
+    ]
+
+
+def _grouped(asked: Sequence[Query], ranks: Ranks, key: Callable[[Query], str]) -> list[Row]:
+    rows: list[Row] = []
+    for value in sorted({key(query) for query in asked}):
+        some = [rank for rank, query in zip(ranks, asked, strict=True) if key(query) == value]
+        rows += _hits(f"{value[:15]} {len(some):,}", "metier", some)
+    return rows
+
+
+def _grid(search: Search, asked: Sequence[Query]) -> dict[tuple[float, float], Ranks]:
+    """The ranks under each setting; the module's own settings are as before when this returns."""
+    kept = rules.WORD_SHARE, rules.PAIR_SHARE
+    found: dict[tuple[float, float], Ranks] = {}
+    try:
+        for setting in GRID:
+            _set(setting)
+            found[setting] = _ranks(search, asked)
+    finally:
+        _set(kept)
+    return found
+
+
+def _set(shares: tuple[float, float]) -> None:
+    for name, share in zip(("WORD_SHARE", "PAIR_SHARE"), shares, strict=True):
+        setattr(rules, name, share)
+
+
+def _held_back(tuned: Mapping[tuple[float, float], Ranks], asked: Sequence[Query]) -> Ranks:
+    ranks: Ranks = []
+    for fold in folds(asked):
+        held = set(fold)
+        others = [at for at in range(len(asked)) if at not in held]
+        best = max(tuned, key=lambda setting: sum(_share([tuned[setting][at] for at in others], k) for k in GOALS))
+        ranks += [tuned[best][at] for at in fold]
+    return ranks
+
+
+# --- false alarms ---
+
+
+class _Outside(Container[str]):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __contains__(self, key: object) -> bool:
+        return not str(key).startswith(self._folder)
+
+
+def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
+    def first(query: str, allowed: Container[str] | None = None) -> tuple[float, str]:
+        found = index.search(query, 1, allowed=allowed)
+        return (found[0].score, found[0].key) if found else (0.0, "")
+
+    refused = [query for query in corpus.queries if query.negative_for]
+    answered = [(*first(query.text), query.negative_for) for query in refused]
+    wrong = [score for score, key, never in answered if key == never]
+    right = [first(query.text)[0] for query, rank in zip(corpus.asked, ranks, strict=True) if rank == 0]
+    hidden = [first(query.text, _Outside(corpus.folder_of(query.repo)))[0] for query in corpus.asked]
+    talk = [first(text)[0] for line in SMALL_TALK.strip().splitlines() for text in line.split("|")]
+    rows = [Row(f"ruled out, {len(refused)}", "still first", len(wrong) / max(1, len(refused)), "")]
+    for threshold in sorted({0.45, FITS, 0.55, 0.6}):
+        what = f"score of {threshold:g}" + (" (kept)" if threshold == FITS else "")
+        rows += [
+            Row(what, "right answers kept", _reach(right, threshold), ""),
+            Row(what, "repository hidden", _reach(hidden, threshold), "", note=HIDDEN),
+            Row(what, f"small talk, {len(talk)}", _reach(talk, threshold), ""),
+            Row(what, "ruled out, first", sum(s >= threshold for s in wrong) / max(1, len(refused)), ""),
+        ]
+    return rows
+
+
+def _reach(scores: Sequence[float], threshold: float) -> float:
+    return sum(score >= threshold for score in scores) / max(1, len(scores))

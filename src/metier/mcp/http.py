@@ -1,0 +1,69 @@
+"""The MCP server as an ASGI application, to be mounted in another or served alone.
+
+Requests are taken only for the hosts and from the origins that are named, so that a web page cannot reach a server on
+this machine under a name of its own. Whoever mounts it enters `lifespan` for as long as it shall answer.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import Receive, Scope, Send
+
+from metier.app import App
+from metier.mcp.server import POLL_SECONDS, Server
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class HttpApp:
+    """An ASGI application at one address; the path is that of whoever mounts it."""
+
+    def __init__(self, server: Server, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        self.server = server
+        self._security = TransportSecuritySettings(
+            enable_dns_rebinding_protection=True, allowed_hosts=list(hosts), allowed_origins=list(origins)
+        )
+        self._manager: StreamableHTTPSessionManager | None = None
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None, None]:
+        """Answer requests for as long as this is entered; it may be entered again afterwards."""
+        self._manager = StreamableHTTPSessionManager(self.server, security_settings=self._security)
+        try:
+            async with self._manager.run():
+                yield
+        finally:
+            self._manager = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._serve_lifespan(receive, send)
+        elif scope["type"] == "http":
+            if self._manager is None:
+                raise RuntimeError("enter lifespan() before the first request, as in `async with http.lifespan(): ...`")
+            await self._manager.handle_request(scope, receive, send)
+
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.lifespan():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def http_app(
+    app: App,
+    *,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    poll: float | None = POLL_SECONDS,
+    page_size: int | None = None,
+) -> HttpApp:
+    """The server over streamable HTTP. Loopback is allowed at any port; `hosts` and `origins` are those besides it."""
+    server = Server(app, poll=poll) if page_size is None else Server(app, poll=poll, page_size=page_size)
+    local = [name for host in LOOPBACK for name in (host, f"{host}:*")]
+    pages = [f"{scheme}://{name}" for scheme in ("http", "https") for name in local]
+    return HttpApp(server, (*local, *hosts), (*pages, *origins))

@@ -1,0 +1,154 @@
+"""The MCP server: one `Server` of the SDK whose handlers ask an `App`, on any of the SDK's transports.
+
+It speaks both eras of the protocol, 2025 with its handshake and 2026 without. The catalog is looked at every second,
+unless a watcher calls `changed`, and clients are told only when it is another one.
+"""
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions
+from mcp.server.lowlevel import Server as Protocol
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ToolsListChanged,
+)
+
+from metier import __version__
+from metier.app import App
+from metier.errors import MetierError
+from metier.mcp import EXTENSION
+from metier.mcp.handlers import Handlers
+from metier.mcp.peers import Context, Peers
+from metier.mcp.wire import PAGE, DirectoryParams, SkillParams
+
+POLL_SECONDS: Final = 1.0
+_SETTINGS: Final = {"directoryRead": True}
+_LOG: Final = logging.getLogger("metier")
+
+INSTRUCTIONS: Final = (
+    "This server offers Agent Skills: folders with instructions and files for tasks of a kind. Before a task that a "
+    "skill may cover, look for one with the tools, load it, and follow its instructions; read its files when they are "
+    "needed. Every file of a skill is also a resource at skill://<name>/<path>."
+)
+
+
+class Server(Protocol[Peers]):
+    """See the module. The SDK's transports and its client take it as it is."""
+
+    def __init__(
+        self, app: App, *, page_size: int = PAGE, poll: float | None = POLL_SECONDS, session_id: str | None = None
+    ) -> None:
+        """`poll` is the time between two looks at the disk; `None` leaves that to a watcher that calls `changed`."""
+        handlers = Handlers(app, page_size)
+        self._bus = InMemorySubscriptionBus()
+        super().__init__(
+            "metier",
+            version=__version__,
+            title="Metier",
+            instructions=INSTRUCTIONS,
+            lifespan=self._live,
+            on_list_tools=handlers.list_tools,
+            on_call_tool=handlers.call_tool,
+            on_list_resources=handlers.list_resources,
+            on_list_resource_templates=handlers.list_templates,
+            on_read_resource=handlers.read_resource,
+            on_list_prompts=handlers.list_prompts,
+            on_get_prompt=handlers.get_prompt,
+            on_completion=handlers.complete,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        self.app, self.handlers, self._poll, self._session_id = app, handlers, poll, session_id
+        self._peers: list[Peers] = []
+        self.extensions[EXTENSION] = dict(_SETTINGS)
+        self.add_request_handler("skills/list", types.PaginatedRequestParams, handlers.skills_list)
+        self.add_request_handler("skills/get", SkillParams, handlers.skills_get)
+        self.add_request_handler("resources/directory/read", DirectoryParams, handlers.directory_read)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, _listen)
+        self.middleware.append(_declare_extension)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,  # noqa: ARG002 - the SDK's signature
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> types.ServerCapabilities:
+        """Every list may change, whichever transport asks."""
+        changing = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        return super().get_capabilities(
+            changing, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+
+    @contextlib.asynccontextmanager
+    async def _live(self, _: Protocol[Peers]) -> AsyncGenerator[Peers, None]:
+        """The life of one transport, which is that of a client where a transport has only one."""
+        peers = Peers(self.app, self._session_id)
+        self._peers.append(peers)
+        try:
+            async with anyio.create_task_group() as tasks:
+                if self._poll is not None:
+                    tasks.start_soon(self._watch, self._poll)
+                yield peers
+                tasks.cancel_scope.cancel()
+        finally:
+            self._peers.remove(peers)
+
+    async def _watch(self, seconds: float) -> None:
+        known = await anyio.to_thread.run_sync(self._catalog)
+        while True:
+            await anyio.sleep(seconds)
+            try:
+                await anyio.to_thread.run_sync(self.app.refresh)
+                current = await anyio.to_thread.run_sync(self._catalog)
+            except (MetierError, OSError) as error:
+                _LOG.warning("the skills could not be looked at again: %s", error)
+                continue
+            if current is not known:  # also where another caller's refresh was the one that noticed
+                known = current
+                await self.changed()
+
+    def _catalog(self) -> object:
+        return self.app.skills().catalog
+
+    async def changed(self) -> None:
+        """Tell every client that the lists are others now."""
+        for event in (ToolsListChanged(), ResourcesListChanged(), PromptsListChanged()):
+            await self._bus.publish(event)
+        for peers in list(self._peers):
+            await peers.changed()
+
+
+async def _listen(ctx: Context, _: types.NotificationParams) -> None:
+    ctx.lifespan_context.listen(ctx)
+
+
+async def _declare_extension(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """The schema of 2025 has no place for extensions, and the SDK keeps to it; clients look there all the same."""
+    result = await call_next(ctx)
+    if ctx.method != "initialize" or not isinstance(result, dict):
+        return result
+    capabilities: dict[str, Any] = result.get("capabilities") or {}
+    return {**result, "capabilities": {**capabilities, "extensions": {EXTENSION: dict(_SETTINGS)}}}
+
+
+async def run_stdio(server: Server) -> None:
+    async with stdio_server() as (source, sink):
+        await server.run(source, sink, server.create_initialization_options())
+
+
+def main(app: App, session_id: str | None = None) -> None:
+    """Speak MCP on standard input and output until the input ends."""
+    with contextlib.suppress(KeyboardInterrupt):
+        anyio.run(run_stdio, Server(app, session_id=session_id))

@@ -1,0 +1,123 @@
+"""Clients of our server for tests: the SDK's own, in memory, over a pipe and over HTTP, in both eras of the protocol."""
+
+import base64
+import hashlib
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import ConfigDict
+
+from conftest import World
+from metier.app import App
+from metier.mcp.http import HttpApp, http_app
+from metier.mcp.server import Server
+
+ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
+"""How the SDK's client opens a connection of each era, and the version that comes of it."""
+TRANSPORTS = ("memory", "stdio", "http")
+METIER = (sys.executable, "-c", "from metier.cli import main; main()")
+
+
+class Params(types.RequestParams):
+    model_config = ConfigDict(extra="allow")
+
+
+class Answer(types.Result):
+    model_config = ConfigDict(extra="allow")
+
+
+async def ask(client: Client, method: str, **params: Any) -> dict[str, Any]:
+    """The result of any method, as it came over the wire."""
+    request = types.Request[Params, str](method=method, params=Params(**params))
+    answer = await client.session.send_request(request, Answer)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return answer.model_dump(mode="json", by_alias=True)
+
+
+async def all_pages(client: Client, method: str, key: str, **params: Any) -> list[Any]:
+    found: list[Any] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        result = await ask(client, method, **params, **cursor)
+        found += result[key]
+        if not result.get("nextCursor"):
+            return found
+        cursor = {"cursor": result["nextCursor"]}
+
+
+def bytes_of(result: types.ReadResourceResult) -> bytes:
+    (content,) = result.contents
+    if isinstance(content, types.TextResourceContents):
+        return content.text.encode()
+    return base64.b64decode(content.blob)
+
+
+def digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def open_app(world: World, **given: Any) -> App:
+    return App(world.project, home=world.home, **{"store": "memory:", "surface": "mcp", **given})
+
+
+def command(world: World, *more: str) -> list[str]:
+    """The line that starts our server on a pipe."""
+    return [*METIER, "mcp", "--cwd", str(world.project), "--home", str(world.home), "--store", "memory:", *more]
+
+
+@asynccontextmanager
+async def serve_http(application: HttpApp) -> AsyncGenerator[str, None]:
+    """The application on a free port of the loopback, while this is entered; its address."""
+    config = uvicorn.Config(application, "127.0.0.1", 0, log_level="error", ws="none", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve)
+        while not server.started:
+            await anyio.sleep(0.01)
+        (socket,) = server.servers[0].sockets
+        try:
+            yield f"http://127.0.0.1:{socket.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+
+
+@asynccontextmanager
+async def connected(
+    world: World, transport: str, era: str, app: App | None = None, **given: Any
+) -> AsyncGenerator[Client, None]:
+    """A client of a server of ours; `given` is the server's where the process is this one."""
+    mode, version = ERAS[era]
+    if transport == "stdio":
+        first, *rest = command(world)
+        target: Any = StdioServerParameters(command=first, args=rest)
+        async with Client(target, mode=mode, cache=None) as client:
+            assert client.protocol_version == version
+            yield client
+        return
+    shared = app or open_app(world)
+    options: dict[str, Any] = {"poll": None, **given}
+    if transport == "memory":
+        async with Client(Server(shared, **options), mode=mode, cache=None) as client:
+            assert client.protocol_version == version
+            yield client
+        return
+    async with serve_http(http_app(shared, **options)) as url:
+        async with Client(streamable_http_client(url), mode=mode, cache=None) as client:
+            assert client.protocol_version == version
+            yield client
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an asynchronous test to its end; one that hangs fails."""
+
+    async def bounded() -> None:
+        with anyio.fail_after(60):
+            await test()
+
+    anyio.run(bounded)

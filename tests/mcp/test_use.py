@@ -1,0 +1,319 @@
+"""What clients do with the server: tools, prompts, completion; each client for itself; and news of changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from clients import ERAS, all_pages, connected, open_app, run, serve_http
+from conftest import World
+from metier.mcp.http import http_app
+from metier.mcp.peers import SESSION_KEY
+from metier.mcp.server import Server
+
+SKILLS = ".agents/skills"
+BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    world.skill(f"{SKILLS}/pdf", body="Fill $ARGUMENTS.", files={"references/forms.md": "x", "references/faq.md": "x"})
+    world.skill(f"{SKILLS}/pdf-split", argument_hint="[pages]")
+    world.skill(f"{SKILLS}/quiet", user_invocable=False)
+    return world
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, types.TextContent)
+    return content.text
+
+
+def prompt_text(result: types.GetPromptResult) -> str:
+    (message,) = result.messages
+    assert isinstance(message.content, types.TextContent)
+    return message.content.text
+
+
+# --- tools and prompts ---
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
+def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(world: World, era: str, profile: str) -> None:
+    for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
+        world.skill(f"{base}/pdf", body="MARKER")
+    app = open_app(world, profile=profile, settings={"enabled": True})
+    other = open_app(world, profile=profile, settings={"enabled": True}).session()
+
+    async def check() -> None:
+        async with connected(world, "memory", era, app) as client:
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == [tool.name for tool in other.tools()]
+            name = other.offered().get("load") or other.offered()["read"]
+            arguments = {"path": "skill://pdf"} if profile == "omp" else {"name": "pdf"}
+            result = await client.call_tool(name, arguments)
+            expected = other.call(name, arguments)
+            assert text_of(result) == expected.text
+            assert "MARKER" in text_of(result)
+            if profile != "mycodeagent":  # whose envelope tells the time it took
+                assert result.structured_content == expected.as_dict()
+            assert not result.is_error
+            wrong = await client.call_tool(name, {"path": "skill://nobody"} if profile == "omp" else {"name": "nobody"})
+            assert wrong.is_error
+            assert "nobody" in text_of(wrong)
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+            for tool, arguments in (
+                ("no_such_tool", {}), ("skill_load", {}), ("skill_load", {"name": 7}), ("skill_search", {"query": []}),
+                ("skill_read", {"name": "pdf", "path": "../../x"}), ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
+            ):  # fmt: skip
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error
+                assert result.structured_content is not None
+                assert result.structured_content["ok"] is False
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_a_prompt_is_the_users_command(library: World, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+            prompts = (await client.list_prompts()).prompts
+            assert [prompt.name for prompt in prompts] == ["pdf", "pdf-split"]
+            (argument,) = prompts[1].arguments or []
+            assert (argument.name, argument.description, argument.required) == ("arguments", "[pages]", False)
+            expected = open_app(library).session().invoke("/pdf a  b.pdf\nand $HOME").loaded
+            assert expected is not None
+            got = await client.get_prompt("pdf", {"arguments": "a  b.pdf\nand $HOME"})
+            assert prompt_text(got) == expected.text
+            assert "Fill a  b.pdf\nand $HOME." in expected.text
+            assert prompt_text(await client.get_prompt("/pdf-split")).startswith("<skill_content")
+            for name in ("quiet", "nobody", ""):
+                with pytest.raises(MCPError) as caught:
+                    await client.get_prompt(name)
+                assert caught.value.code == types.INVALID_PARAMS
+
+    run(check)
+
+
+@pytest.mark.parametrize("profile", ["codelia", "omp", "mycodeagent", "rip", "remcochat"])
+def test_every_host_has_its_skills_as_prompts(world: World, profile: str) -> None:
+    for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
+        world.skill(f"{base}/pdf", body="MARKER")
+
+    async def check() -> None:
+        app = open_app(world, profile=profile, settings={"enabled": True})
+        async with connected(world, "memory", "2026", app) as client:
+            assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["pdf"]
+            assert "MARKER" in prompt_text(await client.get_prompt("pdf", {"arguments": "x"}))
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_names_and_files_are_completed(library: World, era: str) -> None:
+    template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+    prompt = types.PromptReference(name="pdf")
+
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+            async def values(ref: Any, name: str, value: str, given: dict[str, str] | None = None) -> list[str]:
+                answer = await client.complete(ref, {"name": name, "value": value}, given)
+                assert answer.completion.total == len(answer.completion.values)
+                return answer.completion.values
+
+            assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
+            assert await values(template, "name", "pdf-") == ["pdf-split"]
+            assert await values(template, "path", "references/f", {"name": "pdf"}) == [
+                "references/faq.md", "references/forms.md"
+            ]  # fmt: skip
+            assert await values(template, "path", "", {"name": "nobody"}) == []
+            assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
+
+    run(check)
+
+
+def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: World) -> None:
+    for number in range(120):
+        world.skill(f"{SKILLS}/s-{number:03}")
+
+    async def check() -> None:
+        async with connected(world, "memory", "2025") as client:
+            ref = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+            found = (await client.complete(ref, {"name": "name", "value": "s"})).completion
+            assert (len(found.values), found.total, found.has_more) == (100, 120, True)
+
+    run(check)
+
+
+# --- each client for itself ---
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+@BOTH_ERAS
+def test_what_one_client_loaded_is_new_to_another(library: World, transport: str, era: str) -> None:
+    app = open_app(library)
+    mode = ERAS[era][0]
+
+    async def check(target: Callable[[], Any]) -> None:
+        async with Client(target(), mode=mode, cache=None) as one, Client(target(), mode=mode, cache=None) as two:
+            first = await one.call_tool("skill_load", {"name": "pdf"})
+            named = (first.meta or {}).get(SESSION_KEY)
+            meta: Any = {SESSION_KEY: named} if named else None
+            again = await one.call_tool("skill_load", {"name": "pdf"}, meta=meta)
+            other = await two.call_tool("skill_load", {"name": "pdf"})
+            assert text_of(first) == text_of(other)
+            assert "already loaded" in text_of(again)
+            if named and transport == "http":  # a call that names no session is nobody's second
+                assert text_of(await one.call_tool("skill_load", {"name": "pdf"})) == text_of(first)
+                stranger: Any = {SESSION_KEY: "of-nobody"}
+                assert text_of(await one.call_tool("skill_load", {"name": "pdf"}, meta=stranger)) == text_of(first)
+
+    async def start() -> None:
+        if transport == "memory":
+            server = Server(app, poll=None)
+            await check(lambda: server)
+            return
+        async with serve_http(http_app(app, poll=None)) as url:
+            await check(lambda: streamable_http_client(url))
+
+    run(start)
+    loads = {frame["session_id"] for frame in app.store.read() if frame["type"] == "skill_loaded"}
+    assert len(loads) >= 2
+    assert {frame["surface"] for frame in app.store.read() if frame["type"] == "session_started"} == {"mcp"}
+
+
+def test_looking_leaves_no_trace(library: World) -> None:
+    app = open_app(library)
+
+    async def check() -> None:
+        async with connected(library, "http", "2026", app) as client:
+            for method, key in (("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools")):
+                assert await all_pages(client, method, key)
+
+    run(check)
+    assert app.store.read() == []
+
+
+# --- news ---
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport: str) -> None:
+    async def check() -> None:
+        told: set[str] = set()
+        complete = anyio.Event()
+
+        async def hear(message: Any) -> None:
+            if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification,
+                                    types.PromptListChangedNotification)):  # fmt: skip
+                told.add(message.method)
+            if len(told) == 3:
+                complete.set()
+
+        async def listen(target: Any) -> None:
+            async with Client(target, mode="legacy", message_handler=hear, cache=None) as client:
+                capabilities = client.server_capabilities
+                assert capabilities.tools is not None
+                assert capabilities.tools.list_changed
+                assert len((await client.list_prompts()).prompts) == 2
+                written = 0
+                while not complete.is_set():  # over HTTP, what happens before its stream for news is open is no news
+                    library.skill(f"{SKILLS}/new-{written}")
+                    written += 1
+                    with anyio.move_on_after(0.2):
+                        await complete.wait()
+                names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+                assert names[0] == "new-0"
+
+        app = open_app(library)
+        if transport == "memory":
+            await listen(Server(app, poll=0.05))
+        else:
+            async with serve_http(http_app(app, poll=0.05)) as url:
+                await listen(streamable_http_client(url))
+
+    run(check)
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport: str) -> None:
+    async def check() -> None:
+        app = open_app(library)
+
+        async def listen(target: Any) -> None:
+            async with Client(target, cache=None) as client:
+                assert len((await client.list_prompts()).prompts) == 2
+                wanted = client.listen(tools_list_changed=True, resources_list_changed=True, prompts_list_changed=True)
+                async with wanted as events:
+                    path = library.project / SKILLS / "pdf/SKILL.md"
+                    path.write_text(path.read_text().replace("Does one thing", "Does another thing"))
+                    heard = [type(await anext(aiter(events))) for _ in range(3)]
+                    assert heard == [ToolsListChanged, ResourcesListChanged, PromptsListChanged]
+                about = {prompt.name: prompt.description for prompt in (await client.list_prompts()).prompts}
+                assert about["pdf"] == "Does another thing, for a test."
+
+        if transport == "memory":
+            await listen(Server(app, poll=0.05))
+        else:
+            async with serve_http(http_app(app, poll=0.05)) as url:
+                await listen(streamable_http_client(url))
+
+    run(check)
+
+
+# --- who may ask ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example:80"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-type": "text/plain"}, 400),
+        ({}, 200),
+        ({"origin": "http://localhost:3000"}, 200),
+    ],
+    ids=str,
+)
+@BOTH_ERAS
+def test_requests_under_a_strange_name_are_turned_away(
+    library: World, era: str, headers: dict[str, str], status: int
+) -> None:
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    given = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    if era == "2026":
+        meta = {f"io.modelcontextprotocol/{key}": value
+                for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()}  # fmt: skip
+        body["params"] = {"_meta": meta}
+        given |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+    else:
+        info = {"name": "test", "version": "0"}
+        body |= {
+            "method": "initialize",
+            "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info},
+        }
+
+    async def check() -> None:
+        async with serve_http(http_app(open_app(library), poll=None)) as url, httpx2.AsyncClient() as client:
+            answer = await client.post(url, json=body, headers=given | headers)
+            assert answer.status_code == status
+
+    run(check)
