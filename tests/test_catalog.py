@@ -279,7 +279,6 @@ def test_unknown_modes_and_paths_in_a_file_of_switches_mean_nothing(world: World
     assert (skills["pdf"].mode, skills.diagnostics) == ("auto", ())
 
 
-@pytest.mark.xfail(strict=True, reason="state.py does not catch RecursionError of json")
 def test_a_file_of_switches_that_nests_without_end_is_reported(world: World) -> None:
     world.skill(f"{SKILLS}/pdf")
     (world.project / ".metier").mkdir()
@@ -287,7 +286,6 @@ def test_a_file_of_switches_that_nests_without_end_is_reported(world: World) -> 
     assert [d.code for d in world.discover().diagnostics] == ["state-invalid"]
 
 
-@pytest.mark.xfail(strict=True, reason="state.py opens skills.json without O_NONBLOCK")
 def test_a_pipe_in_place_of_the_switches_blocks_nobody(world: World) -> None:
     world.skill(f"{SKILLS}/pdf")
     (world.project / ".metier").mkdir()
@@ -297,7 +295,6 @@ def test_a_pipe_in_place_of_the_switches_blocks_nobody(world: World) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.xfail(strict=True, reason="state.py writes surrogates that it cannot read back")
 def test_a_skill_with_an_odd_path_can_be_switched_too(world: World) -> None:
     folder = os.fsdecode(b"odd-\xff")
     world.skill(f"{SKILLS}/{folder}/pdf")

@@ -1,5 +1,6 @@
 """Events: one frozen type a kind, all documented, in frames that are the same for the same surroundings."""
 
+import contextlib
 import json
 import logging
 from dataclasses import FrozenInstanceError, fields
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from metier import replay
+from metier import MetierError, replay
 from metier.events import HELD_EVENTS, TYPES, Counter, Recorder, SkillWarning
 from metier.runner import Outcome
 from metier.runner.fake import FakeRunner
@@ -59,7 +60,7 @@ def test_the_same_surroundings_give_the_same_flat_lines(world: World, profile: s
     def once() -> list[str]:
         counter = Counter()
         session = discover(world, profile).session(
-            id="s", clock=counter.clock, ids=counter.ids, approve=answers(), runner=fake_runner()
+            id="s", clock=counter.clock, ids=counter.ids, approve=answers(), runner=fake_runner(), policy={}
         )
         drive(session, 80)
         return [canonical(frame) for frame in session.events]
@@ -158,10 +159,8 @@ def test_where_policy_redacts_nothing_that_was_said_is_kept_and_digests_are(worl
         lambda: session.run("one", f"scripts/{secret}.sh"),
         lambda: session.output(secret),
     ):
-        try:
+        with contextlib.suppress(MetierError):
             act()
-        except Exception as error:
-            assert secret in str(error) or "load" in str(error)
     skills.session(store=store, policy={"redact": True}, id="s", state=session.state())
     kept = "\n".join(store.export_lines())
     for marker in (secret, "BODY-MARKER", "FILE-MARKER"):

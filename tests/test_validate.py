@@ -67,7 +67,7 @@ RULES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"compatibility": "{a: b}"}, "field-type", "warning", "error"),
     ({"metadata": "text"}, "metadata-values", "warning", "error"),
     ({"metadata": "[a]"}, "metadata-values", "warning", "error"),
-    ({"metadata": "{a: 1}"}, "metadata-values", "warning", "error"),
+    ({"metadata": "{a: [1]}"}, "metadata-values", "warning", "error"),
     ({"metadata": "{a: {b: c}}"}, "metadata-values", "warning", "error"),
     ({"allowed-tools": "[Read, Write]"}, "allowed-tools-form", "info", "error"),
     ({"allowed-tools": "Read, Write"}, "allowed-tools-form", "info", "error"),

@@ -6,11 +6,12 @@ skill that the request rules out and that is still first; requests whose whole r
 """
 
 import itertools
+import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from metier.search import index as rules
 from metier.search.finder import TAIL, documents
-from metier.search.index import FITS, TextIndex
+from metier.search.index import FITS, Document, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -72,7 +73,7 @@ def run(options: Options) -> list[Row]:
     for k in GOALS:
         mean = sum(_share(ranks, k, [q.repo == repo for q in asked]) for repo in repositories) / len(repositories)
         rows.append(Row("mean of repositories", f"metier, hit@{k}", mean, ""))
-    return rows + _alarms(corpus, index, ranks)
+    return rows + _alarms(corpus, index, ranks) + _small(corpus, texts)
 
 
 def _ranks(search: Search, queries: Sequence[Query]) -> Ranks:
@@ -163,6 +164,39 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
             Row(what, "repository hidden", _reach(hidden, threshold), "", note=HIDDEN),
             Row(what, f"small talk, {len(talk)}", _reach(talk, threshold), ""),
             Row(what, "ruled out, first", sum(s >= threshold for s in wrong) / max(1, len(refused)), ""),
+        ]
+    return rows
+
+
+# --- small catalogs ---
+
+
+def _small(corpus: Corpus, texts: Sequence[Document]) -> list[Row]:
+    """Most people have few skills: the same requests to catalogs drawn by chance, with and without the right skill."""
+    by_key = {text.key: text for text in texts}
+    rows: list[Row] = []
+    for size in (10, 50, 250):
+        rng = random.Random(size)
+        first = fits = absent = asked = 0
+        for _ in range(30):
+            queries = rng.sample(corpus.asked, 5)
+            expected = {min(query.expected): by_key[min(query.expected)] for query in queries}
+            others = [text for text in rng.sample(texts, size) if text.key not in expected]
+            index = TextIndex.open(None)
+            index.update([*expected.values(), *others[: size - len(expected)]])
+            for query in queries:
+                found = index.search(query.text, 1)
+                right = bool(found) and found[0].key in query.expected
+                first += right
+                fits += right and found[0].score >= FITS
+                elsewhere = index.search(query.text, 1, allowed=_Outside(corpus.folder_of(query.repo)))
+                absent += bool(elsewhere) and elsewhere[0].score >= FITS
+                asked += 1
+        what = f"{size} skills, by chance"
+        rows += [
+            Row(what, "right one first", first / asked, ""),
+            Row(what, "and it fits", fits / asked, ""),
+            Row(what, "absent, answered", absent / asked, "", note=HIDDEN),
         ]
     return rows
 

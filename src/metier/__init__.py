@@ -2,31 +2,67 @@
 
 from metier.errors import (
     AmbiguousSkill,
+    BinaryResource,
     ConfigError,
     InvalidSkill,
+    InvocationError,
     MetierError,
     MissingExtra,
+    PathEscape,
+    PolicyDenied,
+    ResourceError,
+    ResourceNotFound,
+    SandboxUnavailable,
+    ScriptRefused,
     SkillNotFound,
+    StoreError,
 )
-from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.model import (
+    Changes,
+    Compaction,
+    Counts,
+    Diagnostic,
+    Invocation,
+    Loaded,
+    Resource,
+    Root,
+    RunResult,
+    Shadowed,
+    Skill,
+    Skipped,
+)
 from metier.skills import Skills
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AmbiguousSkill",
+    "BinaryResource",
     "Changes",
+    "Compaction",
     "ConfigError",
     "Counts",
     "Diagnostic",
     "InvalidSkill",
+    "Invocation",
+    "InvocationError",
+    "Loaded",
     "MetierError",
     "MissingExtra",
+    "PathEscape",
+    "PolicyDenied",
+    "Resource",
+    "ResourceError",
+    "ResourceNotFound",
     "Root",
+    "RunResult",
+    "SandboxUnavailable",
+    "ScriptRefused",
     "Shadowed",
     "Skill",
     "SkillNotFound",
     "Skills",
     "Skipped",
+    "StoreError",
     "__version__",
 ]

@@ -12,15 +12,36 @@
     ├── PolicyDenied           a rule of the policy refuses
     ├── InvocationError        skills call skills in a circle, or too deeply
     ├── SandboxUnavailable     no sandbox works on this machine
+    ├── ScriptRefused          the file is not a script that can be run
     ├── StoreError             the event store cannot be opened, read or written
+    │   └── StateConflict      somebody else saved a session's state first
     └── MissingExtra           an optional dependency is not installed: the line that installs it
 
 Discovery never raises for a bad skill; it reports a `Diagnostic`. An explicit request for that skill raises.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from metier.model import Diagnostic
+
+StoreReason = Literal[
+    "unopenable",
+    "read-only",
+    "full",
+    "busy",
+    "corrupt",
+    "newer",
+    "lost",
+    "closed",
+    "invalid",
+    "conflict",
+    "gap",
+    "missing-artifact",
+    "changed-artifact",
+    "failed",
+]
+"""Why a store failed: a stable word."""
 
 
 class MetierError(Exception):
@@ -114,6 +135,44 @@ class InvocationError(MetierError):
     def __init__(self, message: str, chain: Sequence[str]) -> None:
         self.chain = tuple(chain)
         super().__init__(f"{message}: {' -> '.join(chain)}")
+
+
+class SandboxUnavailable(MetierError):
+    """No sandbox works here, or this run cannot be protected as promised: what was tried, and what would help."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, install: str = "", tried: Sequence[str] = ()) -> None:
+        self.install, self.tried = install, tuple(tried)
+        why = f": {'; '.join(tried)}" if tried else ""
+        super().__init__(f"{message}{why}{f' (to fix it: {install})' if install else ''}")
+
+
+class ScriptRefused(MetierError):
+    """The file is not a script that can be run: a stable reason, and what to do about it."""
+
+    def __init__(self, script: str, reason: str, message: str) -> None:
+        self.script, self.reason = script, reason
+        super().__init__(f"{script}: {message}")
+
+
+class StoreError(MetierError):
+    """The event store cannot be opened, read or written: why (a stable word), which store, and the way out."""
+
+    def __init__(self, message: str, *, reason: StoreReason = "failed", store: str = "", hint: str = "") -> None:
+        self.message, self.store, self.hint = message, store, hint
+        self.reason: StoreReason = reason
+        self.exit_code = 4 if reason in ("unopenable", "read-only", "newer", "lost") else 1
+        super().__init__(f"{f'{store}: ' if store else ''}{message}{f' ({hint})' if hint else ''}")
+
+
+class StateConflict(StoreError):
+    """Somebody else saved the document first; `actual` is the version that stands now (0: none)."""
+
+    def __init__(self, session_id: str, key: str, expected: int, actual: int) -> None:
+        self.session_id, self.key, self.expected, self.actual = session_id, key, expected, actual
+        message = f"state {key!r} of session {session_id!r} has version {actual}, not {expected}"
+        super().__init__(message, reason="conflict", hint="load it again, apply the change, save")
 
 
 class MissingExtra(MetierError):

@@ -7,8 +7,8 @@ the same frames. Frames have a version: a new field is no new version, a changed
 
 import itertools
 import logging
+import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
@@ -316,7 +316,7 @@ def system_clock() -> int:
 
 def random_ids() -> str:
     """Ids that sort by time and never meet."""
-    return f"{time.time_ns():016x}{uuid.uuid4().hex[:16]}"
+    return f"{time.time_ns():016x}{os.urandom(8).hex()}"
 
 
 class Counter:

@@ -132,7 +132,10 @@ class Skill:
     @property
     def metadata(self) -> Mapping[str, Any]:
         found = self.frontmatter.get("metadata")
-        return found if isinstance(found, Mapping) else NO_FIELDS  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(found, Mapping):
+            return NO_FIELDS
+        # The standard has text here, so `version: 1.0` is text; what is no scalar is kept as it is.
+        return {key: as_text(value) or value for key, value in cast("Mapping[str, Any]", found).items()}
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:

@@ -6,14 +6,14 @@ changes nothing: there is no moment between the two. Links inside the folder tha
 """
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
 import re
 import stat
+import struct
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -120,28 +120,28 @@ def _open(folder: int, path: str) -> int:
     return _openat2(folder, path) if _has_openat2() else _walk(folder, path)
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 _NR_OPENAT2: Final = 437  # the same number on every architecture
 _RESOLVE_BENEATH: Final = 0x08
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
-_HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+_HOW: Final = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _syscall() -> tuple[Callable[..., int], Callable[[], int]]:
+    """The C library's way to the kernel, and to the reason of a refusal; loaded when a first file is opened."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True).syscall, ctypes.get_errno
 
 
 def _openat2(folder: int, path: str) -> int:
     encoded = os.fsencode(path) or b"."
+    syscall, reason = _syscall()
     for _ in range(128):
-        result: int = _libc().syscall(_NR_OPENAT2, folder, encoded, ctypes.byref(_HOW), ctypes.sizeof(_HOW))
+        result = syscall(_NR_OPENAT2, folder, encoded, _HOW, len(_HOW))
         if result >= 0:
             return result
-        code = ctypes.get_errno()
+        code = reason()
         # EAGAIN: something was renamed while the kernel looked, and it could not be sure; it asks us to try again.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code))
@@ -274,6 +274,20 @@ def read_beneath(folder: int, path: str, limit: int) -> Content:
         os.close(opened)
     data = b"".join(chunks)
     return Content(data, max(status.st_size, len(data)), status.st_mtime_ns)
+
+
+def read_regular(file: str, limit: int) -> bytes:
+    """A small file of settings, ours or another tool's: regular, within a size, never one that would block.
+
+    Raises `OSError` with the reason; what lies in a project is as hostile as a skill.
+    """
+    with os.fdopen(os.open(file, _FLAGS), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", file)
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", file)
+        return stream.read(limit)
 
 
 def decode(data: bytes, path: str, *, partial: bool) -> str:

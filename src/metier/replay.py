@@ -246,6 +246,8 @@ class RecordedRunner:
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
         for frame in self.frames:
+            if frame["type"] == "tool_started":
+                job.started(tuple(frame.get("protections", ())))
             if frame["type"] in ("tool_stdout", "tool_stderr") and on_output is not None:
                 on_output("stdout" if frame["type"] == "tool_stdout" else "stderr", frame["text"].encode())
         ended = next((frame for frame in self.frames if frame["type"] == "tool_ended"), None)

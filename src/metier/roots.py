@@ -13,6 +13,7 @@ from typing import Any, cast
 from metier import limits
 from metier.errors import ConfigError
 from metier.model import Diagnostic, Root
+from metier.paths import read_regular
 from metier.profiles import Profile
 from metier.profiles.schema import RootRules
 
@@ -133,13 +134,12 @@ def _plugins(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagn
     """The skills folders of installed plugins, as their registry lists them."""
     file = os.path.join(place.home, rules.path)
     try:
-        with open(file, "rb") as stream:
-            registry: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
+        registry: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
         plugins = cast("dict[str, list[dict[str, Any]]]", registry["plugins"])
         installed = [(entry["installPath"], entry.get("scope")) for entries in plugins.values() for entry in entries]
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = f"the plugin registry cannot be used: {error}"
         diagnostics.append(Diagnostic("registry-invalid", "warning", message, file))
         return

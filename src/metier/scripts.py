@@ -90,9 +90,9 @@ def execute(
 ) -> RunResult:
     """Run it and put every piece of its output into the trail as it comes."""
     streams = _Streams(note, redact)
-    note(_started(script, runner, redact))
+    job = _job(script, profile, place, stdin, lambda seen: note(_started(script, runner, redact, seen)))
     try:
-        outcome = runner.run(_job(script, profile, place, stdin), streams)
+        outcome = runner.run(job, streams)
     except (SandboxUnavailable, ScriptRefused) as error:
         reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
         note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error)))
@@ -101,12 +101,20 @@ def execute(
     return _finish(script, outcome, note)
 
 
-def _started(script: Script, runner: Runner, redact: Callable[[str], str]) -> ToolStarted:
+def _started(script: Script, runner: Runner, redact: Callable[[str], str], protections: tuple[str, ...]) -> ToolStarted:
     shown = tuple(redact(argument) for argument in script.arguments)
-    return ToolStarted("skill_run", script.skill.name, script.path, script.digest, runner.name, shown, script.grants)
+    return ToolStarted(
+        "skill_run", script.skill.name, script.path, script.digest, runner.name, shown, script.grants, protections
+    )
 
 
-def _job(script: Script, profile: Profile, place: Place, stdin: str | None) -> Job:
+def _job(
+    script: Script,
+    profile: Profile,
+    place: Place,
+    stdin: str | None,
+    on_started: Callable[[tuple[str, ...]], None],
+) -> Job:
     rules = profile.run
     writable = "run_project_write" in script.grants
     return Job(
@@ -126,6 +134,7 @@ def _job(script: Script, profile: Profile, place: Place, stdin: str | None) -> J
             output_bytes=rules.output_bytes,
             work_bytes=rules.work_mib * limits.MIB,
         ),
+        on_started,
     )
 
 

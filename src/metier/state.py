@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 from metier import limits
 from metier.errors import ConfigError
 from metier.model import MODES, Diagnostic, Mode, Skill
+from metier.paths import read_regular
 
 Level = Literal["user", "project"]
 _FILE: Final = "skills.json"
@@ -53,13 +54,12 @@ class State:
     def _read(self, level: Level) -> dict[str, Mode]:
         file = self.files[level]
         try:
-            with open(file, "rb") as stream:
-                content: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
+            content: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
             modes = cast("dict[str, Any]", content["modes"])
             return {str(path): mode for path, mode in modes.items() if mode in MODES}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"which skills are on or off cannot be read and does not count: {error}"
             self.diagnostics.append(
                 Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file")
@@ -74,12 +74,11 @@ def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = No
     """The real paths of the projects that the user trusts. A file that cannot be read trusts nothing."""
     file = os.path.join(user_folder, _TRUST)
     try:
-        with open(file, "rb") as stream:
-            content: Any = json.loads(stream.read(limits.REGISTRY_BYTES))
+        content: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
         return [str(path) for path in cast("list[Any]", content["projects"])]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if diagnostics is not None:
             message = f"which projects are trusted cannot be read, so none is: {error}"
             diagnostics.append(Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file"))
@@ -95,13 +94,13 @@ def trust(user_folder: str, project: str, trusted: bool = True) -> None:
 
 
 def _replace(file: str, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     import tempfile  # nobody who only reads should pay for it
 
+    text = json.dumps(content, indent=2) + "\n"  # escaped, so that a path that is no UTF-8 comes back as it was
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=".skills-", dir=os.path.dirname(file))
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(text)
         os.replace(temporary, file)
     except OSError as error:

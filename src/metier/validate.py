@@ -336,7 +336,7 @@ def _suggest(name: str, folder: str) -> str:
 def _metadata_flaw(metadata: object) -> str:
     if not isinstance(metadata, dict):
         return "`metadata` is not a map"
-    odd = [key for key, value in cast("dict[str, object]", metadata).items() if not isinstance(value, str)]
+    odd = [key for key, value in cast("dict[str, object]", metadata).items() if as_text(value) is None]
     return f"`metadata` has values that are not text: {', '.join(odd)}" if odd else ""
 
 

@@ -14,10 +14,13 @@ except ImportError as error:
 EXTENSION = "io.modelcontextprotocol/skills"
 """The extension's identifier, in capabilities of both sides."""
 
+SCOPE = "mcp"
+"""The scope of skills that another server offers."""
+
 SKILL_FILES = 512
 SKILL_BYTES = 16 * 1024 * 1024
 """What every host takes of one skill: the number of its files and their total size, by the extension's text."""
 
 del _sdk
 
-__all__ = ["EXTENSION", "SKILL_BYTES", "SKILL_FILES"]
+__all__ = ["EXTENSION", "SCOPE", "SKILL_BYTES", "SKILL_FILES"]

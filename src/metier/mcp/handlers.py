@@ -121,7 +121,10 @@ class Handlers:
         return await self._look(look)
 
     def _resources(self, skill: Skill) -> list[types.Resource]:
-        main, *others = self.manifests.files(skill)
+        files = self.manifests.files(skill)
+        if not files:
+            return []
+        main, *others = files
         uri = format_url(skill.name, main)
         about = clean(skill.description)
         return [

@@ -14,7 +14,7 @@ from metier import frontmatter
 from metier.cache import settled
 from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
 from metier.files import DiskFiles
-from metier.mcp import SKILL_BYTES, SKILL_FILES
+from metier.mcp import SCOPE, SKILL_BYTES, SKILL_FILES
 from metier.mcp.wire import clean
 from metier.model import SKILL_FILE, Skill
 from metier.paths import SCHEME, Content, check_relative, format_url, parse_url
@@ -38,12 +38,15 @@ class File(NamedTuple):
 
 
 def served(session: Session) -> dict[str, Skill]:
-    """The skills of the catalog by name that a model may see. A name that decides nothing has no uri to serve it at."""
+    """The skills of the catalog by name that a model may see.
+
+    A name that decides nothing has no uri to serve it at, and what is another server's is not served as ours.
+    """
     found: dict[str, Skill] = {}
     for skill in session.visible():
         try:
             skill.name.encode()
-            if session.skills.catalog.find(skill.name) is skill:
+            if skill.scope != SCOPE and session.skills.catalog.find(skill.name) is skill:
                 found[skill.name] = skill
         except (AmbiguousSkill, SkillNotFound, InvalidSkill, UnicodeEncodeError):
             continue
@@ -93,8 +96,12 @@ class Manifests:
         return resources
 
     def files(self, skill: Skill) -> list[str]:
-        """The paths of a skill's files, SKILL.md first."""
-        return [SKILL_FILE, *self._disk.listing(skill, SKILL_FILES * 8, SKILL_BYTES * 64).files]
+        """The paths of a skill's files, SKILL.md first; none where its folder is gone."""
+        try:
+            listing = self._disk.listing(skill, SKILL_FILES * 8, SKILL_BYTES * 64)
+        except ResourceError:
+            return []
+        return [SKILL_FILE, *listing.files]
 
     def children(self, skill: Skill, folder: str) -> dict[str, bool]:
         """What lies directly in a folder of a skill: names, and whether each is a folder. Raises for what is none."""

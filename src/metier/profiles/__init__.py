@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_orig
 
 from metier import limits
 from metier.errors import ConfigError
+from metier.paths import read_regular
 from metier.profiles.schema import Profile
 
 BUILT_IN: Final = ("standard", "codelia", "omp", "mycodeagent", "rip", "remcochat")
@@ -61,14 +62,13 @@ def read_toml(file: str) -> Raw:
     import tomllib
 
     try:
-        if os.path.getsize(file) > limits.REGISTRY_BYTES:
-            raise ConfigError(f"is larger than {limits.REGISTRY_BYTES // limits.MIB} MiB", file=file)
-        with open(file, "rb") as stream:
-            data = stream.read()
+        data = read_regular(file, limits.REGISTRY_BYTES)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
     try:
         return tomllib.loads(data.decode())
+    except RecursionError as error:
+        raise ConfigError("is not TOML that a person wrote: it nests without end", file=file, line=1) from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8", file=file, line=data.count(b"\n", 0, error.start) + 1) from error
     except tomllib.TOMLDecodeError as error:
@@ -272,7 +272,8 @@ def _locate(file: str, key: str) -> int:
     for number, line in enumerate(lines, 1):
         header = re.match(r"\s*\[+([^\]]+)\]+", line)
         if header:
-            table = header[1].strip().replace('"', "") + "."
+            table = header[1].strip().replace('"', "").removeprefix("tool.metier").lstrip(".") + "."
+            table = table if table != "." else ""
             if table.rstrip(".") == wanted:
                 return number
             continue

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
-from metier.errors import MetierError
+from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.limits import KIB, MIB
 
 Stream = Literal["stdout", "stderr"]
@@ -34,25 +34,6 @@ PROJECT_DIR: Final = "/project"
 paths are in the variables SKILL_DIR, WORK_DIR and PROJECT_DIR, which hold with every runner."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class SandboxUnavailable(MetierError):
-    """No sandbox works here, or this run cannot be protected as promised: what was tried, and what would help."""
-
-    exit_code = 4
-
-    def __init__(self, message: str, *, install: str = "", tried: Sequence[str] = ()) -> None:
-        self.install, self.tried = install, tuple(tried)
-        why = f": {'; '.join(tried)}" if tried else ""
-        super().__init__(f"{message}{why}{f' (to fix it: {install})' if install else ''}")
-
-
-class ScriptRefused(MetierError):
-    """The file is not a script that can be run: a stable reason, and what to do about it."""
-
-    def __init__(self, script: str, reason: str, message: str) -> None:
-        self.script, self.reason = script, reason
-        super().__init__(f"{script}: {message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +78,12 @@ class Job:
     project_protected: Sequence[str] = ()
     """Paths in the project that stay read-only in a writable one, where they exist: settings, skills, hooks."""
     limits: RunLimits = DEFAULT_LIMITS
+    on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
+    """Called once, with the protections that were seen in force, before any output is passed on."""
+
+    def started(self, protections: tuple[str, ...]) -> None:
+        if self.on_started is not None:
+            self.on_started(protections)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "argv", tuple(self.argv))

@@ -62,10 +62,12 @@ def care_for(
     checks: Sequence[Check],
     on_output: OnOutput | None,
     stop: threading.Event | None,
+    protections: tuple[str, ...],
 ) -> tuple[Ended, Output]:
     """Feed, read and watch a started process until it and its streams have ended. `end` must end the whole tree."""
     output = Output(job.limits.output_bytes)
     try:
+        job.started(protections)
         with Watch(job.limits.seconds, end, checks, stop) as watch:
             pump(
                 process,

@@ -105,7 +105,13 @@ class BubblewrapRunner(ProcessRunner):
                 entries_below(sandbox.writable, limits.files * ENTRIES_FACTOR),
             ]
             ended, output = care_for(
-                sandbox.process, job, end=sandbox.end, checks=checks, on_output=on_output, stop=stop
+                sandbox.process,
+                job,
+                end=sandbox.end,
+                checks=checks,
+                on_output=on_output,
+                stop=stop,
+                protections=sandbox.protections,
             )
             return outcome(
                 sandbox.process,

@@ -38,6 +38,7 @@ class FakeRunner:
         if isinstance(answer, Exception):
             raise answer
         outcome = _within(answer if isinstance(answer, Outcome) else answer(job), job.limits.output_bytes)
+        job.started(outcome.protections)
         if on_output is not None:
             if outcome.stdout:
                 on_output("stdout", outcome.stdout)

@@ -89,8 +89,10 @@ class SeatbeltRunner(ProcessRunner):
 
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                ended, output = care_for(process, job, end=end, checks=(), on_output=on_output, stop=stop)
                 held = _PROTECTIONS if job.network else (*_PROTECTIONS, "no-network")
+                ended, output = care_for(
+                    process, job, end=end, checks=(), on_output=on_output, stop=stop, protections=held
+                )
                 return outcome(
                     process, job, ended, output, started=started, work=descriptor, protections=held, notes=program.notes
                 )

@@ -49,7 +49,13 @@ class UnsandboxedRunner(ProcessRunner):
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 ended, output = care_for(
-                    process, job, end=lambda: _end(process.pid), checks=(), on_output=on_output, stop=stop
+                    process,
+                    job,
+                    end=lambda: _end(process.pid),
+                    checks=(),
+                    on_output=on_output,
+                    stop=stop,
+                    protections=(),
                 )
                 return outcome(
                     process,

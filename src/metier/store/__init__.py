@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from urllib.parse import unquote
 
-from metier.errors import ConfigError
+from metier.errors import ConfigError, StateConflict, StoreError
 from metier.store.base import Listener
 from metier.store.lines import Imported
 from metier.store.values import (
@@ -26,9 +26,7 @@ from metier.store.values import (
     Frame,
     Page,
     Pruned,
-    StateConflict,
     Stats,
-    StoreError,
     Summary,
     canonical,
     digest_of,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
+from metier.errors import StoreError
 from metier.store import lines as jsonl
 from metier.store.values import (
     NOTICE_BYTES,
@@ -21,7 +22,6 @@ from metier.store.values import (
     Draft,
     Frame,
     Page,
-    StoreError,
     Summary,
     artifacts_of,
     check_artifact,

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
+from metier.errors import StoreError
 from metier.store.values import (
     Document,
     Frame,
     Page,
-    StoreError,
     Stream,
     Summary,
     canonical,

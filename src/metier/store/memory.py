@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from metier.errors import StateConflict
 from metier.store.base import NOTICES_MS, BaseStore, now_ms
 from metier.store.lines import Imported
 from metier.store.values import (
@@ -19,7 +20,6 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
-    StateConflict,
     Stats,
     Stream,
     Summary,

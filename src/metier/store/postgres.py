@@ -10,6 +10,7 @@ each other, and their commits share the server's flushes.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, LiteralString
 
+from metier.errors import StateConflict
 from metier.store import postgres_statements as statements
 from metier.store.base import NOTICES_MS, TOUCH_MS, BaseStore, now_ms
 from metier.store.lines import Imported
@@ -22,7 +23,6 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
-    StateConflict,
     Stats,
     Stream,
     Summary,

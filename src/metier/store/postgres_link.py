@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from metier.errors import ConfigError, MissingExtra
+from metier.errors import ConfigError, MissingExtra, StoreError, StoreReason
 from metier.store.migrations import migrations
-from metier.store.values import Reason, StoreError, newer_schema, not_text
+from metier.store.values import newer_schema, not_text
 
 try:
     import psycopg
@@ -212,7 +212,7 @@ class Link:
     def _trouble(self, error: psycopg.Error, *, opening: bool = False) -> StoreError:
         """What the server refused, as one clear error with the way out."""
         state = error.sqlstate or ""
-        reason: Reason = "unopenable" if opening else "failed"
+        reason: StoreReason = "unopenable" if opening else "failed"
         hint = ""
         if state in ("53100", "53200"):
             reason, hint = "full", "free some space on the server; nothing stored was harmed"

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
+from metier.errors import StateConflict
 from metier.store.base import NOTICES_MS, TOUCH_MS, BaseStore, now_ms
 from metier.store.lines import Imported
 from metier.store.sqlite_file import SqliteFile
@@ -21,7 +22,6 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
-    StateConflict,
     Stats,
     Stream,
     Summary,

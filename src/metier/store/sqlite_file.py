@@ -17,8 +17,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from metier.errors import StoreError, StoreReason
 from metier.store.migrations import migrations
-from metier.store.values import Reason, StoreError, newer_schema, not_text
+from metier.store.values import newer_schema, not_text
 
 _APPLICATION: Final = 0x4D455452
 """The mark in the file's header that makes it ours ("METR")."""
@@ -256,7 +257,7 @@ def database_error(error: sqlite3.Error, path: str, *, opening: bool, patience: 
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreError("cannot be opened", reason="unopenable", store=path, hint=_READ_ONLY)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    reason: Reason = "unopenable" if opening else "failed"
+    reason: StoreReason = "unopenable" if opening else "failed"
     return StoreError(f"{error} [{name}]", reason=reason, store=path, hint="the disk may have a fault; see the log")
 
 

@@ -11,10 +11,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from metier import limits
-from metier.errors import MetierError
+from metier.errors import StoreError
 
 EVENT_BYTES: Final = 4 * limits.MIB
 """The text of one event. A page of events must fit into memory; what is larger belongs into an artifact."""
@@ -43,46 +43,10 @@ ENVELOPE: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms
 Frame = dict[str, Any]
 """One event as a flat object: the envelope, then the data."""
 
-Reason = Literal[
-    "unopenable",
-    "read-only",
-    "full",
-    "busy",
-    "corrupt",
-    "newer",
-    "lost",
-    "closed",
-    "invalid",
-    "conflict",
-    "gap",
-    "missing-artifact",
-    "changed-artifact",
-    "failed",
-]
-
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _QUOTED_DIGEST: Final = re.compile(rf'"({_DIGEST.pattern})"')
 _LARGEST_TIME: Final = (1 << 63) - 1
-
-
-class StoreError(MetierError):
-    """The event store cannot be opened, read or written: why (a stable word), which store, and the way out."""
-
-    def __init__(self, message: str, *, reason: Reason = "failed", store: str = "", hint: str = "") -> None:
-        self.message, self.store, self.hint = message, store, hint
-        self.reason: Reason = reason
-        self.exit_code = 4 if reason in ("unopenable", "read-only", "newer", "lost") else 1
-        super().__init__(f"{f'{store}: ' if store else ''}{message}{f' ({hint})' if hint else ''}")
-
-
-class StateConflict(StoreError):
-    """Somebody else saved the document first; `actual` is the version that stands now (0: none)."""
-
-    def __init__(self, session_id: str, key: str, expected: int, actual: int) -> None:
-        self.session_id, self.key, self.expected, self.actual = session_id, key, expected, actual
-        message = f"state {key!r} of session {session_id!r} has version {actual}, not {expected}"
-        super().__init__(message, reason="conflict", hint="load it again, apply the change, save")
 
 
 @dataclass(frozen=True, slots=True)

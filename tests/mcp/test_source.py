@@ -1,0 +1,449 @@
+"""Skills of other servers: listed without a body, verified when loaded, approved as a set, never mistaken for local."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients import command, digest
+from conftest import World
+from joined import Joined
+from metier.errors import ConfigError, PolicyDenied, ResourceError
+from metier.events import PolicyAsked, ResourceRefused
+from metier.mcp.link import ServerConfig
+from metier.mcp.source import Source, connect, servers
+from metier.policy import Request
+
+SKILLS = ".agents/skills"
+TEXT = "---\nname: deploy\ndescription: Ships it.\nallowed-tools: Bash\n---\nSTEPS $ARGUMENTS\n"
+BASE = "skill://acme/deploy"
+
+
+@dataclass
+class Stranger:
+    """The other server: what it lists and serves, and what it was asked."""
+
+    file: Path
+    frontmatter: dict[str, Any] = field(
+        default_factory=lambda: {"name": "deploy", "description": "Ships it.", "allowed-tools": "Bash"}
+    )
+    files: dict[str, str] = field(default_factory=lambda: {"SKILL.md": TEXT, "guide.md": "GUIDE", "scripts/a.sh": "a"})
+    clock: float = 0.0
+
+    def entry(self, **changes: Any) -> dict[str, Any]:
+        listed = [
+            {"uri": f"{BASE}/{path}", "digest": digest(text.encode()), "size": len(text.encode())}
+            for path, text in self.files.items()
+        ]
+        return {"uri": f"{BASE}/SKILL.md", "frontmatter": self.frontmatter, "resources": listed, **changes}
+
+    def publish(self, *entries: Any, serves: dict[str, str] | None = None, **more: Any) -> None:
+        """List these entries (by default the honest one) and serve these files (by default the listed ones)."""
+        served = {f"{BASE}/{path}": text for path, text in (self.files if serves is None else serves).items()}
+        listed = list(entries) or [self.entry()]
+        self.file.write_text(json.dumps({"entries": listed, "files": served, **more}))
+
+    def asked(self) -> list[str]:
+        log = Path(f"{self.file}.log")
+        return log.read_text().splitlines() if log.exists() else []
+
+    def config(self, **given: Any) -> ServerConfig:
+        script = Path(__file__).with_name("stranger.py")
+        return ServerConfig("acme", (sys.executable, str(script), str(self.file)), **given)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    return Stranger(tmp_path / "stranger.json")
+
+
+@pytest.fixture
+def sources() -> Iterator[Callable[..., Source]]:
+    opened: list[Source] = []
+
+    def open_source(*given: Any) -> Source:
+        opened.append(Source(*given))
+        return opened[-1]
+
+    yield open_source
+    for source in opened:
+        source.close()
+
+
+@pytest.fixture
+def joined(world: World, stranger: Stranger, sources: Callable[..., Source], tmp_path: Path) -> Callable[..., Joined]:
+    def build(profile: str = "standard", **given: Any) -> Joined:
+        source = sources([stranger.config(**given)], str(tmp_path / "cache"), lambda: stranger.clock)
+        return Joined(world, source, profile)
+
+    return build
+
+
+def yes(request: Request) -> bool:
+    return True
+
+
+# --- listing and loading ---
+
+
+def test_a_real_server_of_ours_is_a_root_of_the_catalog(
+    world: World, tmp_path: Path, sources: Callable[..., Source]
+) -> None:
+    far = World(tmp_path / "far-home", tmp_path / "far")
+    (far.project / ".git").mkdir(parents=True)
+    far.home.mkdir()
+    files: dict[str, str | bytes] = {"references/a b.md": "FAR-FILE é", "data.bin": bytes(range(256))}
+    far.skill(f"{SKILLS}/pdf", body="FAR-BODY", files=files, metadata={"version": "1.10", "count": 3})
+    far.skill(f"{SKILLS}/hidden", disable_model_invocation=True)
+    world.skill(f"{SKILLS}/local")
+    source = sources([ServerConfig("far", tuple(command(far)))], str(tmp_path / "cache"))
+    skills = Joined(world, source)
+    assert [(skill.name, skill.source, skill.scope) for skill in skills] == [
+        ("local", "agents", "repo"), ("pdf", "far", "mcp")
+    ]  # fmt: skip
+    assert not list((tmp_path / "cache").rglob("*")), "nothing is fetched to list"
+    session = skills.session(approve=yes)
+    loaded = session.load("pdf")
+    assert "FAR-BODY" in loaded.text
+    assert loaded.files == ("data.bin", "references/a b.md")
+    assert loaded.digest == digest((far.project / SKILLS / "pdf/SKILL.md").read_bytes())
+    assert session.read("pdf", "references/a b.md").text.endswith("FAR-FILE é")
+    cached = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert cached == {"SKILL.md", "a b.md"}, "what was not needed was not fetched"
+    assert skills.session(approve=yes).load("local").text.startswith("<skill_content")
+
+
+def test_nothing_is_read_before_it_is_needed_and_nothing_twice(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    skills = joined()
+    assert skills["deploy"].size == len(TEXT)
+    assert stranger.asked() == ["skills/list"]
+    skills.session(approve=yes).load("deploy")
+    skills.session(approve=yes).load("deploy")
+    assert stranger.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
+
+
+def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    skills = joined()
+    session = skills.session(approve=yes)
+    assert "[from the MCP server acme] Ships it." in session.prompt().text
+    for text in (
+        session.load("deploy").text, session.load("deploy").body, session.read("deploy", "guide.md").text,
+        session.call("skill_read", {"name": "deploy", "path": "guide.md"}).text,
+    ):  # fmt: skip
+        assert "MCP server acme" in text or text == ""
+
+
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
+def test_every_host_says_so_in_what_a_load_returns(
+    stranger: Stranger, world: World, sources: Callable[..., Source], tmp_path: Path, profile: str
+) -> None:
+    stranger.publish()
+    source = sources([stranger.config()], str(tmp_path / "cache"))
+    session = Joined(world, source, profile, enabled=True).session(approve=yes)
+    name = session.offered().get("load") or session.offered()["read"]
+    result = session.call(name, {"path": "skill://deploy"} if profile == "omp" else {"name": "deploy"})
+    assert result.ok
+    assert "STEPS" in result.text
+    assert "MCP server acme" in result.text
+
+
+# --- verification ---
+
+
+def refusal(session: Any, path: str = "SKILL.md") -> str:
+    """The reason why a file was refused, which must stand in the trail, too."""
+    with pytest.raises(ResourceError) as caught:
+        session.load("deploy") if path == "SKILL.md" else session.read("deploy", path)
+    frames = [frame for frame in session.events if frame["type"] == ResourceRefused.type]
+    assert frames[-1]["reason"] == caught.value.reason
+    assert frames[-1]["detail"] == str(caught.value)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("served", "reason"),
+    [
+        (TEXT.replace("STEPS", "TRICK"), "digest"),
+        (TEXT + " ", "size"),
+        ("", "size"),
+    ],
+)
+def test_a_skill_that_is_not_as_listed_is_not_loaded(
+    stranger: Stranger, joined: Callable[..., Joined], tmp_path: Path, served: str, reason: str
+) -> None:
+    stranger.publish(serves={**stranger.files, "SKILL.md": served})
+    session = joined().session(approve=yes)
+    assert refusal(session) == reason
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}],
+)
+def test_a_frontmatter_that_is_not_the_files_is_refused(
+    stranger: Stranger, joined: Callable[..., Joined], change: dict[str, Any]
+) -> None:
+    stranger.frontmatter |= change
+    stranger.publish()
+    assert refusal(joined().session(approve=yes)) == "frontmatter"
+
+
+def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
+    stranger: Stranger, joined: Callable[..., Joined]
+) -> None:
+    stranger.publish(serves={**stranger.files, "extra.md": "EXTRA"})
+    session = joined().session(approve=yes)
+    assert session.read("deploy", "guide.md").text.endswith("GUIDE")
+    assert refusal(session, "extra.md") == "unlisted"
+    assert f"resources/read {BASE}/extra.md" not in stranger.asked()
+
+
+def test_a_cached_file_that_was_touched_is_fetched_again(
+    stranger: Stranger, joined: Callable[..., Joined], tmp_path: Path
+) -> None:
+    stranger.publish()
+    skills = joined()
+    skills.session(approve=yes).load("deploy")
+    (cached,) = (tmp_path / "cache").rglob("SKILL.md")
+    cached.chmod(0o600)
+    cached.write_text(TEXT.replace("STEPS", "TRICK"))
+    assert "STEPS" in skills.session(approve=yes).load("deploy").text
+    assert cached.read_text() == TEXT
+    cached.unlink()
+    cached.symlink_to("/etc/passwd")
+    assert "STEPS" in skills.session(approve=yes).load("deploy").text
+
+
+def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish(serves={})
+    session = joined().session(approve=yes)
+    with pytest.raises(ResourceError, match="the server acme says: no such resource"):
+        session.load("deploy")
+
+
+BAD: list[tuple[dict[str, Any] | Any, str]] = [
+    ("nothing", "no uri"),
+    ({"uri": "skill://deploy"}, "no uri"),
+    ({"uri": "skill://other/SKILL.md"}, "name"),
+    ({"frontmatter": None}, "frontmatter"),
+    ({"frontmatter": {"name": "deploy"}}, "description"),
+    ({"resources": "dynamic"}, "dynamic"),
+    ({"resources": None}, "list of its files"),
+    ({"resources": []}, "lacks its SKILL.md"),
+    ({"resources": [{"uri": "skill://acme/other.md", "digest": "sha256:" + "0" * 64, "size": 1}]}, "not one of its files"),
+    ({"resources": [{"uri": f"{BASE}/../x", "digest": "sha256:" + "0" * 64, "size": 1}]}, "traversal"),
+    ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": "sha256:" + "0" * 64, "size": 1}]}, "traversal"),
+    ({"resources": [{"uri": f"{BASE}//etc", "digest": "sha256:" + "0" * 64, "size": 1}]}, "absolute"),
+    ({"resources": [{"uri": f"{BASE}/a/./b", "digest": "sha256:" + "0" * 64, "size": 1}]}, "plain path"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "md5:0", "size": 1}]}, "digest"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": True}]}, "size"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": 17 << 20}]}, "bytes, more than"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": 1}] * 2}, "twice"),
+    ({"resources": [{"uri": f"{BASE}/{n}", "digest": "sha256:" + "0" * 64, "size": 1} for n in range(513)]}, "513 files"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+    return Stranger(tmp_path_factory.mktemp("offline") / "stranger.json")
+
+
+@pytest.mark.parametrize(("change", "why"), BAD, ids=[why for _, why in BAD])
+def test_a_bad_entry_is_left_out_with_its_reason(
+    offline: Stranger, change: Any, why: str, monkeypatch: pytest.MonkeyPatch, world: World, tmp_path: Path
+) -> None:
+    bad = offline.entry(**change) if isinstance(change, dict) else change
+    good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
+    monkeypatch.setattr("metier.mcp.link.Link.skills", lambda self: ([bad, good], 0))
+    source = Source([offline.config()], str(tmp_path / "cache"))
+    skills = Joined(world, source)
+    source.close()
+    assert [skill.name for skill in skills] == ["honest"]
+    (skipped,) = skills.skipped
+    assert skipped.reason == "mcp"
+    assert why in skipped.detail
+
+
+# --- approval ---
+
+
+def test_nobody_to_ask_means_no(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    session = joined().session()
+    with pytest.raises(PolicyDenied, match="nobody can be asked"):
+        session.load("deploy")
+    assert not session.call("skill_load", {"name": "deploy"}).ok
+    with pytest.raises(PolicyDenied):
+        session.invoke("/deploy now")
+    assert stranger.asked() == ["skills/list"]
+
+
+def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    asked: list[Request] = []
+
+    def approve(request: Request) -> bool:
+        asked.append(request)
+        return True
+
+    session = joined().session(approve=approve)
+    session.load("deploy")
+    session.read("deploy", "guide.md")
+    (request,) = asked
+    assert (request.tool, request.skill_name, request.path) == ("mcp_load", "deploy", f"{BASE}/SKILL.md")
+    assert request.digest.startswith("sha256:")
+    (frame,) = [frame for frame in session.events if frame["type"] == PolicyAsked.type]
+    assert (frame["tool"], frame["answer"], frame["digest"]) == ("mcp_load", "once", request.digest)
+
+
+@pytest.mark.parametrize("path", ["SKILL.md", "guide.md", "scripts/new.sh"])
+def test_a_changed_set_asks_again_even_after_always(
+    stranger: Stranger, joined: Callable[..., Joined], path: str
+) -> None:
+    stranger.publish()
+    skills = joined()
+    answers = ["always", "no"]
+    session = skills.session(approve=lambda request: answers.pop(0))
+    session.load("deploy")
+    session.load("deploy", arguments="again")
+    assert answers == ["no"]
+    stranger.files[path] = TEXT + "more\n" if path == "SKILL.md" else "changed"
+    stranger.publish()
+    skills.refresh()
+    session.load("deploy", arguments="still held by the old list")
+    stranger.clock += 10
+    assert skills.refresh()
+    with pytest.raises(PolicyDenied, match="the answer was no"):
+        session.load("deploy", arguments="once more")
+
+
+def test_a_remembered_rule_allows_exactly_that_set(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    skills = joined()
+    session = skills.session(approve=lambda request: "always")
+    session.load("deploy")
+    (rule,) = session.policy.remembered
+    allowed = {"allow": [rule.as_dict()]}
+    assert "STEPS" in skills.session(policy=allowed).load("deploy").text
+    stranger.files["guide.md"] = "another"
+    stranger.publish()
+    stranger.clock += 10
+    skills.refresh()
+    with pytest.raises(PolicyDenied):
+        skills.session(policy=allowed).load("deploy")
+
+
+def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    assert joined()["deploy"].allowed_tools == ()
+    assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
+    assert joined(allowed_tools=("other",))["deploy"].allowed_tools == ()
+
+
+# --- names ---
+
+
+def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
+    stranger: Stranger, joined: Callable[..., Joined], world: World
+) -> None:
+    stranger.publish()
+    world.skill(f"{SKILLS}/deploy", body="LOCAL")
+    skills = joined()
+    assert skills["deploy"].source == "agents"
+    (shadowed,) = skills.shadowed
+    assert shadowed.skill.source == "acme"
+    (collision,) = [d for d in skills.diagnostics if d.code == "collision"]
+    assert collision.path == shadowed.skill.path
+    session = skills.session(approve=yes)
+    assert "LOCAL" in session.load("deploy").text
+    assert "STEPS" in session.load(path=shadowed.skill.path).text
+
+
+def test_a_preferred_server_wins_and_the_collision_is_told(
+    stranger: Stranger, joined: Callable[..., Joined], world: World
+) -> None:
+    stranger.publish()
+    world.skill(f"{SKILLS}/deploy")
+    skills = joined(prefer=True)
+    assert skills["deploy"].source == "acme"
+    assert [d.code for d in skills.diagnostics] == ["collision"]
+
+
+def test_where_the_last_path_wins_a_server_still_stands_back(
+    stranger: Stranger, joined: Callable[..., Joined], world: World
+) -> None:
+    stranger.publish()
+    world.skill("skills/deploy")
+    skills = joined("mycodeagent")
+    assert skills["deploy"].source != "acme"
+    assert "collision" in [d.code for d in skills.diagnostics]
+
+
+# --- servers that do not answer ---
+
+
+def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
+    world: World, tmp_path: Path, sources: Callable[..., Source]
+) -> None:
+    world.skill(f"{SKILLS}/local")
+    source = sources([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path / "cache"))
+    skills = Joined(world, source)
+    assert [skill.name for skill in skills] == ["local"]
+    (note,) = skills.diagnostics
+    assert (note.severity, "the server gone cannot be reached" in note.message) == ("warning", True)
+
+
+def test_a_server_without_skills_is_told_apart(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish(plain=True)
+    skills = joined()
+    assert len(skills) == 0
+    assert [d.message for d in skills.diagnostics] == ["the server does not offer skills"]
+
+
+def test_a_connection_that_broke_is_made_again(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+    stranger.publish()
+    skills = joined()
+    link = skills.source._link("acme")
+    link.close()
+    assert "STEPS" in skills.session(approve=yes).load("deploy").text
+
+
+# --- configuration ---
+
+
+def test_servers_are_read_from_a_table() -> None:
+    given = {
+        "one": {"command": ["npx", "server"], "env": {"KEY": "x"}, "allowed_tools": ["pdf"]},
+        "two": {"url": "https://example.org/mcp", "prefer": True},
+    }
+    one, two = servers(given)
+    assert (one.command, one.env, one.allowed_tools) == (("npx", "server"), {"KEY": "x"}, ("pdf",))
+    assert (two.url, two.prefer) == ("https://example.org/mcp", True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a/b": {"url": "https://x"}}, {"..": {"url": "https://x"}}, {"a": 1}, {"a": {}}, {"a": {"command": "npx"}},
+        {"a": {"command": ["x"], "url": "https://x"}}, {"a": {"url": "file:///etc"}}, {"a": {"command": [1]}},
+        {"a": {"command": ["x"], "env": {"K": 1}}}, {"a": {"command": ["x"], "colour": 1}},
+        {"a": {"command": ["x"], "prefer": "yes"}}, {"a": {"command": ["x"], "allowed_tools": "pdf"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_table_is_an_error_that_names_its_key(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"mcp\.servers\."):
+        servers(given)
+
+
+def test_nothing_is_started_before_a_catalog_looks(tmp_path: Path) -> None:
+    source = connect([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path))
+    assert [root.source for root in source.roots] == ["gone"]
+    source.close()

@@ -1,0 +1,217 @@
+"""`metier search` and `metier mode`: what they print for people, for programs and into pipes."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from conftest import World
+from metier.cli import main
+
+SKILLS = ".agents/skills"
+BOLD = "\x1b[1m"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(shelf: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(shelf.project)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    def call(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["metier", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        shown = capsys.readouterr()
+        return Result(int(stop.value.code or 0), shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture
+def shelf(world: World) -> World:
+    about = "Drafts release notes and a changelog from a Git history, with breaking changes first, for the people."
+    world.skill(f"{SKILLS}/release-notes", description=about, body="Read the tags.\n" * 6)
+    world.skill(f"{SKILLS}/release", description="Ships a version.")
+    world.skill(f"{SKILLS}/csv-profile", description="Profiles a CSV file: types, missing values and outliers.")
+    return world
+
+
+def on_a_terminal(world: World, *arguments: str) -> str:
+    """What the command writes when its output is a terminal."""
+    above, below = pty.openpty()
+    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+    env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    with os.fdopen(above, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(command, cwd=world.project, env=env, stdout=below, stderr=subprocess.DEVNULL)
+        os.close(below)
+        shown = b""
+        try:
+            while data := terminal.read(4096):
+                shown += data
+        except OSError:  # the other side is closed
+            pass
+        process.wait()
+    return shown.decode().replace("\r\n", "\n")
+
+
+def bold(text: str) -> list[str]:
+    return re.findall(r"\x1b\[1m(.*?)\x1b\[0m", text)
+
+
+# --- search ---
+
+
+def test_a_table_says_score_name_reason_and_description(run: Run) -> None:
+    result = run("search", "draft a changelog")
+    assert result.code == 0
+    head, row = result.out.splitlines()
+    assert head.split() == ["SCORE", "NAME", "WHY", "DESCRIPTION"]
+    assert row.split()[1:4] == ["release-notes", "token_overlap", "Drafts"]
+    assert all(len(line) <= 80 for line in result.out.splitlines())
+
+
+def test_nothing_is_marked_in_a_pipe(run: Run) -> None:
+    assert "\x1b" not in run("search", "draft a changelog").out
+    assert "\x1b" not in run("search", "draft a changelog", "--explain").out
+
+
+def test_matched_words_are_bold_on_a_terminal(shelf: World) -> None:
+    shown = on_a_terminal(shelf, "search", "draft a changelog of releases")
+    assert {"Drafts", "release", "changelog"} <= set(bold(shown))
+    assert "Git" not in bold(shown)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert all(len(line) <= 80 for line in plain.splitlines())
+
+
+def test_matched_words_are_bold_in_an_explanation_on_a_terminal(shelf: World) -> None:
+    shown = on_a_terminal(shelf, "search", "missing values", "--explain")
+    assert {"missing", "values"} <= set(bold(shown))
+
+
+def test_an_explanation_says_why_with_which_words_and_from_which_score(run: Run) -> None:
+    result = run("search", "draft a changelog from the tags, quickly", "--explain")
+    assert result.code == 0
+    text = " ".join(result.out.split())
+    assert "1. release-notes" in text
+    assert re.search(r"score 1\d\d(\.\d+)?", text)
+    assert "why it shares words with the query (token_overlap)" in text
+    assert re.search(r"matched (?=.*draft)(?=.*changelog)(?=.*tags)", text)
+    assert "quickly" not in text
+    assert "a first hit below 150 counts as none" in text
+    assert all(len(line) <= 80 for line in result.out.splitlines() if "/SKILL.md" not in line)
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("release", "the query is its name (exact_name)"),
+        ("csv", "its name begins with the query (prefix)"),
+        (f"{SKILLS}/csv-profile", "the query is its path (exact_path)"),
+        ("csvprofle", "its name is spelled much like the query (token_overlap)"),
+    ],
+)
+def test_an_explanation_names_the_rule_that_a_skill_meets(run: Run, query: str, why: str) -> None:
+    first = run("search", query, "--explain").out.split("\n\n")[0]
+    assert why in " ".join(first.split())
+
+
+def test_an_explanation_under_the_rules_of_codelia_counts_words(run: Run) -> None:
+    text = " ".join(run("search", "draft changelog notes", "--explain", "--profile", "codelia").out.split())
+    assert "score 102" in text
+    assert "matched changelog, notes" in text
+    assert "words 100 and one each" in text
+
+
+def test_json_has_the_matched_words_when_asked_to_explain(run: Run) -> None:
+    plain = json.loads(run("search", "draft a changelog", "--json").out)
+    explained = json.loads(run("search", "draft a changelog", "--json", "--explain").out)
+    assert explained["results"][0].pop("matched") == ["draft", "changelog"]
+    assert explained == plain
+    assert sorted(plain["results"][0]) == ["reason", "score", "skill"]
+
+
+@pytest.mark.parametrize("more", [(), ("--explain",)])
+def test_a_query_that_nothing_fits_ends_with_one_and_one_line(run: Run, more: tuple[str, ...]) -> None:
+    result = run("search", "what is the weather like", *more)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "no skill matches 'what is the weather like'\n"
+
+
+def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) -> None:
+    shelf.skill(f"{SKILLS}/evil", description="Resizes images \x1b[2J\x1b]0;x\x07 images")
+    for more in ((), ("--explain",)):
+        shown = on_a_terminal(shelf, "search", "resize images", *more)
+        assert "Resizes" in shown
+        assert re.findall(r"\x1b(?!\[[01]m)|\x07", shown) == []
+
+
+# --- mode ---
+
+
+@pytest.mark.parametrize("mode", ["pinned", "auto", "name-only", "manual", "off"])
+@pytest.mark.parametrize("where", ["user", "project"])
+def test_a_mode_is_set_and_lasts(run: Run, shelf: World, mode: str, where: str) -> None:
+    project = ("--project",) if where == "project" else ()
+    said = json.loads(run("mode", "csv-profile", mode, *project, "--json").out)
+    assert (said["name"], said["mode"], said["enabled"], said["level"]) == ("csv-profile", mode, mode != "off", where)
+    assert shelf.discover().at(said["path"]).mode == mode
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("pinned", "csv-profile is pinned, first in every prompt, for you\n"),
+        ("name-only", "csv-profile is shown to the model by name only for you\n"),
+        ("manual", "csv-profile is hidden from the model and called by people only, for you\n"),
+        ("off", "csv-profile is off for you\n"),
+        ("auto", "csv-profile is on for you\n"),
+    ],
+)
+def test_a_mode_is_said_in_words(run: Run, mode: str, said: str) -> None:
+    assert run("mode", "csv-profile", mode).out == said
+
+
+def test_a_pinned_skill_is_first_in_the_prompt_of_the_command_line(run: Run) -> None:
+    run("mode", "release-notes", "pinned")
+    assert re.findall(r"<name>(.*?)</name>", run("prompt").out)[0] == "release-notes"
+    run("mode", "release-notes", "manual")
+    assert "release-notes" not in run("prompt").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("csv-profile", "loud"), 2, "'loud' is not one of"),
+        (("csv-profile",), 2, "Missing argument"),
+        (("no-such-skill", "pinned"), 1, "no-such-skill"),
+    ],
+)
+def test_a_wrong_mode_or_name_is_said_with_its_exit_code(
+    run: Run, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    result = run("mode", *arguments)
+    assert result.code == code
+    assert said in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "example"), [("mode", "metier mode release-notes pinned"), ("search", "--explain")]
+)
+def test_help_shows_an_example(run: Run, command: str, example: str) -> None:
+    assert example in run(command, "--help").out.split("Examples:")[1]
