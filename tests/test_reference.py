@@ -10,8 +10,6 @@ from reference.run import CASES, Unreachable, fetch, outcomes
 DIFFERENT = {
     "test_parser::test_find_skill_md_accepts_lowercase": "the standard names the file exactly SKILL.md",
     "test_parser::test_read_properties_with_lowercase_skill_md": "the standard names the file exactly SKILL.md",
-    "test_parser::test_read_with_metadata": "its YAML knows only text; in YAML 1.2 `version: 1.0` is a number, and "
-    "the standard asks for text, so strict mode asks for quotes",
 }
 
 

@@ -131,11 +131,7 @@ class Skill:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        found = self.frontmatter.get("metadata")
-        if not isinstance(found, Mapping):
-            return NO_FIELDS
-        # The standard has text here, so `version: 1.0` is text; what is no scalar is kept as it is.
-        return {key: as_text(value) or value for key, value in cast("Mapping[str, Any]", found).items()}
+        return metadata_of(self.frontmatter)
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
@@ -373,6 +369,14 @@ class Compaction:
     text: str
     restored: tuple[str, ...]
     referenced: tuple[str, ...]
+
+
+def metadata_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `metadata` of a frontmatter. The standard has text there, so scalars are text; the rest is kept as it is."""
+    found = fields.get("metadata")
+    if not isinstance(found, Mapping):
+        return NO_FIELDS
+    return {key: as_text(value) or value for key, value in cast("Mapping[str, Any]", found).items()}
 
 
 def as_text(value: object) -> str | None:

@@ -84,7 +84,8 @@ def is_request(text: bytes) -> bool:
     """Whether a message is a request by the rules of JSON-RPC, which is owed an answer."""
     try:
         given = json.loads(text)
-    except (ValueError, RecursionError):
+        json.dumps(given, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):  # half a surrogate pair is no text, and the SDK drops what it cannot parse
         return False
     shape = {"jsonrpc": str, "id": int, "method": str}
     return (

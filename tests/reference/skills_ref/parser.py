@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from metier.model import metadata_of
 from skills_ref import judge, parse, phrases, plain
 
 
@@ -37,7 +38,7 @@ def read_properties(folder: Path) -> SimpleNamespace:
         name=verdict.name,
         description=verdict.description,
         license=fields.get("license"),
-        metadata=fields.get("metadata"),
+        metadata=metadata_of(verdict.fields),
         allowed_tools=fields.get("allowed-tools"),
         to_dict=lambda: fields,
     )
