@@ -17,7 +17,7 @@ _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = "") -> str:
     """The body with its arguments, and with its directory where one is given; unchanged when there are none."""
     if not arguments:
-        return re.sub(_PLACE, lambda _: directory, body) if directory else body
+        return re.sub(_PLACE, lambda _: directory, body) if directory and "{" in body else body
     names = _declared(frontmatter)
     may_index = indexed and bool(names or "argument-hint" in frontmatter or "$ARGUMENTS" in body)
     values = _split(arguments) if may_index else []

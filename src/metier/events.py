@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from metier.store import Draft, Frame, StoreError
@@ -358,7 +358,7 @@ class Recorder:
 
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events back until `flush`; artifacts by their digests."""
-        self._drafts += (Draft(self._ids(), self._clock(), event.type, _storable(event.data())) for event in events)
+        self._drafts += (Draft(self._ids(), self._clock(), event.type, event.data()) for event in events)
         if artifacts and self._keeps_artifacts:
             self._artifacts.update(artifacts)
 
@@ -369,12 +369,23 @@ class Recorder:
         drafts, artifacts = self._drafts, self._artifacts
         self._drafts, self._artifacts = [], {}
         try:
-            return self.sink.append(self.session_id, "session", self.session_id, drafts, artifacts.values())
+            return self._append(drafts, artifacts)
         except StoreError as error:
             if error.reason != "invalid":  # an id is written once, so trying again later is safe
                 self._drafts, self._artifacts = drafts, artifacts
             self.tolerate(error)
             return []
+
+    def _append(self, drafts: list[Draft], artifacts: Mapping[str, bytes]) -> list[Frame]:
+        where = (self.session_id, "session", self.session_id)
+        try:
+            return self.sink.append(*where, drafts, artifacts.values())
+        except StoreError as error:
+            if error.reason != "invalid":
+                raise
+        # Hardly ever: text that is no UTF-8. Looking for it in every event beforehand would cost a tenth of a load.
+        drafts = [replace(draft, data=_storable(draft.data)) for draft in drafts]
+        return self.sink.append(*where, drafts, artifacts.values())
 
     def tolerate(self, error: StoreError) -> None:
         """Raise the trouble of a store, or log it where the host should go on."""
