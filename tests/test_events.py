@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from conftest import World
 from metier import MetierError, replay
+from metier.app import App
+from metier.cli import cli
 from metier.events import HELD_EVENTS, TYPES, Counter, Recorder, SkillWarning
+from metier.rpc import Dispatcher
 from metier.runner import Outcome
 from metier.runner.fake import FakeRunner
 from metier.session import Session
@@ -230,3 +234,34 @@ def test_going_on_ends_where_too_much_would_be_held() -> None:
         recorder.flush()
     store.full = False
     assert len(recorder.flush()) == HELD_EVENTS + 1
+
+
+# --- surfaces ---
+
+
+def test_python_the_command_line_and_json_rpc_leave_the_same_frames(world: World) -> None:
+    """A part of R-046: what was asked, and not by whom, decides what is on record."""
+    world.skill(".agents/skills/one", body=BODY, files={"a.md": "text"})
+    calls = [("skill_load", {"name": "one", "arguments": "x"}), ("skill_read", {"name": "one", "path": "../x"})]
+    trails: dict[str, list[str]] = {}
+    for surface in ("python", "rpc", "cli"):
+        url = f"sqlite://{world.home}/{surface}.db"
+        given: dict[str, Any] = {"home": world.home, "store": url, "surface": surface}
+        with contextlib.closing(App(world.project, **given)) as app:
+            if surface == "rpc":
+                app.session("s")  # a client speaks only of sessions that there are
+            for tool, arguments in calls:
+                if surface == "python":
+                    app.session("s").call(tool, arguments)
+                elif surface == "rpc":
+                    params = {"tool": tool, "args": arguments, "session_id": "s"}
+                    message = {"jsonrpc": "2.0", "id": 1, "method": "session.call", "params": params}
+                    Dispatcher(app).handle(json.dumps(message))
+                else:
+                    shared = ["--session", "s", "--store", url, "--cwd", str(world.project), "--home", str(world.home)]
+                    CliRunner().invoke(cli, ["call", tool, json.dumps(arguments), *shared])
+            kept = [f for f in app.store.read("s") if f["type"] not in ("session_started", "skill_catalog_updated")]
+        trails[surface] = [canonical({**frame, "id": "", "timestamp_ms": 0, "seq": 0}) for frame in kept]
+    assert len(trails["python"]) == 7
+    assert trails["rpc"] == trails["python"]
+    assert trails["cli"] == trails["python"]

@@ -18,7 +18,7 @@ LAYERS = [
     ["validate"],
     ["profiles"],
     ["roots", "cache", "state", "policy", "render", "mentions"],
-    ["discover", "context", "scripts"],
+    ["discover", "context", "scripts", "loading", "recollection"],
     ["catalog"],
     ["settings"],
     ["tools"],

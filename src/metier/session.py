@@ -6,25 +6,21 @@ state is names and digests, never bodies, and survives as plain data.
 """
 
 import asyncio
-import codecs
 import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
 
-from metier import arguments as args
-from metier import context, frontmatter, limits, mentions, paths, render, scripts
+from metier import context, limits, loading, mentions, paths, render, scripts
 from metier import tools as toolbox
 from metier.catalog import Catalog, dump
 from metier.errors import (
     AmbiguousSkill,
     InvalidSkill,
-    InvocationError,
     MetierError,
     PolicyDenied,
     ResourceError,
@@ -57,6 +53,7 @@ from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, R
 from metier.paths import Content
 from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
+from metier.recollection import Recollection
 from metier.runner import Runner
 from metier.search import SearchResult
 from metier.store import Frame, StoreError, digest_of
@@ -71,18 +68,6 @@ By = Literal["user", "model"]
 _LOG: Final = logging.getLogger("metier")
 _LOGGED: Final[set[tuple[str, str]]] = set()
 """What this process has logged: a skill and a note about it, once."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A skill that this session has loaded, by path."""
-
-    name: str
-    path: str
-    digest: str
-    rendered: str
-    ref: str
-    arguments: str
 
 
 class _Output(list[str]):
@@ -127,10 +112,7 @@ class Session:
         self.tools_enabled = tools
         self.has_read_tool = has_read_tool
         self.only = frozenset(only) if only is not None else None
-        self.activated: list[str] = []
-        self._entries: dict[str, _Entry] = {}
-        self._outputs: dict[str, str] = {}
-        self._chains: dict[str, tuple[str, ...]] = {}
+        self._seen = Recollection(state)
         self._injected: list[Loaded] = []
         self._warned: set[tuple[str, str]] = set()
         self._files = files or DiskFiles()
@@ -148,8 +130,6 @@ class Session:
         self._saved: Mapping[str, Any] = {}
         self.saved_version = 0
         """The version of the state in the store that this session knows."""
-        if state:
-            self._restore(state)
         pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
         self._begin(state, surface)
         self.preloaded = tuple(self._read_skill(skill, "", command=False) for skill in pinned)
@@ -168,6 +148,11 @@ class Session:
         self._recorder.flush()
 
     # --- the surroundings ---
+
+    @property
+    def activated(self) -> list[str]:
+        """The names of the skills that were activated, in order."""
+        return self._seen.activated
 
     @property
     def profile(self) -> Profile:
@@ -327,21 +312,18 @@ class Session:
         return loaded
 
     def _load(self, skill: Skill, arguments: str, parent: str | None, by: By, command: bool) -> Loaded:
-        chain = self._chain(skill.name, parent)
+        chain = self._seen.chain(skill.name, parent)
         loaded = self._read_skill(skill, arguments, command)
-        self._chains[skill.name] = chain
+        self._seen.follow(chain)
         rendered = digest_of(loaded.text.encode())
-        known = self._entries.get(skill.path)
+        known = self._seen.of(skill.path)
         if known is not None and known.rendered == rendered and self.profile.load.reload == "remind":
-            text = _reminder(skill.name, known.ref, self.offered())
+            text = loading.reminder(skill.name, known.ref, self.offered())
             loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, truncated=False)
         else:
-            ref = f"skill-{rendered[7:19]}"
-            self._outputs[ref] = loaded.text
-            self._entries.pop(skill.path, None)
-            self._entries[skill.path] = _Entry(skill.name, skill.path, loaded.digest, rendered, ref, arguments)
+            ref = self._seen.keep(skill, loaded.digest, rendered, loaded.text, arguments)
             loaded = replace(loaded, ref=ref)
-        self._activate(skill.name)
+        self._seen.activate(skill.name)
         self._record_load(loaded, arguments, by, parent)
         self._consider_overrides(skill)
         if self.profile.policy.enforce_hints:
@@ -380,20 +362,6 @@ class Session:
             _LOG.warning("%s: %s", skill.name, note)
         return key not in self._warned and not self._warned.add(key)
 
-    def _activate(self, name: str) -> None:
-        if name not in self.activated:
-            self.activated.append(name)
-
-    def _chain(self, name: str, parent: str | None) -> tuple[str, ...]:
-        if parent is None:
-            return (name,)
-        chain = (*self._chains.get(parent, (parent,)), name)
-        if name in chain[:-1]:
-            raise InvocationError("skills call each other in a cycle", chain)
-        if len(chain) > limits.CALL_DEPTH:
-            raise InvocationError(f"skills call each other more than {limits.CALL_DEPTH} deep", chain)
-        return chain
-
     def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
         rules = self.profile.load
         try:
@@ -404,53 +372,12 @@ class Session:
         digest = digest_of(content.data)
         if self._keeps_record:
             self._recorder.note(artifacts={digest: content.data})
-        checks = self.profile.validation
-        parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
-        if parsed is None or parsed.fields is None:
-            broken = InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
-            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
-            raise broken
-        limit = max(min(rules.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
-        truncated = content.size > limit
-        body, split = _decode(content.data[parsed.body_offset : limit], truncated)
-        notice, left_out = "", 0
-        if truncated:
-            left_out = content.size - limit + split
-            notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out]"
-        expanded = self._expand(skill, body, arguments) + notice
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
-        head, _ = _decode(content.data[: parsed.body_offset], truncated=False)
-        loaded = Loaded(
-            skill, "", "", digest, listing.files, False, truncated, listing.truncated,
-            expanded, parsed.fields, left_out,
-            (f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (), content.size,
-        )  # fmt: skip
-        text = self._wrap(loaded, head, arguments, command)
-        return replace(loaded, text=text.encode("utf-8", "replace").decode())  # a path may hold bytes that are no UTF-8
-
-    def _expand(self, skill: Skill, body: str, arguments: str) -> str:
-        rules = self.profile.load
-        shows_place = rules.wrap == "standard" and not self.profile.resources.hide_paths
-        return args.expand(
-            body, arguments if rules.arguments != "none" else "", skill.frontmatter, rules.arguments == "indexed",
-            skill.dir if shows_place else "",
-        )  # fmt: skip
-
-    def _wrap(self, loaded: Loaded, head: str, arguments: str, command: bool) -> str:
-        skill, body = loaded.skill, loaded.body
-        wrap = self.profile.load.wrap
-        if wrap == "codelia":
-            return _wrap_codelia(loaded, head + body)
-        if wrap == "base-directory":
-            return f"Base directory for this skill: {skill.dir}\n\n{body.lstrip(chr(10))}"
-        if wrap == "raw":
-            if not command:
-                return head + body
-            said = f"\nUser: {arguments}" if arguments else ""
-            return f"{body.strip()}\n\nSkill: {skill.path}{said}"
-        if wrap == "body":
-            return body
-        return _wrap_standard(loaded, self.offered(), self.profile.resources.hide_paths)
+        try:
+            return loading.present(skill, content, listing, self.profile, self.offered(), arguments, command)
+        except InvalidSkill as broken:
+            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
+            raise
 
     # --- resources ---
 
@@ -531,7 +458,7 @@ class Session:
         given = {"name": name, "script": script, "arguments": list(arguments), "stdin": stdin, "by": by}
         with self._operation("run", **given) as output:
             skill = self._find(name, None, by)
-            if skill.path not in self._entries:
+            if skill.path not in self._seen:
                 if by == "model":
                     raise ResourceError(f"load the skill {name} before you run its scripts", reason="not-loaded")
                 self._authorise("skill_load", skill)
@@ -587,7 +514,7 @@ class Session:
     def output(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
         """An earlier output by its ref: whole, by lines (from 1, both ends included), or the lines that match."""
         with self._operation("output", ref=ref, start=start, end=end, grep=grep) as output:
-            text = self._outputs.get(ref) or self._recover(ref)
+            text = self._seen.texts.get(ref) or self._recover(ref)
             lines = text.split("\n")
             if grep is not None:
                 text = "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1) if grep.lower() in line.lower())
@@ -598,7 +525,7 @@ class Session:
 
     def _recover(self, ref: str) -> str:
         """An output of an earlier life of the session: kept in the store, or made again from an unchanged file."""
-        entry = next((one for one in self._entries.values() if one.ref == ref), None)
+        entry = self._seen.by_ref(ref)
         if entry is None:
             raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
         try:
@@ -607,7 +534,7 @@ class Session:
             loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments, command=False)
         if digest_of(loaded.text.encode()) != entry.rendered:
             raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
-        self._outputs[ref] = loaded.text
+        self._seen.texts[ref] = loaded.text
         return loaded.text
 
     def compact(self, budget: int = limits.COMPACTION_CHARACTERS) -> Compaction:
@@ -617,7 +544,7 @@ class Session:
         referenced: list[str] = []
         left = budget
         with self._operation("compact", budget=budget) as output:
-            for entry in reversed(self._entries.values()):
+            for entry in self._seen.newest_first():
                 try:
                     text = self.output(entry.ref)
                 except MetierError:
@@ -626,7 +553,7 @@ class Session:
                     restored.append(entry.name)
                 else:
                     referenced.append(entry.name)
-                    text = _reminder(entry.name, entry.ref, self.offered())
+                    text = loading.reminder(entry.name, entry.ref, self.offered())
                 if len(text) <= left:
                     parts.append(text)
                     left -= len(text) + 2
@@ -660,7 +587,7 @@ class Session:
                 self._injected = [loaded]
         else:
             if mention.command:
-                self._activate(skill.name)
+                self._seen.activate(skill.name)
             self._recorder.note(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
         return Invocation(skill, mention.message, loaded, mention.arguments, mention.skills, mention.ambiguous)
 
@@ -759,22 +686,11 @@ class Session:
     def loaded_versions(self) -> dict[str, int]:
         """The skills that are loaded, by path, with the time of the file that was loaded."""
         times = {skill.path: skill.mtime_ms for skill in self.skills.catalog.skills}
-        return {path: times.get(path, 0) for path in self._entries}
+        return {seen.path: times.get(seen.path, 0) for seen in self._seen}
 
     def state(self) -> dict[str, Any]:
         """What the session knows, as data: names, paths and digests, never bodies."""
-        loaded = [
-            {
-                "name": e.name,
-                "path": e.path,
-                "digest": e.digest,
-                "rendered": e.rendered,
-                "ref": e.ref,
-                "arguments": self.policy.redact(e.arguments),
-            }
-            for e in self._entries.values()
-        ]
-        return {"version": 1, "id": self.id, "activated_skill_names": list(self.activated), "loaded": loaded}
+        return {"version": 1, "id": self.id, **self._seen.state(self.policy.redact_arguments)}
 
     def keep(self) -> None:
         """Put the session into its store before it has done anything, so that others know of it."""
@@ -791,50 +707,3 @@ class Session:
             self._saved = state
         except StoreError as error:
             self._recorder.tolerate(error)
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self.activated = [str(name) for name in state.get("activated_skill_names", ())]
-        for one in state.get("loaded", ()):
-            keys = ("name", "path", "digest", "rendered", "ref", "arguments")
-            entry = _Entry(**{key: str(one[key]) for key in keys})
-            self._entries[entry.path] = entry
-
-
-def _decode(data: bytes, truncated: bool) -> tuple[str, int]:
-    """A body as text, and the bytes at its end that a cut left of a character.
-
-    A byte that is no UTF-8 shows as such and loses nothing else.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return decoder.decode(data, final=not truncated), len(decoder.getstate()[0])
-
-
-def _wrap_standard(loaded: Loaded, offered: render.Offered, hide_paths: bool) -> str:
-    skill = loaded.skill
-    parts = [f'<skill_content name="{render.escape(skill.name)}">', loaded.body.strip("\n"), ""]
-    if not hide_paths:
-        parts.append(f"Skill directory: {skill.dir}")
-    parts.append("Relative paths in this skill are resolved from its directory.")
-    if loaded.files:
-        if "read" in offered:
-            parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
-        parts += ["<skill_files>", *(f"<file>{render.escape(file)}</file>" for file in loaded.files), "</skill_files>"]
-        if loaded.files_truncated:
-            parts.append("There are more files than are listed.")
-    parts.append("</skill_content>")
-    return "\n".join(parts)
-
-
-def _wrap_codelia(loaded: Loaded, text: str) -> str:
-    skill = loaded.skill
-    files = "".join(f"<file>{render.escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
-    return (
-        f'<skill_context name="{render.escape(skill.name)}" path="{render.escape(skill.path)}">\n{text.rstrip()}\n\n'
-        f"Base directory: file://{quote(skill.dir)}/\nRelative paths in this skill are resolved from this directory.\n"
-        f"<skill_files>\n{files}</skill_files>\n</skill_context>"
-    )
-
-
-def _reminder(name: str, ref: str, offered: render.Offered) -> str:
-    again = f" Read it again with `{offered['output']}` and that ref." if "output" in offered else ""
-    return f"The skill {name} is already loaded and unchanged; its text is earlier in this context, ref {ref}.{again}"

@@ -1,4 +1,4 @@
-"""Clients of our server for tests: the SDK's own, in memory, over a pipe and over HTTP, in both eras of the protocol."""
+"""Clients of our server for tests: the SDK's own, in memory, over a pipe and over HTTP, in both eras."""
 
 import base64
 import hashlib
@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import mcp_types as types
 import uvicorn
-from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ConfigDict
 
 from conftest import World
+from mcp import Client, StdioServerParameters
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
 from metier.mcp.server import Server
@@ -63,7 +63,8 @@ def digest(data: bytes) -> str:
 
 
 def open_app(world: World, **given: Any) -> App:
-    return App(world.project, home=world.home, **{"store": "memory:", "surface": "mcp", **given})
+    options: dict[str, Any] = {"store": "memory:", "surface": "mcp", **given}
+    return App(world.project, home=world.home, **options)
 
 
 def command(world: World, *more: str) -> list[str]:
@@ -107,10 +108,12 @@ async def connected(
             assert client.protocol_version == version
             yield client
         return
-    async with serve_http(http_app(shared, **options)) as url:
-        async with Client(streamable_http_client(url), mode=mode, cache=None) as client:
-            assert client.protocol_version == version
-            yield client
+    async with (
+        serve_http(http_app(shared, **options)) as url,
+        Client(streamable_http_client(url), mode=mode, cache=None) as client,
+    ):
+        assert client.protocol_version == version
+        yield client
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-
 from clients import ERAS, command, open_app, run, serve_http
+
 from conftest import World
 from metier.mcp.http import http_app
 
@@ -20,8 +20,8 @@ MESSAGES = 1_000
 METHODS = (
     "skills/list", "skills/get", "resources/directory/read", "resources/list", "resources/templates/list",
     "resources/read", "tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete", "ping",
-    "server/discover", "resources/subscribe", "logging/setLevel", "notifications/cancelled", "notifications/initialized",
-    "no/such/method", "", "rpc.discover",
+    "server/discover", "resources/subscribe", "logging/setLevel", "notifications/cancelled",
+    "notifications/initialized", "no/such/method", "", "rpc.discover",
 )  # fmt: skip
 TEXTS = (
     "", "pdf", "skill://pdf/SKILL.md", "skill://pdf", "skill://pdf/../..", "skill://%ff", "\x00", "\u202e", "é" * 300,
@@ -77,7 +77,10 @@ def opening(era: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if era == "2025":
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
         return {"method": "initialize", "params": hello}, {"method": "skills/list", "params": {}}
-    return {"method": "server/discover", "params": {"_meta": META}}, {"method": "skills/list", "params": {"_meta": META}}
+    return {"method": "server/discover", "params": {"_meta": META}}, {
+        "method": "skills/list",
+        "params": {"_meta": META},
+    }
 
 
 def is_request(text: bytes) -> bool:
@@ -145,6 +148,7 @@ def test_a_thousand_random_messages_over_http_leave_the_server_answering(world: 
 
     async def check() -> None:
         async with serve_http(http_app(open_app(world), poll=None)) as url, httpx2.AsyncClient(timeout=30) as client:
+
             async def post(body: bytes, method: str = "") -> httpx2.Response:
                 named = {"mcp-protocol-version": "2026-07-28", "mcp-method": method} if era == "2026" else {}
                 return await client.post(url, content=body, headers={**headers, **named})

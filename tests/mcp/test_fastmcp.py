@@ -4,8 +4,8 @@ import base64
 from typing import Any
 
 import pytest
-
 from clients import ERAS, command, digest, run
+
 from conftest import World
 
 fastmcp = pytest.importorskip("fastmcp", reason="fastmcp is not installed")

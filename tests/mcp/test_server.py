@@ -6,11 +6,11 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client
+from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app, run
 from mcp.shared.exceptions import MCPError
 
-from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app, run
 from conftest import World
+from mcp import Client
 from metier.events import ResourceRead, ResourceRefused
 from metier.mcp import EXTENSION
 
@@ -159,6 +159,7 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
     async def check() -> None:
         (library.project / SKILLS / "pdf/hollow").mkdir()
         async with connected(library, "memory", era) as client:
+
             async def level(uri: str) -> dict[str, str]:
                 result = await ask(client, "resources/directory/read", uri=uri)
                 assert result["resultType"] == "complete"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from clients import command, digest
-from conftest import World
 from joined import Joined
+
+from conftest import World
 from metier.errors import ConfigError, PolicyDenied, ResourceError
 from metier.events import PolicyAsked, ResourceRefused
 from metier.mcp.link import ServerConfig
@@ -117,7 +117,9 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     assert skills.session(approve=yes).load("local").text.startswith("<skill_content")
 
 
-def test_nothing_is_read_before_it_is_needed_and_nothing_twice(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
+    stranger: Stranger, joined: Callable[..., Joined]
+) -> None:
     stranger.publish()
     skills = joined()
     assert skills["deploy"].size == len(TEXT)
@@ -228,6 +230,7 @@ def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joi
         session.load("deploy")
 
 
+SHA = "sha256:" + "0" * 64
 BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ("nothing", "no uri"),
     ({"uri": "skill://deploy"}, "no uri"),
@@ -237,16 +240,16 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"resources": "dynamic"}, "dynamic"),
     ({"resources": None}, "list of its files"),
     ({"resources": []}, "lacks its SKILL.md"),
-    ({"resources": [{"uri": "skill://acme/other.md", "digest": "sha256:" + "0" * 64, "size": 1}]}, "not one of its files"),
-    ({"resources": [{"uri": f"{BASE}/../x", "digest": "sha256:" + "0" * 64, "size": 1}]}, "traversal"),
-    ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": "sha256:" + "0" * 64, "size": 1}]}, "traversal"),
-    ({"resources": [{"uri": f"{BASE}//etc", "digest": "sha256:" + "0" * 64, "size": 1}]}, "absolute"),
-    ({"resources": [{"uri": f"{BASE}/a/./b", "digest": "sha256:" + "0" * 64, "size": 1}]}, "plain path"),
+    ({"resources": [{"uri": "skill://acme/other.md", "digest": SHA, "size": 1}]}, "not one of its files"),
+    ({"resources": [{"uri": f"{BASE}/../x", "digest": SHA, "size": 1}]}, "traversal"),
+    ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": SHA, "size": 1}]}, "traversal"),
+    ({"resources": [{"uri": f"{BASE}//etc", "digest": SHA, "size": 1}]}, "absolute"),
+    ({"resources": [{"uri": f"{BASE}/a/./b", "digest": SHA, "size": 1}]}, "plain path"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "md5:0", "size": 1}]}, "digest"),
-    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": True}]}, "size"),
-    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": 17 << 20}]}, "bytes, more than"),
-    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "sha256:" + "0" * 64, "size": 1}] * 2}, "twice"),
-    ({"resources": [{"uri": f"{BASE}/{n}", "digest": "sha256:" + "0" * 64, "size": 1} for n in range(513)]}, "513 files"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": True}]}, "size"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 17 << 20}]}, "bytes, more than"),
+    ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 1}] * 2}, "twice"),
+    ({"resources": [{"uri": f"{BASE}/{n}", "digest": SHA, "size": 1} for n in range(513)]}, "513 files"),
 ]  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """What clients do with the server: tools, prompts, completion; each client for itself; and news of changes."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -7,13 +9,13 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client
+from clients import ERAS, all_pages, connected, open_app, run, serve_http
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from clients import ERAS, all_pages, connected, open_app, run, serve_http
 from conftest import World
+from mcp import Client
 from metier.mcp.http import http_app
 from metier.mcp.peers import SESSION_KEY
 from metier.mcp.server import Server
@@ -79,7 +81,8 @@ def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: st
         async with connected(library, "memory", era) as client:
             for tool, arguments in (
                 ("no_such_tool", {}), ("skill_load", {}), ("skill_load", {"name": 7}), ("skill_search", {"query": []}),
-                ("skill_read", {"name": "pdf", "path": "../../x"}), ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
+                ("skill_read", {"name": "pdf", "path": "../../x"}),
+                ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
             ):  # fmt: skip
                 result = await client.call_tool(tool, arguments)
                 assert result.is_error
@@ -132,6 +135,7 @@ def test_names_and_files_are_completed(library: World, era: str) -> None:
 
     async def check() -> None:
         async with connected(library, "memory", era) as client:
+
             async def values(ref: Any, name: str, value: str, given: dict[str, str] | None = None) -> list[str]:
                 answer = await client.complete(ref, {"name": name, "value": value}, given)
                 assert answer.completion.total == len(answer.completion.values)
@@ -317,3 +321,13 @@ def test_requests_under_a_strange_name_are_turned_away(
             assert answer.status_code == status
 
     run(check)
+
+
+# --- without the SDK ---
+
+
+def test_without_the_extra_the_command_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['mcp'] = None; from metier.cli import main; sys.argv[1:] = ['mcp']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 4
+    assert done.stderr == "metier: MCP needs an optional dependency; install it with: pip install 'metier[mcp]'\n"

@@ -299,7 +299,7 @@ def test_a_ranker_that_lists_nothing_leaves_the_words_as_they_are(shelf: Skills,
 
 
 def test_words_and_a_ranker_are_blended_by_weight(shelf: Skills, synonyms: Synonyms) -> None:
-    query = "charts of a bill"
+    query = "draw charts of a bill"
     assert names(ranked(shelf, synonyms, 0.2), query)[0] == "charts"
     assert names(ranked(shelf, synonyms, 5.0), query)[0] == "invoices"
 

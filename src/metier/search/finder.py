@@ -115,18 +115,19 @@ class Finder:
             at += 1
 
     def _fitting(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Hit]:
-        scored = self._scored(query, limit, allowed)
-        if not scored or scored[0].score < FITS:
-            return []
+        scored = self._scored(query, limit, allowed, FITS)
         return [
             Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap")
             for one in scored
             if one.score >= TAIL * scored[0].score
         ]
 
-    def _scored(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Scored]:
+    def _scored(self, query: str, limit: int, allowed: Callable[[str], bool], least: float = 0.0) -> list[Scored]:
+        """What words and rankers say together. Words whose best score is below the least have no say."""
         depth = max(limit, _FUSED) if self._rankers else limit
         words = self._asked(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
+        if words and words[0].score < least:
+            words = []
         if not self._rankers:
             return words
         rankings = [(1.0, [(one.key, one.score) for one in words])]
@@ -134,8 +135,7 @@ class Finder:
             ranked = [(key, score) for key, score in ranker.rank(query, depth) if allowed(key)]
             rankings.append((weight, ranked))
         fused = fuse(rankings, limit)
-        # Words know how well they fit; a ranker says it by what it lists.
-        sure = max(words[0].score if words else 0.0, FITS if any(ranked for _, ranked in rankings[1:]) else 0.0)
+        sure = words[0].score if words else FITS  # words know how well they fit; a ranker says it by what it lists
         return [Scored(key, sure * score / fused[0][1]) for key, score in fused]
 
     def _asked(self, ask: Callable[[TextIndex], _Answer]) -> _Answer:

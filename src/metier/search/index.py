@@ -48,6 +48,9 @@ BODY_LIMIT: Final = 32_000
 """Characters of a body that are read; what comes later describes the skill no better."""
 QUERY_LIMIT: Final = 32
 """Terms of a query that count, the rarest ones; more of them cost time and find nothing else."""
+COMMON: Final = 0.5
+COMMON_WEIGHT: Final = 0.6
+"""Of a word that more than this share of the documents has, it counts that it is there, and not how often."""
 FEWEST: Final = 300
 """A smaller index counts as this large: that three of its five documents have a word does not make the word common."""
 FITS: Final = 0.5
@@ -257,7 +260,9 @@ class TextIndex:
         for term, count, idf in rarest("stem", found_terms):
             potential += round(_POINTS * idf)
             length += 1
-            if count:
+            if count > COMMON * total:
+                presence.append((spelled[term], ask("stem", term, idf * COMMON_WEIGHT, 0)))
+            elif count:
                 presence.append((spelled[term], ask("stem", term, idf, _STEM_BITS)))
             elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
                 near = Query.fuzzy_term_query(self._schema, "word", "0" + spelled[term], 1)
@@ -274,7 +279,7 @@ class TextIndex:
         if potential and len(whole) <= NAME_LENGTH:
             # A name is worth all that its words could be; it may be misspelled only where a word means nothing else.
             known = all(self._frequency(searcher, "stem", "0" + term) for term in found_terms)
-            errors = 0 if known else min(len(whole) // 4, 2)
+            errors = 0 if known or not whole.isascii() else min(len(whole) // 4, 2)
             named = (
                 Query.fuzzy_term_query(self._schema, "name", whole, errors)
                 if errors
