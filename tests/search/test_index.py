@@ -137,6 +137,18 @@ def test_a_known_word_is_never_taken_for_the_misspelling_of_a_name() -> None:
     assert keys(index, "test") == ["other"]
 
 
+def test_how_often_a_word_comes_that_most_documents_have_does_not_count() -> None:
+    index = filled(*(document(f"key-{at:03}", "An office.", "office " * at, "same") for at in range(320)))
+    assert keys(index, "office", 4) == ["key-000", "key-001", "key-002", "key-003"]
+    few = filled(*(document(f"key-{at:03}", "An office.", "office " * at, "same") for at in range(40)))
+    assert keys(few, "office", 4) != ["key-000", "key-001", "key-002", "key-003"]
+
+
+def test_a_word_that_every_one_of_a_few_documents_has_still_finds_them() -> None:
+    index = filled(*(document(f"key-{at}", "Counts zebras in a herd.") for at in range(5)))
+    assert [hit.score >= FITS for hit in index.search("count zebras", 8)] == [True] * 5
+
+
 # --- the same answer ---
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from metier.mcp import SCOPE
 from metier.mcp.source import TOOL, RemoteFiles, Source
-from metier.model import Resource, RunResult, Skill
+from metier.model import Loaded, Resource, RunResult, Skill
 from metier.policy import Policy, Request, Rule
 from metier.session import Session
 from metier.skills import Skills
@@ -32,8 +32,9 @@ class OriginSession(Session):
     def _pass(self, request: Request) -> None:
         self.policy.enforce(request, self._ask if self.approve else None)
 
-    def _expand(self, skill: Skill, body: str, arguments: str) -> str:
-        return origin(skill) + super()._expand(skill, body, arguments)
+    def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
+        loaded = super()._read_skill(skill, arguments, command)
+        return replace(loaded, text=origin(skill) + loaded.text, body=origin(skill) + loaded.body)
 
     def _read_resource(self, skill: Skill, path: str, relative: str) -> Resource:
         resource = super()._read_resource(skill, path, relative)
