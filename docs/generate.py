@@ -30,7 +30,10 @@ def diagnostics() -> str:
 
 def event_types() -> str:
     lines = ["# Events", "", _paragraph(events), ""]
-    lines += ["Every frame begins with `id`, `session_id`, `stream_kind`, `stream_id`, `timestamp_ms`, `seq`, `type`.", ""]
+    lines += [
+        "Every frame begins with `id`, `session_id`, `stream_kind`, `stream_id`, `timestamp_ms`, `seq`, `type`.",
+        "",
+    ]
     for kind in events.TYPES:
         lines += [f"## `{kind.type}`", "", _paragraph(kind), ""]
         lines += [f"- `{item.name}`" for item in fields(kind)]
@@ -49,7 +52,10 @@ def settings_page() -> str:
     lines += ["", "## Settings of a profile", "", "With the values of `standard`.", "", "| key | default | meaning |"]
     lines += ["|---|---|---|"]
     standard = profiles.describe(profiles.build(profiles.load("standard")))
-    lines += [f"| `{name}` | `{_shown(value)}` | {about} |" for name, value, about in _settings(profiles.Profile, standard, "")]
+    lines += [
+        f"| `{name}` | `{_shown(value)}` | {about} |"
+        for name, value, about in _settings(profiles.Profile, standard, "")
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -113,7 +119,7 @@ def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def commands() -> str:
     lines = ["# Commands", "", _paragraph(sys.modules["metier.cli"]), ""]
-    root = click.Context(cli, info_name="metier", max_content_width=80)
+    root = click.Context(cli, info_name="metier", **cli.context_settings)
     pending: list[tuple[click.Command, click.Context]] = [(cli, root)]
     while pending:
         command, context = pending.pop(0)

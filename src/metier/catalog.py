@@ -103,7 +103,7 @@ def build(
         limit = profile.catalog.max_skills
         notes.append(
             Diagnostic(
-                "too-many-skills", "warning", f"{len(ordered):,} skills were found, the limit is {limit:,}", place.project,
+                "too-many-skills", "warning", f"{len(ordered):,} skills, the limit is {limit:,}", place.project,
                 hint="raise max_skills, or leave some out",
             )
         )  # fmt: skip

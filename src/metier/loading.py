@@ -1,4 +1,4 @@
-"""A SKILL.md becomes what the model gets: parsed, cut if it must be, with its arguments in it, wrapped as the host does.
+"""A SKILL.md becomes what the model gets: parsed, cut if it must be, with its arguments, wrapped as the host does.
 
 Pure: the bytes and the list of files come in, a `Loaded` goes out. A cut keeps the frontmatter whole, never splits a
 character, and says how much is missing.

@@ -1,7 +1,7 @@
 """Policy decides what is allowed; a skill never does.
 
 Rules stand in three lists: deny outranks allow, allow outranks ask, and what no rule covers follows the defaults of the
-policy's profile. A skill's `allowed-tools` is a hint that can only narrow: the effective tools are those that policy and
+policy's profile. A skill's `allowed-tools` is a hint that only narrows: the effective tools are those that policy and
 every open hint allow, for the skill's window and no longer. Two active skills allow less than one, never more.
 """
 
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on requests. What is not given matches everything; names match exactly, paths and commands by glob."""
+    """A condition on requests. What is not given matches all; names match exactly, paths and commands by glob."""
 
     tool: str
     skill_name: str | None = None
@@ -100,7 +100,7 @@ class Policy:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
-        """A policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in the `[permissions]` of a config file."""
+        """A policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in a file's `[permissions]`."""
         given = cast("Mapping[str, Any]", settings.get("permissions", settings))
         known = ("profile", "allow", "deny", "ask", "tools", "redact")
         unknown = next((key for key in given if key not in known), None)

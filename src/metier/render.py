@@ -2,7 +2,7 @@
 
 The text is the same for the same catalog, byte for byte; everything that comes from a skill is cleaned and escaped; no
 tool is mentioned that is not offered; with no skills there is no text at all. What does not fit is counted, never
-dropped without a word: descriptions are shortened first, then named only, and the rest can still be searched and loaded.
+dropped without a word: descriptions are shortened first, then named only, and the rest can be searched and loaded.
 """
 
 import json

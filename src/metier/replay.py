@@ -2,7 +2,7 @@
 
 Nothing of today is needed: the catalog, every SKILL.md and every resource come from the artifacts of the record. The
 session that answers is the ordinary one, so a replay that gives the same bytes shows that nothing but its input decided
-what it did. `verify` looks at the record itself first, and names what is wrong with it. `drift` asks the same requests of
+what it did. `verify` looks at the record itself first, and names what is wrong. `drift` asks the same requests of
 today's files and shows what would be different now.
 """
 

@@ -89,7 +89,7 @@ def resolve(
 
 
 def normalise(path: str, base: str, home: str) -> str:
-    """An absolute path without `.`, `..` or a trailing slash; `~` is the home folder, relative paths start at `base`."""
+    """An absolute path without `.`, `..` or a trailing slash; `~` is the home, relative paths start at `base`."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))

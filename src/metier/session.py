@@ -1,6 +1,6 @@
 """One conversation of one agent with its skills: what it loads, reads and calls, and what it has already seen.
 
-A session is what a host embeds. It resolves names against the catalog, asks the policy, reads a SKILL.md only when it is
+A session is what a host embeds. It resolves names against the catalog, asks the policy, reads a SKILL.md when it is
 needed, wraps it as the profile says, remembers it by content so that nothing is sent twice, and records every step. Its
 state is names and digests, never bodies, and survives as plain data.
 """

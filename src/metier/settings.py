@@ -116,7 +116,7 @@ def resolve(
 def _permissions(
     layers: list[tuple[str, Mapping[str, Any]]], trusted_file: str, config_folder: str, origins: dict[str, str]
 ) -> dict[str, Any]:
-    """The rules of all layers together. A project's files may only narrow: their allow rules and profile do not count."""
+    """The rules of all layers together. A project's files only narrow: their allow rules and profile do not count."""
     merged: dict[str, Any] = {}
     remembered = os.path.join(config_folder, REMEMBERED)
     if os.path.isfile(remembered):
@@ -176,10 +176,10 @@ def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str
 def _files(cwd: str, config_folder: str) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
     """The files and what they say, and those of them that belong to a project nobody has trusted."""
     project = project_of(cwd)
-    layers: list[tuple[str, Mapping[str, Any]]] = []
-    for file in (os.path.join(config_folder, "config.toml"), os.path.join(project, ".metier", "config.toml")):
-        if os.path.isfile(file):
-            layers.append((file, profiles.read_toml(file)))
+    files = (os.path.join(config_folder, "config.toml"), os.path.join(project, ".metier", "config.toml"))
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (file, profiles.read_toml(file)) for file in files if os.path.isfile(file)
+    ]
     pyproject = os.path.join(project, "pyproject.toml")
     if os.path.isfile(pyproject) and b"tool.metier" in _peek(pyproject):
         table: Any = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})

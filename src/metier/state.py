@@ -1,7 +1,7 @@
 """What a user switched: which skills are on, off, pinned or for people only, and which projects are trusted.
 
-The user's file is `~/.config/metier/skills.json`, a project's `<project>/.metier/skills.json` with paths relative to the
-project. The user's word outranks the project's, so that a repository cannot switch on what its user switched off.
+The user's file is `~/.config/metier/skills.json`, a project's `<project>/.metier/skills.json`, with paths relative
+to it. The user's word outranks the project's, so that a repository cannot switch on what its user switched off.
 Skills are known by path: switching one off uncovers another of the same name. Trust is the user's alone, by the real
 path of a project, in `~/.config/metier/trust.json`.
 """

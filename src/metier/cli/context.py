@@ -124,7 +124,7 @@ class Progress:
         if now - self.started < 1 or now - self.shown < 0.2 or (self.shown and not self.live):
             return
         self.shown = now
-        click.echo(f"\rsearching: {found:,} skills so far" if self.live else "searching, this may take a while", err=True,
+        click.echo(f"\rsearching: {found:,} skills so far" if self.live else "searching, this takes a while", err=True,
                    nl=not self.live)  # fmt: skip
 
     def done(self) -> None:

@@ -129,7 +129,7 @@ def prompt_command(context: Context, message: str | None, budget: int | None, fo
 
 @click.command(
     "load",
-    epilog='Examples:\n\n\b\n  metier load release-notes --args "v1.0..v1.1"\n  metier load --path ./skills/pdf/SKILL.md',
+    epilog='Examples:\n\n\b\n  metier load release-notes --args "v1.0..v1.1"\n  metier load --path ./pdf/SKILL.md',
 )
 @click.argument("name", required=False)
 @click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
@@ -201,7 +201,7 @@ def tools_command(context: Context) -> None:
 
 @click.command(
     "call",
-    epilog='Examples:\n\n\b\n  metier call skill_load \'{"name": "csv-profile"}\'\n  metier call skill_search - < arguments.json',
+    epilog='Examples:\n\n\b\n  metier call skill_load \'{"name": "pdf"}\'\n  metier call skill_search - < args.json',
 )
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="JSON")

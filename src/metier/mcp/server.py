@@ -79,7 +79,7 @@ class Server(Protocol[Peers]):
 
     def get_capabilities(
         self,
-        notification_options: NotificationOptions | None = None,  # noqa: ARG002 - the SDK's signature
+        notification_options: NotificationOptions | None = None,
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
         *,

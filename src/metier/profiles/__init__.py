@@ -93,7 +93,7 @@ def _both_tables(one: object, other: object) -> bool:
 def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: str = "") -> tuple[Raw, tuple[str, ...]]:
     """The profile's values with settings laid over them, and the names of the settings that were set.
 
-    A setting is named as in a profile file (`catalog.max_skills`) or as its host names it (`skills.initial.maxEntries`),
+    A setting is named as in a profile (`catalog.max_skills`) or as its host names it (`skills.initial.maxEntries`),
     nested or dotted, with or without the host's leading `skills.` or `app.skills.`.
     """
     result = raw

@@ -49,7 +49,7 @@ class DiscoveryRules:
     """Whether folders inside a skill are searched for further skills."""
     folder_links: Literal["follow", "inside", "never"] = "follow"
     file_links: Literal["follow", "inside", "never"] = "follow"
-    """A SKILL.md that is a symbolic link: followed to any SKILL.md, to one inside the project or the roots, or never."""
+    """A SKILL.md that is a symbolic link: followed to any other, to one inside the project or the roots, or never."""
     hidden: bool = True
     """Whether folders whose name begins with a dot are searched."""
     root_is_skill: bool = True

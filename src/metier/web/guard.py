@@ -1,8 +1,8 @@
 """Who may talk to the server: the gate that every request passes before anything else sees it.
 
 A server on loopback answers only requests that were meant for it: the Host header must name it, so that a page on
-another site cannot reach it through a name of its own (DNS rebinding), and the Origin header, where a browser sends one,
-must be its own. Anywhere else a token is needed besides. Bodies, rates and the time a request may take are bounded.
+another site cannot reach it through a name of its own (DNS rebinding), and the Origin header, where a browser sends
+one, must be its own. Anywhere else a token is needed besides. Bodies, rates and the time a request may take are bounded.
 """
 
 import hmac
