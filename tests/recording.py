@@ -4,13 +4,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-from conftest import World
 from metier import MetierError, Skills
 from metier.runner import Job, Outcome, WrittenFile
 from metier.runner.fake import FakeRunner
 from metier.session import Session
 from metier.store import digest_of
 from metier.testing import write_skill
+from worlds import World
 
 KINDS = ("load", "load", "read", *["call"] * 4, "search", "invoke", "compact", "end", "output", "run", "edit")
 PROFILES = ("standard", "codelia", "omp", "mycodeagent", "rip", "remcochat")

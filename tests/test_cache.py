@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import World
 from limited import NOBODY, open_folder, run_as_nobody
 from metier import Skills, cache, discover, limits
 from metier.testing import write_skill
+from worlds import World
 
 SKILLS = ".agents/skills"
 __all__ = ["open_folder"]

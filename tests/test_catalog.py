@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.model import Changes
+from worlds import World
 
 SKILLS = ".agents/skills"
 

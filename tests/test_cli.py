@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from conftest import World
 from metier.cli import COMMANDS, cli, main, output
+from worlds import World
 
 SKILLS = ".agents/skills"
 SKILL_KEYS = {

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from conftest import World
 from metier.cli import main
+from worlds import World
 
 SKILLS = ".agents/skills"
 BOLD = "\x1b[1m"

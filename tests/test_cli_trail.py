@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from conftest import World
 from metier.cli import cli
 from metier.store import canonical, open_store
+from worlds import World
 
 COMMAND = [sys.executable, "-c", "from metier.cli import main; main()"]
 Run = Callable[..., Result]

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import metier
-from conftest import World
 from metier.cli import cli
 from metier.validate import CODES
+from worlds import World
 
 SKILLS = ".agents/skills"
 SOURCE = Path(metier.__file__).parent

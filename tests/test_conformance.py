@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier.session import Session
 from metier.tools import ToolResult
+from worlds import World
 
 FIXTURE = Path(__file__).parents[1] / "examples/skills/skills-system-validation"
 NAME = FIXTURE.name

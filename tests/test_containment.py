@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
 from metier import paths as module
 from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound, SkillNotFound
 from metier.files import DiskFiles
 from metier.model import Resource, Skill
 from metier.paths import Content
 from metier.session import Session
+from worlds import World
 
 READS = 100_000
 """While links are swapped, for each of the two ways to open a file."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
 from limited import open_folder, run_as_nobody, run_bounded
 from metier import ConfigError, Skills
 from metier.testing import write_skill
+from worlds import World
 
 SKILLS = ".agents/skills"
 __all__ = ["open_folder"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conftest import World
 from metier import MetierError, replay
 from metier.app import App
 from metier.cli import cli
@@ -22,6 +21,7 @@ from metier.session import Session
 from metier.store import StoreError, canonical
 from metier.store.memory import MemoryStore
 from recording import PROFILES, answers, discover, drive, fake_runner
+from worlds import World
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "events.md"
 BODY = "# Steps\n\nBODY-MARKER for $ARGUMENTS\n"

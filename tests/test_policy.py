@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import World
 from hosts.asking import metier
 from metier.cli import cli
 from metier.errors import ConfigError, PolicyDenied
@@ -19,6 +18,7 @@ from metier.runner import Outcome
 from metier.runner.fake import FakeRunner
 from metier.session import Session
 from metier.settings import remember, resolve
+from worlds import World
 
 STANDARD = build(load("standard"))
 SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier import replay
 from metier.errors import PolicyDenied
 from metier.policy import Policy
@@ -12,6 +11,7 @@ from metier.runner import Outcome
 from metier.runner.fake import FakeRunner
 from metier.session import Session
 from metier.store.memory import MemoryStore
+from worlds import World
 
 SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
 

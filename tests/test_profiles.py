@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conftest import World
 from metier import ConfigError, profiles, settings
 from metier.cli import cli
 from metier.profiles import BUILT_IN, Profile
+from worlds import World
 
 SKILLS = ".agents/skills"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier import Skills
 from metier.model import Mode
 from metier.render import SHORTEST
+from worlds import World
 
 SKILLS = ".agents/skills"
 FILLER = "Handles a task of an office that has nothing to do with anything else, step by step and with care. "

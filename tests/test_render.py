@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import World
 from metier.model import Mode, Root, Skill
 from metier.profiles import BUILT_IN, Profile, build, load, override
 from metier.render import SHORTEST, Prompt, escape, one_line, render, shorten
+from worlds import World
 
 ROOT = Root("/skills", "repo", "agents")
 TOOLS = {"load": "LOAD-TOOL", "search": "SEARCH-TOOL", "read": "READ-TOOL", "output": "OUTPUT-TOOL"}

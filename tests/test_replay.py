@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conftest import World
 from metier import replay
 from metier.cli import cli
 from metier.events import TYPES
@@ -24,6 +23,7 @@ from metier.store import Store, canonical, open_store
 from metier.store.memory import MemoryStore
 from metier.testing import write_skill
 from recording import PROFILES, answers, discover, drive, fake_runner
+from worlds import World
 
 Lines = list[dict[str, Any]]
 

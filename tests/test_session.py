@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier import SkillNotFound
 from metier.errors import InvocationError, MetierError, PolicyDenied, ResourceError
 from metier.session import Session
 from metier.store.memory import MemoryStore
+from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER {}\n"
 

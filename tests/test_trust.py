@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier import Skills
 from metier.errors import PolicyDenied
 from metier.session import Session
 from metier.state import trust
+from worlds import World
 
 REQUIRED: dict[str, Any] = {"settings": {"permissions": {"trust": "required"}}}
 

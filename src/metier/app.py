@@ -4,6 +4,7 @@ Surfaces that serve many callers (JSON-RPC, HTTP, MCP) share an `App`. A session
 knows is in the store, so that another process may answer its next call.
 """
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -17,6 +18,8 @@ from metier.session import Session
 from metier.settings import resolve
 from metier.skills import PathLike, Skills
 from metier.store import Store, open_store
+
+_LOG: Final = logging.getLogger("metier")
 
 SESSIONS: Final = 1_000
 """Sessions that are kept ready; others are taken up again from the store when they are called."""
@@ -58,6 +61,7 @@ class App:
             if known is None:
                 known = Skills.discover(where, roots=self._roots, settings=self._overrides, **self._given)
                 self._catalogs[where] = known
+                _log(known)
                 while len(self._catalogs) > CATALOGS:
                     self._catalogs.popitem(last=False)
             elif reload:
@@ -113,3 +117,10 @@ class App:
 
     def close(self) -> None:
         self.store.close()
+
+
+def _log(skills: Skills) -> None:
+    """What a scan has to say goes into the log of a server, once for each catalog: its owner may never list it."""
+    for diagnostic in skills.diagnostics:
+        if diagnostic.severity != "info":
+            _LOG.warning("%s: %s: %s", diagnostic.path, diagnostic.code, diagnostic.message)

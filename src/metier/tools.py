@@ -193,7 +193,7 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None, pro
     given: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
     started = time.monotonic_ns()
     role: Role | None = next((role for role in ROLES if tool and getattr(session.profile.tools, role) == tool), None)
-    shape = _SHAPES[session.profile.tools.shape]
+    shape = _shape(session, role)
     try:
         if role is None or not session.profile.enabled or not session.tools_enabled:
             names = ", ".join(offered(session).values()) or "none"
@@ -464,10 +464,16 @@ def _envelope(
     return ToolResult(data, value.text)
 
 
-_SHAPES: Final[Mapping[str, Shape]] = {
-    "metier": _metier,
-    "codelia": _codelia,
-    "omp": _omp,
-    "remcochat": _remcochat,
-    "envelope": _envelope,
+_SHAPES: Final[Mapping[str, tuple[Shape, tuple[Role, ...]]]] = {
+    "metier": (_metier, ROLES),
+    "codelia": (_codelia, ("load", "search", "output")),
+    "omp": (_omp, ("read",)),
+    "remcochat": (_remcochat, ("load", "read")),
+    "envelope": (_envelope, ("load",)),
 }
+"""Each host's shape, and the tools that it has one for; a tool that was switched on besides answers in ours."""
+
+
+def _shape(session: "Session", role: Role | None) -> Shape:
+    shape, roles = _SHAPES[session.profile.tools.shape]
+    return shape if role is None or role in roles else _metier

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from conftest import World
 from metier import Skills
+from worlds import World
 
 Heard = list[tuple[str, str]]
 _ears: list[Heard] = []

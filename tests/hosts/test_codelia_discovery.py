@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier, names
 from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.profiles import Profile
+from worlds import World
 
 # --- where it looks ---
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier.errors import PolicyDenied
 from metier.policy import Request
 from metier.session import Session
+from worlds import World
 
 
 def session(world: World, **given: Any) -> Session:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier.session import Session
 from metier.testing import write_skill
+from worlds import World
 
 BODY = "BODY-MARKER of the text that is loaded on demand"
 

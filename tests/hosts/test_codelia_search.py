@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import left, listening, metier
 from metier import Skills
+from worlds import World
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier import AmbiguousSkill
 from metier.session import Session
+from worlds import World
 
 OUTSIDE = "OUTSIDE-MARKER"
 

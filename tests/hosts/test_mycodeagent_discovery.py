@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from conftest import World
 from hosts.asking import codes, left, listening, metier, names, opened
 from metier import SkillNotFound
+from worlds import World
 
 
 @pytest.mark.behaviour("M-001", "M-004", "M-054")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier.session import Session
+from worlds import World
 
 BODY = "# Review\n\nLook at $1 and `src`.\n"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import left, listening, opened
 from limited import NOBODY, run_as_nobody
 from limited import open_folder as open_folder  # a fixture
 from metier.session import Session
+from worlds import World
 
 BODY = "# Review\n\nLook at $1 and `src`.\n"
 OUTSIDE = "OUTSIDE-MARKER"

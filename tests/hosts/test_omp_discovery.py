@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import codes, metier, names
 from metier import Skills
+from worlds import World
 
 FOLDERS = {
     ("native", "project"): ".omp/skills",

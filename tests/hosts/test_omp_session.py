@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import left, listening, metier
 from metier import SkillNotFound
 from metier.session import Session
 from metier.store.memory import MemoryStore
+from worlds import World
 
 BODY = "BODY-MARKER\n\nDo it, $ARGUMENTS and $1.\n"
 OUTSIDE = "OUTSIDE-MARKER"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import codes, listening, metier, names
 from metier import ConfigError, Skills
+from worlds import World
 
 DEFAULTS = ["./.skills", "./.agents/skills", "~/.agents/skills", "~/.remcochat/skills"]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier import session as sessions
 from metier.session import Session
 from metier.tools import ToolResult
+from worlds import World
 
 SECRET = "SECRET-MARKER of a file outside"
 LIMIT = 1000

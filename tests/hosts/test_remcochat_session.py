@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import left, listening, metier
 from metier import Skills
 from metier.session import Session
+from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
 

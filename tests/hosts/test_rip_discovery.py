@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import codes, left, listening, metier, names
 from metier import Skills, limits
+from worlds import World
 
 WORKSPACE, USER = ".rip/skills", "~/.rip/skills"
 MARKER = "marker-that-only-the-body-holds"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier.events import TYPES, Counter
 from metier.session import Session
 from metier.store import canonical
+from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\n"
 ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import left, listening, metier
 from metier.events import Counter
 from metier.session import Session
+from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\nRun scripts/x.sh, see references/a.md.\n"
 FILES = {"references/a.md": "REFERENCE-MARKER", "assets/b.json": "{}", "scripts/x.sh": "#!/bin/sh\n:\n"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import codes, metier, names
 from metier import ConfigError, Skills
 from metier.testing import write_skill
+from worlds import World
 
 HERE, USER = ".agents/skills", "~/.agents/skills"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from hosts.asking import metier
 from metier import AmbiguousSkill, SkillNotFound
 from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
 from metier.session import Session
+from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\n"
 FILES: dict[str, str | bytes] = {"references/a.md": "REFERENCE", "scripts/run.py": "print()", "b.bin": b"\x00"}

@@ -13,11 +13,11 @@ import uvicorn
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ConfigDict
 
-from conftest import World
 from mcp import Client, StdioServerParameters
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
 from metier.mcp.server import Server
+from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
 """How the SDK's client opens a connection of each era, and the version that comes of it."""

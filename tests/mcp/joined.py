@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from conftest import World
 from metier import catalog, discover, roots, settings
 from metier.catalog import Catalog
 from metier.mcp.session import OriginSession
 from metier.mcp.source import Source
 from metier.skills import Skills
 from metier.state import State
+from worlds import World
 
 
 class Joined(Skills):
@@ -29,4 +29,4 @@ class Joined(Skills):
         return catalog.build(config.profile, config.place, everywhere, found, state, notes)
 
     def session(self, **given: Any) -> OriginSession:
-        return OriginSession(self, self.source, **given)
+        return self.source.session(self, **given)

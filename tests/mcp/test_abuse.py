@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from clients import ERAS, command, open_app, run, serve_http
 
-from conftest import World
 from metier.mcp.http import http_app
+from worlds import World
 
 SKILLS = ".agents/skills"
 MESSAGES = 1_000

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from clients import ERAS, command, digest, run
 
-from conftest import World
+from worlds import World
 
 fastmcp = pytest.importorskip("fastmcp", reason="fastmcp is not installed")
 

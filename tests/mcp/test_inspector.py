@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from clients import command
 
-from conftest import World
+from worlds import World
 
 VERSION = "2.12.0"
 NODE = 22

@@ -11,12 +11,12 @@ import pytest
 from clients import command, digest
 from joined import Joined
 
-from conftest import World
 from metier.errors import ConfigError, PolicyDenied, ResourceError
 from metier.events import PolicyAsked, ResourceRefused
 from metier.mcp.link import ServerConfig
 from metier.mcp.source import Source, connect, servers
 from metier.policy import Request
+from worlds import World
 
 SKILLS = ".agents/skills"
 TEXT = "---\nname: deploy\ndescription: Ships it.\nallowed-tools: Bash\n---\nSTEPS $ARGUMENTS\n"

@@ -14,11 +14,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from conftest import World
 from mcp import Client
 from metier.mcp.http import http_app
 from metier.mcp.peers import SESSION_KEY
 from metier.mcp.server import Server
+from worlds import World
 
 SKILLS = ".agents/skills"
 BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
@@ -185,8 +185,11 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
             assert "already loaded" in text_of(again)
             if named and transport == "http":  # a call that names no session is nobody's second
                 assert text_of(await one.call_tool("skill_load", {"name": "pdf"})) == text_of(first)
-                stranger: Any = {SESSION_KEY: "of-nobody"}
-                assert text_of(await one.call_tool("skill_load", {"name": "pdf"}, meta=stranger)) == text_of(first)
+                app.session("demo").load("pdf")
+                for stranger in ("of-nobody", "mcp-nobody", "demo"):
+                    other_meta: Any = {SESSION_KEY: stranger}
+                    got = await one.call_tool("skill_load", {"name": "pdf"}, meta=other_meta)
+                    assert text_of(got) == text_of(first)
 
     async def start() -> None:
         if transport == "memory":
@@ -199,7 +202,8 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
     run(start)
     loads = {frame["session_id"] for frame in app.store.read() if frame["type"] == "skill_loaded"}
     assert len(loads) >= 2
-    assert {frame["surface"] for frame in app.store.read() if frame["type"] == "session_started"} == {"mcp"}
+    started = [frame for frame in app.store.read() if frame["type"] == "session_started"]
+    assert {frame["surface"] for frame in started} == {"mcp"}
 
 
 def test_looking_leaves_no_trace(library: World) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
 from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
@@ -19,6 +18,7 @@ from metier.search import finder as module
 from metier.search.finder import KEYWORD_FIELDS, Finder, documents
 from metier.search.index import FORMAT, IndexBusy, TextIndex
 from metier.testing import write_skill
+from worlds import World
 
 
 def skill(path: str, name: str = "", description: str = "Does one thing.") -> Skill:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from conftest import World
 from metier import Skills
 from metier.search import Hit
 from metier.search.finder import TAIL, THRESHOLD
+from worlds import World
 
 SKILLS = ".agents/skills"
 FIGURES: dict[str, str] = {

@@ -5,6 +5,7 @@ each call stands alone unless it sends back the session that an earlier answer n
 never taken for loaded by another.
 """
 
+import uuid
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ SESSION_KEY: Final = "metier/session"
 """In `_meta` of requests and results: the session of ours that the call belongs to."""
 
 _HEADER: Final = "mcp-session-id"
+_OURS: Final = "mcp-"
+"""Sessions that came about here begin so; those of other surfaces, whose ids people choose, cannot be taken up."""
 
 Context = ServerRequestContext["Peers", Any]
 
@@ -39,10 +42,11 @@ class Peers:
             return session
         wire = ctx.request.headers.get(_HEADER)
         if wire and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return self.app.session(f"mcp-{wire}", surface="mcp")
+            return self.app.session(f"{_OURS}{wire}", surface="mcp")
         named = (ctx.meta or {}).get(SESSION_KEY)
-        known = named if isinstance(named, str) and self.app.exists(named) else None
-        return self.app.session(known, surface="mcp")
+        if isinstance(named, str) and named.startswith(_OURS) and self.app.exists(named):
+            return self.app.session(named, surface="mcp")
+        return self.app.session(f"{_OURS}{uuid.uuid4().hex}", surface="mcp")
 
     def tag(self, ctx: Context, session: Session) -> dict[str, Any] | None:
         """What a result says about its session; clients of 2025 have a connection that says it."""

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from metier import validate
 from metier.discover import Found
@@ -26,6 +26,10 @@ from metier.model import SKILL_FILE, Diagnostic, Root, Skill, Skipped
 from metier.paths import Content, Listing, read_file
 from metier.policy import Request
 from metier.profiles import Profile
+
+if TYPE_CHECKING:
+    from metier.mcp.session import OriginSession
+    from metier.skills import Skills
 
 TOOL: Final = "mcp_load"
 """What policy is asked, with the digest of the set: to take in the text of a server's skill."""
@@ -162,6 +166,12 @@ class Source:
         """Ask every server again at the next look, however fresh its list is."""
         with self._lock:
             self._listed = {name: (-1.0, listed, trouble) for name, (_, listed, trouble) in self._listed.items()}
+
+    def session(self, skills: "Skills", **given: Any) -> "OriginSession":
+        """A session on a catalog that these skills are in."""
+        from metier.mcp.session import OriginSession
+
+        return OriginSession(skills, self, **given)
 
     # --- files ---
 

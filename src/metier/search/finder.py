@@ -29,7 +29,7 @@ THRESHOLD: Final = OVERLAP + 100 * FITS
 """The score below which nothing fits, on the scale of a hit."""
 
 TAIL: Final = 0.6
-"""What scores below this share of the first hit is left out; no right answer among ten was ever found there."""
+"""What scores below this share of the first hit is left out: in the benchmark, never a right answer among ten."""
 
 _FUSED: Final = 100
 """How deep rankings are asked before they are blended."""

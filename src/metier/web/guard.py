@@ -2,7 +2,7 @@
 
 A server on loopback answers only requests that were meant for it: the Host header must name it, so that a page on
 another site cannot reach it through a name of its own (DNS rebinding), and the Origin header, where a browser sends
-one, must be its own. Anywhere else a token is needed besides. Bodies, rates and the time a request may take are bounded.
+one, must be its own. Anywhere else a token is needed besides. Bodies and rates are bounded.
 """
 
 import hmac

@@ -1,0 +1,24 @@
+"""A home and a project for a test, and the discovery that looks at them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metier import Skills
+from metier.testing import write_skill
+
+
+@dataclass
+class World:
+    """A home and a project (with a `.git`) to put skills into, and the discovery that looks at them."""
+
+    home: Path
+    project: Path
+
+    def skill(self, where: str, name: str | None = None, **given: Any) -> Path:
+        """Write a skill at a path; `~/` is the home, anything else lies in the project."""
+        base = self.home / where[2:] if where.startswith("~/") else self.project / where
+        return Path(write_skill(base, name, **given))
+
+    def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
+        return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)
