@@ -44,6 +44,7 @@ format: $(STAMP)
 
 bench: $(STAMP)  ## measure against the floor and the peers, in one run
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.store
 
 docs: $(STAMP)  ## write the reference pages from the code
 	@$(BIN)/python docs/generate.py

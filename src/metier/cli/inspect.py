@@ -2,18 +2,20 @@
 
 import os
 import platform
-import shutil
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from metier import __version__, discover, validate
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.errors import ConfigError
+from metier.errors import ConfigError, SandboxUnavailable
 from metier.model import SKILL_FILE, Diagnostic, Root
+
+if TYPE_CHECKING:
+    from metier.runner.probe import Finding
 
 
 @click.command(
@@ -94,8 +96,9 @@ def doctor_command(context: Context) -> None:
     skills = context.discover()
     config = skills.settings
     place = config.place
+    sandbox, promises = _sandbox()
     parts = [
-        ("bubblewrap", bool(shutil.which("bwrap")), "runs scripts in a sandbox; install the package bubblewrap"),
+        sandbox,
         (
             "cache",
             _writable(config.cache_folder),
@@ -115,6 +118,7 @@ def doctor_command(context: Context) -> None:
     if context.as_json:
         shown: dict[str, Any] = facts | {
             "parts": [{"name": name, "works": works, "about": about} for name, works, about in parts],
+            "sandbox": [finding._asdict() for finding in promises],
             "settings": dict(config.origins),
             "roots": [{"path": r.path, "source": r.source, "exists": os.path.isdir(r.path)} for r in skills.roots],
             "counts": skills.counts.as_dict(),
@@ -125,6 +129,9 @@ def doctor_command(context: Context) -> None:
     output.facts(facts.items())
     click.echo()
     output.table(("part", "works", "about"), [(name, "yes" if works else "no", about) for name, works, about in parts])
+    if promises:
+        click.echo()
+        output.table(("sandbox promise", "held"), [(one.promise, "yes" if one.held else "NO") for one in promises], 0)
     if config.origins:
         click.echo()
         output.table(("setting", "set by"), sorted(config.origins.items()))
@@ -140,6 +147,20 @@ def doctor_command(context: Context) -> None:
         if not diagnostic.path.endswith(SKILL_FILE):
             output.diagnostic(diagnostic, place.cwd)
     sys.stdout.flush()
+
+
+def _sandbox() -> tuple[tuple[str, bool, str], "list[Finding]"]:
+    """The sandbox of this machine, and what became of a few real attempts to get out of it."""
+    from metier.runner import choose
+    from metier.runner.probe import examine
+
+    try:
+        runner = choose()
+    except SandboxUnavailable as error:
+        return ("sandbox", False, str(error)), []
+    findings = examine(runner)
+    held = sum(finding.held for finding in findings)
+    return ("sandbox", held == len(findings), f"{runner.name} keeps {held} of {len(findings)} promises"), findings
 
 
 def _writable(folder: str) -> bool:

@@ -1,7 +1,7 @@
 """The HTTP API: one table of operations, from which the routes and the OpenAPI document both come.
 
 Each operation turns a request into one call of `App`, `Session` or the JSON-RPC dispatcher and its answer into JSON;
-the rules live below. Errors have one shape, `{"error": {"code", "message"}}`, and a status that says whose fault it was.
+the rules live below. Errors have one shape, `{"error": {"code", "message"}}`, and a status that fits.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """What the sandbox adds to a script that does nothing, against the same script as a bare subprocess, in turns.
 
-    python -m bench.sandbox
+    python -m bench sandbox
 
 The best of many is what the sandbox itself costs, and the goal of 30 ms more judges it; the medians beside it say what
 the machine made of that today. Where the launcher is root, a skill
@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from metier.runner import Job, Runner, SandboxUnavailable, choose
 
-from .measure import Row
-from .options import Options
+from ..measure import Row
+from ..options import Options
 
 RUNS = 60
 GOAL_MS = 30
