@@ -4,7 +4,6 @@ A cache is never needed and never trusted: one that is missing, cut short, alter
 or on a broken disk is the same as none. Writers replace the file whole, so two of them cannot mix.
 """
 
-import hashlib
 import marshal
 import os
 import re
@@ -53,6 +52,8 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
 
 def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str = "scan") -> str:
     """The place of a cache for a set of rules and roots."""
+    import hashlib
+
     key = repr((_FORMAT, profile.fingerprint, roots)).encode("utf-8", "surrogatepass")
     return os.path.join(folder, f"{kind}-{hashlib.sha256(key).hexdigest()[:32]}")
 

@@ -4,7 +4,6 @@ Nothing is lost on the way. A skill that a filter leaves out is among the skippe
 shadowed and still loads by its path, and a skill that is switched off gives its name to the next in line.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -208,6 +207,8 @@ def _same_content(one: Skill, other: Skill) -> bool:
 
 
 def _digest(path: str) -> str:
+    import hashlib
+
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

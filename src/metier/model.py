@@ -6,7 +6,6 @@ add up to what was found. A session turns a skill into a `Loaded` one, its files
 message into an `Invocation`.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -94,6 +93,8 @@ class Skill:
     @property
     def id(self) -> str:
         """The same for the same file in every call and process."""
+        import hashlib  # an import costs more than a scan of a small catalog, and few ask for ids
+
         return hashlib.sha256(self.real_path.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
     @property

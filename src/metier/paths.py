@@ -15,7 +15,6 @@ import struct
 import sys
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, Literal, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
 
 from metier import limits
 from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
@@ -40,6 +39,8 @@ def parse_url(url: str) -> tuple[str, str]:
     if not url.startswith(SCHEME):
         raise ResourceError(f"{url!r} is not a skill:// URL", reason="scheme")
     name, _, path = url[len(SCHEME) :].partition("/")
+    from urllib.parse import unquote_to_bytes
+
     try:
         decoded = unquote_to_bytes(name).decode(), unquote_to_bytes(path).decode()
     except UnicodeError as error:
@@ -49,6 +50,8 @@ def parse_url(url: str) -> tuple[str, str]:
 
 def format_url(name: str, path: str = "") -> str:
     """The `skill://` URL of a skill or of one of its files."""
+    from urllib.parse import quote
+
     return SCHEME + quote(name, safe="") + (f"/{quote(path)}" if path else "")
 
 

@@ -9,7 +9,6 @@ reaches beyond the project (its store, its limits on scripts, its habits in poli
 import functools
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -137,6 +136,8 @@ def _permissions(
 
 def remember(config_folder: str, rule: Mapping[str, str]) -> None:
     """Add an allow rule to the user's file of answers. What stands there, comments included, stays as it is."""
+    import tomllib
+
     file = os.path.join(config_folder, REMEMBERED)
     lines = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rule.items())
     lines = lines.replace("\x7f", "\\u007f")  # the one character that JSON leaves and TOML refuses

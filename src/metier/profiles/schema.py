@@ -1,6 +1,7 @@
 """What a profile can say: one frozen table per subject, one field per rule, with its default and its meaning.
 
-These are the settings that users see; the reference page is made from the text below each field.
+These are the settings that users see; the reference page is made from the text below each field. Profiles differ
+by their fingerprint, so the tables compare by identity: making comparisons for each would cost a third of the import.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from metier import limits
 from metier.validate import Rules
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ProjectRules:
     """Where the project begins: the chain of folders that is searched runs from there down to the working directory."""
 
@@ -21,7 +22,7 @@ class ProjectRules:
     """The environment variable that names the root outright."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RootRules:
     """One place to search, before it is resolved against a working directory and a home."""
 
@@ -39,7 +40,7 @@ class RootRules:
     """`path` is a JSON file that lists installed plugins; the `skills` folder of each is searched."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DiscoveryRules:
     """How a root is searched."""
 
@@ -61,7 +62,7 @@ class DiscoveryRules:
     missing_root: Literal["ignore", "warn"] = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CollisionRules:
     """What happens when two skills bear one name."""
 
@@ -70,7 +71,7 @@ class CollisionRules:
     """What counts as the same skill met twice: one file reached by two ways, or also two equal files."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FilterRules:
     """Globs on names."""
 
@@ -78,7 +79,7 @@ class FilterRules:
     ignore: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CatalogRules:
     """What the catalog holds, and in which order."""
 
@@ -92,7 +93,7 @@ class CatalogRules:
     start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PromptRules:
     """What the model is shown of the catalog."""
 
@@ -109,7 +110,7 @@ class PromptRules:
     """Further fields of each entry: compatibility, allowed-tools."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ContextRules:
     """The files of instructions that stand in the system prompt before the skills."""
 
@@ -119,7 +120,7 @@ class ContextRules:
     """Whether the names of skills already activated are listed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class InvocationRules:
     """How a user's message calls a skill."""
 
@@ -130,7 +131,7 @@ class InvocationRules:
     """Whether the host loads the skill itself; else it is only named, and the model loads it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LoadRules:
     """What an activation returns."""
 
@@ -145,7 +146,7 @@ class LoadRules:
     refresh_on_call: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ResourceRules:
     """How files of a skill are read."""
 
@@ -155,7 +156,7 @@ class ResourceRules:
     """No message to the model or the browser contains an absolute path."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SearchRules:
     """How many results a search returns."""
 
@@ -164,7 +165,7 @@ class SearchRules:
     scoring: Literal["ranked", "codelia"] = "ranked"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ToolRules:
     """The tools that the model is given; an empty name means that the host has no such tool."""
 
@@ -178,7 +179,7 @@ class ToolRules:
     """Whether the names are listed in the schema, while they are few."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RunRules:
     """Which scripts of a skill run, and within which limits."""
 
@@ -193,7 +194,7 @@ class RunRules:
     """The variables of the host that a script may see."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PolicyRules:
     """What the host's own habits are where no rule of a policy holds."""
 
@@ -205,7 +206,7 @@ class PolicyRules:
     """Whether the skills of a project are hidden from the model until `metier trust` has been said of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Profile:
     """The rules of one host."""
 
