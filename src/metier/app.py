@@ -16,7 +16,7 @@ from metier.model import Changes
 from metier.policy import Request
 from metier.session import Session
 from metier.settings import resolve
-from metier.skills import PathLike, Skills
+from metier.skills import PathLike, Skills, Source
 from metier.store import Store, open_store
 
 _LOG: Final = logging.getLogger("metier")
@@ -41,8 +41,10 @@ class App:
         settings: Mapping[str, Any] | None = None,
         store: str | Store | None = None,
         surface: str = "python",
+        source: Source | None = None,
     ) -> None:
         self._given: dict[str, Any] = {"profile": profile, "home": home}
+        self._source = source
         self._roots, self._overrides = roots, settings
         self.config = resolve(cwd, overrides=settings, **self._given)
         self.store = (
@@ -59,7 +61,9 @@ class App:
         with self._lock:
             known = self._catalogs.get(where)
             if known is None:
-                known = Skills.discover(where, roots=self._roots, settings=self._overrides, **self._given)
+                known = Skills.discover(
+                    where, roots=self._roots, settings=self._overrides, source=self._source, **self._given
+                )
                 self._catalogs[where] = known
                 _log(known)
                 while len(self._catalogs) > CATALOGS:

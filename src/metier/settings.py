@@ -25,6 +25,7 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "cache": "whether scans are remembered on disk",
     "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
     "store_required": "whether commands and servers stop where events cannot be kept; else they warn and go on",
+    "mcp": "servers.NAME, each with a command or a url: their skills are in the catalog; only in the user's own file",
     "permissions": 'the policy: its profile, the lists allow, deny and ask, redact, and trust = "required"',
 }
 """The keys that are not settings of a profile."""
@@ -51,6 +52,7 @@ class Settings:
     origins: Mapping[str, str] = field(hash=False)
     """Which file, variable or argument set a key that is not a default."""
     diagnostics: tuple[Diagnostic, ...] = ()
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
 
 
 def resolve(
@@ -101,6 +103,7 @@ def resolve(
         raw, names = profiles.override(raw, own, file=file, origin="" if file else f"set by {origin}")
         origins.update(dict.fromkeys(names, origin))
     permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
+    mcp_servers = _mcp_servers(layers, os.path.join(config_folder, "config.toml"), notes, origins)
     if "trust" in permissions:
         asked = {"policy.trust": permissions.pop("trust")}
         raw, _ = profiles.override(raw, asked, origin=f"permissions.trust, set by {origins['permissions.trust']}")
@@ -108,8 +111,9 @@ def resolve(
     place, diagnostics = locate(built, where, own_home, environment)
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
     return Settings(
-        built, place, config_folder, cache_folder, store, store_required, permissions, origins, (*notes, *diagnostics)
-    )
+        built, place, config_folder, cache_folder, store, store_required, permissions, origins, (*notes, *diagnostics),
+        mcp_servers,
+    )  # fmt: skip
 
 
 def _permissions(
@@ -132,6 +136,27 @@ def _permissions(
             merged[key] = [*merged[key], *cast("list[Any]", value)] if joined else value
             origins[f"permissions.{key}"] = origin
     return merged
+
+
+def _mcp_servers(
+    layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
+) -> dict[str, Any]:
+    """The servers that the user named. A project cannot name any, trusted or not: it would start programs."""
+    servers: dict[str, Any] = {}
+    for origin, values in layers:
+        given: Any = values.get("mcp")
+        if given is None:
+            continue
+        if origin not in (own_file, "argument"):
+            notes.append(Diagnostic("untrusted", "warning", "mcp counts only in the user's own file", origin))
+            continue
+        table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else dict[str, Any]()
+        named: Any = table.get("servers")
+        if not isinstance(named, Mapping):
+            raise ConfigError("mcp must be a table with a table of servers", file=origin, key="mcp")
+        servers.update(cast("Mapping[str, Any]", named))
+        origins["mcp"] = origin
+    return servers
 
 
 def remember(config_folder: str, rule: Mapping[str, str]) -> None:

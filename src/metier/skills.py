@@ -9,7 +9,7 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`; everything e
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from metier import cache, catalog, discover, roots, search, settings
 from metier.catalog import Catalog
@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+class Source(Protocol):
+    """Skills from elsewhere than a folder: they join what a scan found, and sessions know how to load them."""
+
+    @property
+    def roots(self) -> tuple[Root, ...]: ...
+
+    def extend(self, found: discover.Found, profile: Profile) -> None: ...
+
+    def session(self, skills: "Skills", **given: Any) -> "Session": ...
+
+
 class Skills:
     """An ordered collection of skills: iterate it, ask it for a name, search it, open a session on it."""
 
@@ -38,8 +49,10 @@ class Skills:
         progress: Callable[[int], None] | None = None,
         only: Sequence[Root] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        source: Source | None = None,
     ) -> None:
         self.settings = config
+        self._source = source
         self._extra = tuple(os.fspath(path) for path in extra)
         self._only = tuple(only) if only is not None else None
         self._memory: cache.Memory | None = None
@@ -61,6 +74,7 @@ class Skills:
         env: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        source: Source | None = None,
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
@@ -69,7 +83,7 @@ class Skills:
         `rankers` are models of your own that search blends in, each with its weight beside the 1.0 of words.
         """
         config = resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env)
-        return cls(config, roots, progress, rankers=rankers)
+        return cls(config, roots, progress, rankers=rankers, source=source)
 
     @classmethod
     def scan(
@@ -106,6 +120,9 @@ class Skills:
         if kept:
             self._memory = None  # the next look reads it from disk: a process that never looks again spares the memory
         self.parsed = found.parsed
+        if self._source is not None:
+            self._source.extend(found, profile)
+            found_roots = (*found_roots, *self._source.roots)
         return catalog.build(profile, place, found_roots, found, state, notes)
 
     def refresh(self) -> Changes:
@@ -260,7 +277,7 @@ class Skills:
             given["policy"] = self.settings.permissions
         if isinstance(given.get("store"), str):
             given["store"] = open_store(given["store"])
-        session = Session(self, **given)
+        session = self._source.session(self, **given) if self._source is not None else Session(self, **given)
         if session.policy.on_remember is None and self.settings.config_folder:
             session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
         return session

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import mcp_types as types
 import uvicorn
+from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ConfigDict
 
-from mcp import Client, StdioServerParameters
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
 from metier.mcp.server import Server

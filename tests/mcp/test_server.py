@@ -7,9 +7,9 @@ from typing import Any
 import mcp_types as types
 import pytest
 from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app, run
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp import Client
 from metier.events import ResourceRead, ResourceRefused
 from metier.mcp import EXTENSION
 from worlds import World

@@ -10,11 +10,11 @@ import httpx2
 import mcp_types as types
 import pytest
 from clients import ERAS, all_pages, connected, open_app, run, serve_http
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from mcp import Client
 from metier.mcp.http import http_app
 from metier.mcp.peers import SESSION_KEY
 from metier.mcp.server import Server

@@ -241,7 +241,7 @@ HOST = """
 def test_nothing_is_left_when_the_host_is_killed(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
     script = box.script("run.py", "import os, time; print('up', flush=True); os.fork(); os.setsid(); time.sleep(60)")
     before = leftovers(box)
-    code = "from metier.runner.bubblewrap import BubblewrapRunner\n" + textwrap.dedent(HOST)
+    code = "import ctypes\nfrom metier.runner.bubblewrap import BubblewrapRunner\n" + textwrap.dedent(HOST)
     arguments = [sys.executable, "-c", code, str(box.skill), script, identity, box.token]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(box.base)}) as host:
         assert host.stdout is not None

@@ -16,6 +16,7 @@ from metier.settings import Settings, resolve
 if TYPE_CHECKING:
     from metier.app import App
     from metier.session import Session
+    from metier.skills import Source
     from metier.store import Store
 
 
@@ -43,6 +44,7 @@ class Context:
             home=self.home,
             settings=self.overrides,
             progress=progress,
+            source=self.source(),
         )
         if progress is not None:
             progress.done()
@@ -87,7 +89,17 @@ class Context:
             settings=self.overrides,
             store=self.store,
             surface=surface,
+            source=self.source(),
         )
+
+    def source(self) -> "Source | None":
+        """The skills of the MCP servers that the user's configuration names."""
+        config = self.settings()
+        if not config.mcp_servers:
+            return None
+        from metier.mcp.source import connect, servers
+
+        return connect(servers(config.mcp_servers), config.cache_folder)
 
     def open_store(self) -> "Store":
         from metier.store import open_store

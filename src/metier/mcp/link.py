@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar, cast
 import anyio
 import mcp_types as types
 from anyio.from_thread import BlockingPortal
+from mcp import Client, StdioServerParameters
 from mcp.client.extension import advertise
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
-from mcp import Client, StdioServerParameters
 from metier.errors import ResourceError
 from metier.mcp import EXTENSION
 

@@ -22,7 +22,7 @@ class ProjectRules:
     """The environment variable that names the root outright."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True)
 class RootRules:
     """One place to search, before it is resolved against a working directory and a home."""
 
