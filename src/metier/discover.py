@@ -8,7 +8,6 @@ A folder is first asked for its SKILL.md and listed only if it has none (or if s
 listing per skill; the cache spares the reading, too, where the times of file and folder say that nothing changed.
 """
 
-import gc
 import os
 import stat
 import sys
@@ -54,16 +53,9 @@ def scan(
 ) -> tuple[Found, Memory]:
     """Search the roots; returns what was found and the rows for the next scan's cache."""
     walker = _Walker(profile, place, roots, memory or Memory(), progress)
-    # A scan makes many objects and no cycles; looking for cycles among them would take a quarter of its time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for root in roots:
-            walker.search(root)
-        return walker.finish()
-    finally:
-        if collecting:
-            gc.enable()
+    for root in roots:
+        walker.search(root)
+    return walker.finish()
 
 
 @dataclass(slots=True)
