@@ -19,8 +19,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## set up and start the product on the bundled example skills
-	@$(BIN)/metier --skills examples/skills list
-	@$(BIN)/metier --skills examples/skills validate --strict examples/skills
+	@$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## set up and run all tests
 	@$(BIN)/python -m pytest -n auto
