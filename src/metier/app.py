@@ -24,6 +24,9 @@ _LOG: Final = logging.getLogger("metier")
 SESSIONS: Final = 1_000
 """Sessions that are kept ready; others are taken up again from the store when they are called."""
 
+CHANGED: Final = "skills.changed"
+"""The channel of a store on which hosts tell each other that skills changed on disk."""
+
 CATALOGS: Final = 64
 """Working directories whose catalogs are kept ready."""
 
@@ -74,14 +77,20 @@ class App:
             return known
 
     def refresh(self) -> Changes:
-        """Look at the disk again for every catalog that is kept; what changed in any."""
+        """Look at the disk again for every catalog that is kept; what changed in any.
+
+        Whoever shares the store hears of it: `app.store.listen(CHANGED)` gives what was added and removed, counted.
+        """
         with self._lock:
             changes = [skills.refresh() for skills in self._catalogs.values()]
-        return Changes(
+        together = Changes(
             tuple(sorted({name for one in changes for name in one.added})),
             tuple(sorted({name for one in changes for name in one.removed})),
             tuple(sorted({name for one in changes for name in one.changed})),
         )
+        if together:
+            self.store.notify(CHANGED, str(together))
+        return together
 
     def session(
         self,
