@@ -250,24 +250,20 @@ class _Walker:
         if row is not None:
             try:
                 status = os.lstat(file)
+                known = status.st_mtime_ns == row[0] and status.st_ino == row[3] and status.st_size == row[2]
             except (OSError, ValueError):
-                row = None
+                known = False
             else:
-                if (
-                    row[0] != status.st_mtime_ns
-                    or row[2] != status.st_size
-                    or row[3] != status.st_ino
-                    or row[1] != status.st_ctime_ns
-                ):
-                    row = None
-        if row is None:
-            row = self.read_file(root, file, real, path)
-            if row is None:
-                return False
-            if row[3] and row[5] is None:  # a row without an inode or behind a link is looked at anew each time
-                self.found.changed = True
+                known = known and status.st_ctime_ns == row[1]
+            if known:
                 self.new.files[file] = row
-        else:
+                self.account(root, file, real_file, row)
+                return True
+        row = self.read_file(root, file, real, path)
+        if row is None:
+            return False
+        if row[3] and row[5] is None:  # a row without an inode or behind a link is looked at anew each time
+            self.found.changed = True
             self.new.files[file] = row
         self.account(root, file, row[5] or real_file, row)
         return True

@@ -6,7 +6,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -101,12 +101,29 @@ def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) ->
 
 def json_out(data: Any) -> None:
     """One JSON document on stdout."""
-    import json
-
-    text = json.dumps(data, ensure_ascii=False, indent=2, default=str)
+    text = _document(data)
     # What is no UTF-8, and what a terminal would obey, is written as JSON's own escapes.
     text = text.encode("utf-8", "backslashreplace").decode()
     click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def _document(data: Any) -> str:
+    """JSON with one line for each key and each entry of a list: readable, and written by the encoder in C."""
+    import json
+
+    encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+    if isinstance(data, list) and data:
+        return "[\n  " + ",\n  ".join(encode(item) for item in cast("list[Any]", data)) + "\n]"
+    if not isinstance(data, dict):
+        return encode(data)
+    lines: list[str] = []
+    for key, value in cast("dict[str, Any]", data).items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            shown = "[\n    " + ",\n    ".join(encode(item) for item in cast("list[Any]", value)) + "\n  ]"
+        else:
+            shown = encode(value)
+        lines.append(f"  {encode(key)}: {shown}")
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
