@@ -10,7 +10,7 @@ from metier.cli.context import Context, shared
 from metier.settings import project_of
 
 
-@click.command("trust", epilog="Examples:\n\n\b\n  metier trust\n  metier trust ~/work/site\n  metier trust --remove")
+@click.command("trust", epilog="Examples:\n\n\b\n  metier trust\n  metier trust ~/site\n  metier trust --remove")
 @click.argument("folder", required=False, metavar="[DIR]")
 @click.option("--remove", is_flag=True, help="Trust it no longer.")
 @shared
