@@ -109,7 +109,7 @@ class SqliteFile:
             self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, self._patience, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk there
         db.execute("PRAGMA checkpoint_fullfsync = ON")
