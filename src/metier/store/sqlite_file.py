@@ -13,6 +13,7 @@ import sqlite3
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -55,6 +56,8 @@ class SqliteFile:
                 self._writer.close()
                 raise
             self._writer.execute("PRAGMA busy_timeout = 0")
+        # A store that nobody closed is closed when nobody has it any more, but never by a fork of its process.
+        weakref.finalize(self, _release, os.getpid(), self._reader, self._writer)
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
@@ -268,6 +271,12 @@ def _busy(path: str, patience: float) -> StoreError:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _release(process: int, *connections: sqlite3.Connection) -> None:
+    if os.getpid() == process:
+        for connection in connections:
+            connection.close()
 
 
 def _roll_back(db: sqlite3.Connection) -> None:
