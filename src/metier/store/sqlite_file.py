@@ -113,10 +113,14 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk there
-        db.execute("PRAGMA checkpoint_fullfsync = ON")
-        db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk there
+            db.execute("PRAGMA checkpoint_fullfsync = ON")
+            db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _prepare(self) -> int:
