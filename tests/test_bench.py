@@ -18,6 +18,8 @@ def test_scan_and_frontmatter_benchmarks_report_figures_against_bounds(tmp_path:
     assert "SCAN-IO" in done.stdout
     assert "FRONTMATTER" in done.stdout
     rows = {name: json.loads((PROJECT / "bench" / "results" / f"{name}.json").read_text()) for name in names}
-    io, parses = (json.dumps(rows[name]) for name in names)
-    assert "alloc" in io or "memory" in io or "blocks" in io
-    assert "/s" in parses
+    figures = {name: rows[name]["rows"] if isinstance(rows[name], dict) else rows[name] for name in names}
+    bounded = {row["who"] for row in figures["scan-io"] if row["at_most"] is not None}
+    assert {"KB that stay", "blocks that stay"} <= bounded
+    assert any(who.startswith("calls") for who in bounded)
+    assert [row["value"] for row in figures["frontmatter"] if row["who"] == "parse + check" and row["unit"] == "/s"]

@@ -1,4 +1,4 @@
-"""`rpc`: the runtime for other programs."""
+"""`serve`, `rpc`, `mcp`: the runtime for other programs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`search`, `prompt`, `load`, `read`, `invoke`, `tools`, `call`: what a host would get."""
+"""`search`, `prompt`, `load`, `read`, `run`, `invoke`, `tools`, `call`: what a host would get."""
 
 import json
 import sys
