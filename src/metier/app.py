@@ -11,9 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from metier import telemetry
 from metier.events import random_ids
 from metier.model import Changes
 from metier.policy import Request
+from metier.runner import Runner
 from metier.session import Session
 from metier.settings import resolve
 from metier.skills import PathLike, Skills, Source
@@ -50,10 +52,14 @@ class App:
         self._source = source
         self._roots, self._overrides = roots, settings
         self.config = resolve(cwd, overrides=settings, **self._given)
+        if self.config.telemetry and telemetry.active is None:
+            telemetry.enable()
         self.store = (
             store if store is not None and not isinstance(store, str) else open_store(store or self.config.store)
         )
         self.surface = surface
+        self.runner: Runner | None = None
+        """What runs scripts in every session; the machine's own sandbox where there is none."""
         self._lock = threading.RLock()
         self._catalogs: OrderedDict[str, Skills] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -75,6 +81,12 @@ class App:
                 known.refresh()
             self._catalogs.move_to_end(where)
             return known
+
+    @property
+    def catalogs(self) -> tuple[Skills, ...]:
+        """Those that are kept ready, one for each working directory that was asked for."""
+        with self._lock:
+            return tuple(self._catalogs.values())
 
     def refresh(self) -> Changes:
         """Look at the disk again for every catalog that is kept; what changed in any.
@@ -105,9 +117,10 @@ class App:
         wanted = id or random_ids()
         with self._lock:
             saved = self.store.load_state(wanted, "session") if id else None
-            version = saved.version if saved else 0
             known = self._sessions.get(wanted)
-            if known is not None and known.saved_version >= version:
+            current = known is not None and (saved is None or known.saved_version >= saved.version)
+            # Whoever can be asked decides what the session is; others take it as it is.
+            if known is not None and current and (approve is None or known.shaped(approve, tools)):
                 self._sessions.move_to_end(wanted)
                 return known
             session = self.skills(cwd).session(
@@ -115,11 +128,11 @@ class App:
                 store=self.store,
                 approve=approve,
                 tools=tools,
-                state=saved.value if saved else None,
+                state=saved,
                 surface=surface or self.surface,
+                runner=self.runner,
                 store_required=self.config.store_required,
             )
-            session.saved_version = version
             self._sessions[wanted] = session
             while len(self._sessions) > SESSIONS:
                 self._sessions.popitem(last=False)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from metier import limits, render
-from metier.model import Loaded, Skill
+from metier.model import Skill
 from metier.profiles import Profile
 from metier.roots import Place
 
@@ -46,7 +46,7 @@ def assemble(
     agents: Sequence[tuple[str, str]],
     listing: str,
     activated: Sequence[str],
-    preloaded: Sequence[Loaded],
+    preloaded: Sequence[tuple[str, str]],
 ) -> str:
     """One text, with what is empty left out."""
     parts = [base]
@@ -57,10 +57,7 @@ def assemble(
     if activated:
         parts.append("Skills activated in this conversation: " + ", ".join(render.one_line(name) for name in activated))
     if preloaded:
-        whole = "\n".join(
-            f'<skill name="{render.escape(loaded.skill.name)}">\n{loaded.text.strip()}\n</skill>'
-            for loaded in preloaded
-        )
+        whole = "\n".join(f'<skill name="{render.escape(name)}">\n{text.strip()}\n</skill>' for name, text in preloaded)
         parts.append(f"<preloaded_skills>\n{whole}\n</preloaded_skills>")
     return "\n\n".join(part for part in parts if part)
 

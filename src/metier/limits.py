@@ -35,6 +35,9 @@ REGISTRY_BYTES: Final = 4 * MIB
 SKILL_FILE_BYTES: Final = 50 * MIB
 """Hard cap on a SKILL.md that is loaded, whatever is configured (the largest value RemcoChat allows)."""
 
+WHOLE_FILE_BYTES: Final = 16 * MIB
+"""Hard cap on a file that is handed on as it is: what every MCP host takes of a skill."""
+
 RESOURCE_BYTES: Final = 200 * MIB
 """Hard cap on a resource that is read, whatever is configured (the largest value RemcoChat allows)."""
 

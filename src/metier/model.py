@@ -6,6 +6,7 @@ add up to what was found. A session turns a skill into a `Loaded` one, its files
 message into an `Invocation`.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,6 +20,9 @@ Mode = Literal["pinned", "auto", "name-only", "manual", "off"]
 MODES: Final[tuple[Mode, ...]] = ("pinned", "auto", "name-only", "manual", "off")
 
 SKILL_FILE: Final = "SKILL.md"
+
+REMOTE: Final = "mcp"
+"""The scope of skills that an MCP server offers."""
 
 STANDARD_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """The keys of the Agent Skills standard; every other key of a frontmatter is `extra`."""
@@ -265,7 +269,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A file of a skill, as text."""
+    """A file of a skill, as text; where the bytes themselves were asked for, as `data`, too."""
 
     skill: Skill
     path: str
@@ -274,9 +278,10 @@ class Resource:
     size: int
     truncated: bool
     digest: str = ""
+    data: bytes | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
+        shown: dict[str, Any] = {
             "skill": self.skill.name,
             "path": self.path,
             "mime": self.mime,
@@ -284,6 +289,7 @@ class Resource:
             "text": self.text,
             "truncated": self.truncated,
         }
+        return shown if self.data is None else shown | {"base64": base64.b64encode(self.data).decode()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +376,9 @@ class Compaction:
     text: str
     restored: tuple[str, ...]
     referenced: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "restored": list(self.restored), "referenced": list(self.referenced)}
 
 
 def metadata_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:

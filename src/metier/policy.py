@@ -204,6 +204,10 @@ class Policy:
                 return True
         return False
 
+    def windows(self) -> list[str]:
+        """The paths of the skills whose windows are open."""
+        return list(self._windows)
+
     def close_windows(self) -> None:
         self._windows.clear()
 

@@ -36,10 +36,16 @@ class Recollection:
         self._seen: dict[str, Seen] = {}
         self._chains: dict[str, tuple[str, ...]] = {}
         if state:
-            self.activated = [str(name) for name in state.get("activated_skill_names", ())]
-            for one in state.get("loaded", ()):
-                seen = Seen(**{key: str(one[key]) for key in Seen.__slots__})
-                self._seen[seen.path] = seen
+            self.merge(state)
+            self._chains = {name: tuple(chain) for name, chain in state.get("chains", {}).items()}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Take in what another life of the session knows besides."""
+        for name in state.get("activated_skill_names", ()):
+            self.activate(str(name))
+        for one in state.get("loaded", ()):
+            seen = Seen(**{key: str(one[key]) for key in Seen.__slots__})
+            self._seen.setdefault(seen.path, seen)
 
     def __contains__(self, path: object) -> bool:
         return path in self._seen
@@ -85,4 +91,7 @@ class Recollection:
     def state(self, redact: bool = False) -> dict[str, Any]:
         """Everything that another life of the session needs, as data."""
         hidden = [replace(seen, arguments="[redacted]") if redact and seen.arguments else seen for seen in self]
-        return {"activated_skill_names": list(self.activated), "loaded": [asdict(seen) for seen in hidden]}
+        # The parent of a chain is whatever somebody said it was, so it goes where arguments go.
+        chains = {name: list(chain) for name, chain in self._chains.items() if len(chain) > 1 and not redact}
+        known = {"activated_skill_names": list(self.activated), "loaded": [asdict(seen) for seen in hidden]}
+        return known | ({"chains": chains} if chains else {})

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, cast
 from metier import limits
 from metier.app import App
 from metier.errors import MetierError
-from metier.session import Session
+from metier.session import By, Session
 from metier.store import Frame
 
 PARSE_ERROR: Final = -32700
@@ -136,6 +136,14 @@ def _text(params: Params, key: str, *, required: bool = False) -> str | None:
     return value
 
 
+def _by(params: Params) -> By:
+    """Who asks: a user, unless the host says that it passes on what its model wants."""
+    said = params.get("by", "user")
+    if said not in ("user", "model"):
+        raise RpcError(INVALID_PARAMS, "by must be user or model")
+    return said
+
+
 def _typed(params: Params, key: str, kind: type) -> Any:
     value = params.get(key)
     if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
@@ -178,12 +186,14 @@ def _load(client: Dispatcher, params: Params) -> Any:
         path=_text(params, "path"),
         arguments=_text(params, "arguments") or "",
         parent=_text(params, "parent"),
+        by=_by(params),
     )
     return loaded.as_dict()
 
 
 def _read(client: Dispatcher, params: Params) -> Any:
-    return client.session(params).read(_text(params, "name", required=True) or "", _text(params, "path")).as_dict()
+    name, raw = _text(params, "name", required=True) or "", bool(_typed(params, "raw", bool))
+    return client.session(params).read(name, _text(params, "path"), by=_by(params), raw=raw).as_dict()
 
 
 def _run(client: Dispatcher, params: Params) -> Any:
@@ -191,12 +201,14 @@ def _run(client: Dispatcher, params: Params) -> Any:
     if not all(isinstance(item, str) for item in arguments):
         raise RpcError(INVALID_PARAMS, "arguments must be a list of text")
     name, script = _text(params, "name", required=True) or "", _text(params, "script", required=True) or ""
-    return client.session(params).run(name, script, arguments, stdin=_text(params, "stdin")).as_dict()
+    stdin, by = _text(params, "stdin"), _by(params)
+    return client.session(params).run(name, script, arguments, stdin=stdin, by=by).as_dict()
 
 
 def _search(client: Dispatcher, params: Params) -> Any:
     query = _text(params, "query", required=True) or ""
-    found = client.session(params).search(query, limit=_typed(params, "limit", int), scope=_text(params, "scope"))
+    limit, scope = _typed(params, "limit", int), _text(params, "scope")
+    found = client.session(params).search(query, limit=limit, scope=scope, by=_by(params))
     return found.as_dict()
 
 
@@ -235,11 +247,7 @@ def _output(client: Dispatcher, params: Params) -> Any:
 def _compact(client: Dispatcher, params: Params) -> Any:
     budget = _typed(params, "budget", int)
     compaction = client.session(params).compact(*([budget] if budget is not None else []))
-    return {
-        "text": compaction.text,
-        "restored": list(compaction.restored),
-        "referenced": list(compaction.referenced),
-    }
+    return compaction.as_dict()
 
 
 def _end_turn(client: Dispatcher, params: Params) -> Any:

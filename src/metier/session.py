@@ -9,17 +9,17 @@ import asyncio
 import json
 import logging
 import os
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from metier import context, limits, loading, mentions, paths, render, scripts
 from metier import tools as toolbox
-from metier.catalog import Catalog, dump
+from metier.catalog import Catalog
 from metier.errors import (
     AmbiguousSkill,
+    BinaryResource,
     InvalidSkill,
     MetierError,
     PolicyDenied,
@@ -35,11 +35,8 @@ from metier.events import (
     Recorder,
     ResourceRead,
     ResourceRefused,
-    SessionCalled,
-    SessionReturned,
     SessionStarted,
     Sink,
-    SkillCatalogUpdated,
     SkillInvoked,
     SkillLoaded,
     SkillsSearched,
@@ -49,6 +46,7 @@ from metier.events import (
     system_clock,
 )
 from metier.files import DiskFiles, Files
+from metier.journal import Journal, Output
 from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, RunResult, Skill
 from metier.paths import Content
 from metier.policy import Policy, Request, proposals
@@ -56,8 +54,7 @@ from metier.profiles import Profile
 from metier.recollection import Recollection
 from metier.runner import Runner
 from metier.search import SearchResult
-from metier.store import Frame, StoreError, digest_of
-from metier.store.base import BaseStore
+from metier.store import Document, Frame, digest_of
 from metier.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -68,12 +65,6 @@ By = Literal["user", "model"]
 _LOG: Final = logging.getLogger("metier")
 _LOGGED: Final[set[tuple[str, str]]] = set()
 """What this process has logged: a skill and a note about it, once."""
-
-
-class _Output(list[str]):
-    """The text that an operation returns, in parts, and the code of a failure that is an answer."""
-
-    code = ""
 
 
 class Session:
@@ -91,7 +82,7 @@ class Session:
         preload: Sequence[str] = (),
         only: Sequence[str] | None = None,
         has_read_tool: bool = True,
-        state: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | Document | None = None,
         files: Files | None = None,
         runner: Runner | None = None,
         surface: str = "python",
@@ -101,8 +92,9 @@ class Session:
     ) -> None:
         """`tools` off means that the model cannot call any; `only` limits the session to skills of these names.
 
-        With a `store`, what is needed to run the session again is kept there, too, unless policy redacts. Trouble with
-        it is raised; without `store_required` it is logged, and what could not be kept is tried again later.
+        `state` is what `state()` of an earlier life gave, or the document that its store has of it. With a `store`,
+        what is needed to run the session again is kept there, too, unless policy redacts. Trouble with it is raised;
+        without `store_required` it is logged, and what could not be kept is tried again later.
         """
         self.skills = skills
         self.id = id or ids()
@@ -112,26 +104,22 @@ class Session:
         self.tools_enabled = tools
         self.has_read_tool = has_read_tool
         self.only = frozenset(only) if only is not None else None
-        self._seen = Recollection(state)
-        self._injected: list[Loaded] = []
-        self._warned: set[tuple[str, str]] = set()
+        known: Mapping[str, Any] | None = state.value if isinstance(state, Document) else state
+        self._seen = Recollection(known)
+        self._injected = [str(ref) for ref in (known or {}).get("injected", ())]
+        self._warned = {(str(path), str(note)) for path, note in (known or {}).get("warned", ())}
         self._files = files or DiskFiles()
         self._runner = runner
-        self._keeps_record = store is not None
-        self._recorder = Recorder(
+        recorder = Recorder(
             store or MemoryStore(), self.id, clock, ids, required=store_required,
             keeps_artifacts=not self.policy.redact_arguments,
         )  # fmt: skip
-        self._catalog: Catalog | None = None
+        version = state.version if isinstance(state, Document) else 0
+        self._journal = Journal(recorder, keeps_record=store is not None, version=version)
         self._visible: tuple[Catalog, list[Skill]] | None = None
-        self._lock = threading.RLock()
-        self._depth = 0
-        self.overrides: dict[str, Any] = {}
-        self._saved: Mapping[str, Any] = {}
-        self.saved_version = 0
-        """The version of the state in the store that this session knows."""
+        self.overrides: dict[str, Any] = dict((known or {}).get("overrides", {}))
         pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
-        self._begin(state, surface)
+        self._begin(known, surface)
         self.preloaded = tuple(self._read_skill(skill, "", command=False) for skill in pinned)
 
     def _begin(self, state: Mapping[str, Any] | None, surface: str) -> None:
@@ -140,12 +128,12 @@ class Session:
             self.policy.as_dict(),
             tuple(sorted(self.only)) if self.only is not None else None, state,
         )  # fmt: skip
-        self._recorder.note(started)
-        self._notice_catalog()
-        if self.policy.name != "default":
-            self._recorder.note(PolicyChosen(self.policy.name))
-        self._recorder.note(*(SkillWarning("policy", warning) for warning in self.policy.warnings))
-        self._recorder.flush()
+        notes: list[Event] = [PolicyChosen(self.policy.name)] if self.policy.name != "default" else []
+        notes += (SkillWarning("policy", warning) for warning in self.policy.warnings)
+        self._journal.begin(started, self.skills, notes)
+        for path in (state or {}).get("windows", ()):
+            if skill := next((one for one in self.skills.catalog.skills if one.path == path), None):
+                self.policy.open_window(skill)
 
     # --- the surroundings ---
 
@@ -155,13 +143,22 @@ class Session:
         return self._seen.activated
 
     @property
+    def saved_version(self) -> int:
+        """The version of the state in the store that this session knows."""
+        return self._journal.version
+
+    @property
     def profile(self) -> Profile:
         return self.skills.profile
+
+    def shaped(self, approve: Callable[[Request], bool | str], tools: bool) -> bool:
+        """Whether it asks by this callback and has, or has not, tools; what it is at its beginning, it stays."""
+        return self.approve == approve and self.tools_enabled == tools
 
     @property
     def events(self) -> list[Frame]:
         """The frames of this session, in order."""
-        return self._recorder.frames()
+        return self._journal.frames()
 
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by switches, policy and the limits of this session."""
@@ -175,69 +172,18 @@ class Session:
             return False
         return self.policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
 
-    def _notice_catalog(self) -> None:
-        """Record the catalog when it is new to this session, with every choice between equal names."""
-        catalog = self.skills.catalog
-        if catalog is self._catalog:
-            return
-        self._catalog = catalog
-        losers: dict[str, list[str]] = {}
-        winners: dict[str, str] = {}
-        for entry in catalog.shadowed:
-            losers.setdefault(entry.skill.name, []).append(entry.skill.path)
-            winners[entry.skill.name] = entry.winner.path
-        collisions: list[dict[str, Any]] = [
-            {"name": name, "winner": winners[name], "losers": paths} for name, paths in losers.items()
-        ]
-        snapshot = dump(catalog).encode("utf-8", "replace") if self._keeps_record else b""
-        updated = SkillCatalogUpdated(
-            len(catalog.skills),
-            tuple(root.path for root in catalog.roots),
-            catalog.profile.name,
-            tuple(collisions),
-            digest_of(snapshot) if snapshot else "",
-        )
-        warnings = (
-            SkillWarning("collision", f"{one['winner']} counts, {', '.join(one['losers'])} not", one["name"])
-            for one in collisions
-        )
-        self._recorder.note(updated, *warnings, artifacts={updated.snapshot: snapshot} if snapshot else None)
+    def _operation(self, operation: str, /, **given: Any) -> AbstractContextManager[Output]:
+        """One step that a host or a model asked for; see `Journal.operation`."""
 
-    @contextmanager
-    def _operation(self, operation: str, /, **given: Any) -> Generator[_Output, None, None]:
-        """One step that a host or a model asked for: recorded with what it was asked and what it returned.
+        def asked() -> Mapping[str, Any]:
+            return self.policy.redacted({key: value for key, value in given.items() if value is not None})
 
-        What happens inside belongs to it and is written with it, in one go. The caller appends the text it returns.
-        """
-        with self._lock:
-            if self._depth:
-                yield _Output()
-                return
-            asked = {key: value for key, value in given.items() if value is not None}
-            self._recorder.note(SessionCalled(operation, self.policy.redacted(asked)))
-            output = _Output()
-            self._depth += 1
-            try:
-                yield output
-            except MetierError as error:
-                self._return(operation, "error", str(error), type(error).__name__)
-                raise
-            else:
-                self._return(operation, "error" if output.code else "ok", "".join(output), output.code or None)
-            finally:
-                self._depth -= 1
-                self._recorder.flush()
-                self._save_state()
-
-    def _return(self, operation: str, status: Literal["ok", "error"], text: str, code: str | None = None) -> None:
-        data = text.encode("utf-8", "replace")
-        digest = digest_of(data)
-        self._recorder.note(SessionReturned(operation, status, digest, code), artifacts={digest: data})
+        return self._journal.operation(operation, asked, self.keep)
 
     def _refresh_for_call(self) -> None:
         if self.profile.catalog.refresh == "call" and self.profile.load.refresh_on_call:
             self.skills.refresh()
-        self._notice_catalog()
+        self._journal.notice(self.skills)
 
     # --- finding ---
 
@@ -252,7 +198,7 @@ class Session:
                     self.skills.catalog.find_path(skill.path)
             if self.profile.catalog.refresh not in ("stale", "call") or not self.skills.refresh():
                 raise
-            self._notice_catalog()
+            self._journal.notice(self.skills)
             return self._look_up(name, path, by)
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
@@ -288,7 +234,7 @@ class Session:
         """Put a question to whoever can answer it, and record the answer."""
         answer = self.approve(request) if self.approve is not None else False
         said = answer if isinstance(answer, str) else "once" if answer else "no"
-        self._recorder.note(PolicyAsked(request.tool, said, request.skill_name or None, request.digest or None))
+        self._journal.note(PolicyAsked(request.tool, said, request.skill_name or None, request.digest or None))
         return said
 
     # --- loading ---
@@ -343,7 +289,7 @@ class Session:
             self.policy.redact(parent or "") or None,
         )  # fmt: skip
         notes = [SkillWarning("truncated", note, skill.name) for note in loaded.warnings if self._first(note, skill)]
-        self._recorder.note(record, invoked, *notes, artifacts={record.output: text})
+        self._journal.note(record, invoked, *notes, artifacts={record.output: text})
 
     def _consider_overrides(self, skill: Skill) -> None:
         """What a skill proposes (a model, tool defaults, a scope) is offered to policy; both answers are recorded."""
@@ -352,7 +298,7 @@ class Session:
             granted = decision.verdict == "allow"
             if granted:
                 self.overrides[key] = value
-            self._recorder.note(OverrideProposed(skill.name, key, value, granted, decision.why))
+            self._journal.note(OverrideProposed(skill.name, key, value, granted, decision.why))
 
     def _first(self, note: str, skill: Skill) -> bool:
         """Whether a warning is new: one line per skill and file is enough for a log."""
@@ -367,60 +313,82 @@ class Session:
         try:
             content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
         except ResourceError as error:
-            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
+            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
             raise
         digest = digest_of(content.data)
-        if self._keeps_record:
-            self._recorder.note(artifacts={digest: content.data})
+        if self._journal.keeps_record:
+            self._journal.note(artifacts={digest: content.data})
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
         try:
             return loading.present(skill, content, listing, self.profile, self.offered(), arguments, command)
         except InvalidSkill as broken:
-            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
+            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
             raise
 
     # --- resources ---
 
-    def read(self, name: str, path: str | None = None, *, by: By = "user") -> Resource:
-        """A file of a skill, by name and relative path or by a `skill://` URL."""
-        with self._operation("read", name=name, path=path, by=by) as output:
+    def read(self, name: str, path: str | None = None, *, by: By = "user", raw: bool = False) -> Resource:
+        """A file of a skill, by name and relative path or by a `skill://` URL.
+
+        `raw` asks for the bytes as they are, whole and whatever they are; the text is empty where they are none.
+        """
+        with self._operation("read", name=name, path=path, by=by, raw=raw or None) as output:
             if path is None:
                 name, path = paths.parse_url(name)
-            resource = self._read(self._find(name, None, by), path, by)
+            resource = self._read(self._find(name, None, by), path, by, raw)
             output.append(resource.text)
         return resource
 
-    def _read(self, skill: Skill, path: str, by: By) -> Resource:
+    def _read(self, skill: Skill, path: str, by: By, raw: bool) -> Resource:
         try:
             relative = paths.check_relative(path, self.profile.resources.parents)
-            if relative == SKILL_FILE and not self.profile.tools.load:
-                # Hosts without a tool for it load a skill by reading it.
-                self._authorise("skill_load", skill)
-                loaded = self._load(skill, "", None, by, command=False)
-                return Resource(
-                    skill, SKILL_FILE, loaded.text, "text/markdown", loaded.size, loaded.truncated, loaded.digest
-                )
+            if relative == SKILL_FILE:
+                self._authorise("skill_load", skill)  # its body is in there
+                if not self.profile.tools.load:  # hosts without a tool for it load a skill by reading it
+                    return self._read_by_loading(skill, by, raw)
             self._authorise("skill_read", skill, relative)
-            return self._read_resource(skill, path, relative)
+            return self._read_whole(skill, relative) if raw else self._read_resource(skill, path, relative)
         except ResourceError as error:
             redact = self.policy.redact
-            self._recorder.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
+            self._journal.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
             raise
+
+    def _read_by_loading(self, skill: Skill, by: By, raw: bool) -> Resource:
+        loaded = self._load(skill, "", None, by, command=False)
+        data = self._files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if raw else None
+        return Resource(
+            skill, SKILL_FILE, loaded.text, "text/markdown", loaded.size, loaded.truncated, loaded.digest, data
+        )
+
+    def _read_whole(self, skill: Skill, relative: str) -> Resource:
+        content = self._content(skill, relative, limits.WHOLE_FILE_BYTES)
+        data, digest = content.data, digest_of(content.data)
+        if content.size > len(data):
+            message = f"{relative} has more than {limits.WHOLE_FILE_BYTES} bytes"
+            raise ResourceError(message, path=relative, reason="too-large")
+        self._journal.note(ResourceRead(skill.name, relative, digest, content.size), artifacts={digest: data})
+        try:
+            text = paths.decode(data, relative, partial=False)
+        except BinaryResource:
+            text = ""
+        return Resource(skill, relative, text, paths.mime_type(relative), content.size, False, digest, data)
+
+    def _content(self, skill: Skill, relative: str, limit: int) -> Content:
+        if relative == SKILL_FILE:
+            return self._files.skill_file(skill, limit)
+        return self._files.resource(skill, relative, limit)
 
     def _read_resource(self, skill: Skill, path: str, relative: str) -> Resource:
         limit = min(self.profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
         try:
-            if relative == SKILL_FILE:
-                content = self._files.skill_file(skill, limit)
-            else:
-                content = self._files.resource(skill, relative, limit)
+            content = self._content(skill, relative, limit)
         except ResourceNotFound as error:
             listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
             raise ResourceNotFound(path, listing.files) from error
         truncated = content.size > len(content.data)
         text = paths.decode(content.data, path, partial=truncated)
         digest = digest_of(content.data)
-        self._recorder.note(
+        self._journal.note(
             ResourceRead(skill.name, relative, digest, content.size, truncated), artifacts={digest: content.data}
         )
         if truncated:
@@ -428,7 +396,8 @@ class Session:
             text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
             note = f"{relative} has {content.size} bytes, {left_out} were left out"
             if self._first(note, skill):
-                self._recorder.note(SkillWarning("truncated", note, skill.name))
+                self._journal.note(SkillWarning("truncated", note, skill.name))
+        text = loading.origin(skill) + text
         return Resource(skill, relative, text, paths.mime_type(relative), content.size, truncated, digest)
 
     # --- searching ---
@@ -445,7 +414,7 @@ class Session:
             data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
             digest = digest_of(data)
             found = SkillsSearched(self.policy.redact(query), result.count, digest, result.truncated)
-            self._recorder.note(found, artifacts={digest: data})
+            self._journal.note(found, artifacts={digest: data})
             output.append(result.text)
         return result
 
@@ -490,15 +459,15 @@ class Session:
             digest = digest_of(content.data) if content.size else ""
             redact = self.policy.redact
             failed = ToolFailed("skill_run", skill.name, redact(path), reason, redact(str(error)), digest)
-            self._recorder.note(failed, artifacts={digest: content.data} if digest else None)
+            self._journal.note(failed, artifacts={digest: content.data} if digest else None)
             raise
-        self._recorder.note(artifacts={script.digest: content.data})
+        self._journal.note(artifacts={script.digest: content.data})
         place = self.skills.settings.place
         return scripts.execute(script, runner, profile, place, stdin, self._note_now, self.policy.redact)
 
     def _note_now(self, *noted: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
-        self._recorder.note(*noted, artifacts=artifacts)
-        self._recorder.flush()
+        self._journal.note(*noted, artifacts=artifacts)
+        self._journal.flush()
 
     @property
     def can_run(self) -> bool:
@@ -529,7 +498,7 @@ class Session:
         if entry is None:
             raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
         try:
-            return self._recorder.sink.get_artifact(entry.rendered).decode()
+            return self._journal.sink.get_artifact(entry.rendered).decode()
         except MetierError:
             loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments, command=False)
         if digest_of(loaded.text.encode()) != entry.rendered:
@@ -576,7 +545,7 @@ class Session:
         if not mention.skills:
             if mention.ambiguous:
                 detail = f"a name in the message is ambiguous: {', '.join(mention.ambiguous)}"
-                self._recorder.note(SkillWarning("ambiguous", detail))
+                self._journal.note(SkillWarning("ambiguous", detail))
             return Invocation(None, message, ambiguous=mention.ambiguous)
         skill = mention.skills[0]
         self._refuse_denied(skill)
@@ -584,11 +553,11 @@ class Session:
         if self.profile.invocation.loads or (mention.command and not self.tools_enabled):
             loaded = self._load(skill, mention.arguments, None, "user", command=mention.command)
             if not self.profile.invocation.loads:
-                self._injected = [loaded]
+                self._injected = [loaded.ref]
         else:
             if mention.command:
                 self._seen.activate(skill.name)
-            self._recorder.note(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
+            self._journal.note(SkillInvoked(skill.name, "manual", self.policy.redact(mention.arguments) or None))
         return Invocation(skill, mention.message, loaded, mention.arguments, mention.skills, mention.ambiguous)
 
     def _callable_by_user(self, name: str) -> Skill:
@@ -637,12 +606,23 @@ class Session:
         """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
         rules = self.profile
         always = context.always_applied(self.visible(), rules, files)
-        preloaded = [*self.preloaded, *(self._read_skill(s, "", command=False) for s in always), *self._injected]
+        whole = [*self.preloaded, *(self._read_skill(skill, "", command=False) for skill in always)]
+        preloaded = [*((loaded.skill.name, loaded.text) for loaded in whole), *self._still_injected()]
         listing = "" if preloaded and rules.prompt.preloaded_replace else self.prompt(message, budget, files).text
         names = self.activated if rules.context.activated and rules.enabled else []
         return context.assemble(
             base, context.agents_files(rules, self.skills.settings.place), listing, names, preloaded
         )
+
+    def _still_injected(self) -> list[tuple[str, str]]:
+        """What this turn's command put in; of an earlier life, if it can still be had."""
+        found: list[tuple[str, str]] = []
+        for seen in filter(None, map(self._seen.by_ref, self._injected)):
+            try:
+                found.append((seen.name, self._seen.texts.get(seen.ref) or self._recover(seen.ref)))
+            except MetierError:
+                continue
+        return found
 
     def _pinned(self, name: str) -> Skill:
         """A skill for a subagent; hidden ones can be pinned too, unknown ones are an error with the names."""
@@ -690,20 +670,15 @@ class Session:
 
     def state(self) -> dict[str, Any]:
         """What the session knows, as data: names, paths and digests, never bodies."""
-        return {"version": 1, "id": self.id, **self._seen.state(self.policy.redact_arguments)}
+        more = {
+            "windows": self.policy.windows(),
+            "injected": list(self._injected),
+            "overrides": dict(self.overrides),
+            "warned": sorted(map(list, self._warned)),
+        }
+        known = self._seen.state(self.policy.redact_arguments)
+        return {"version": 1, "id": self.id, **known, **{key: value for key, value in more.items() if value}}
 
     def keep(self) -> None:
-        """Put the session into its store before it has done anything, so that others know of it."""
-        self._save_state()
-
-    def _save_state(self) -> None:
-        """Keep the state where the events are, when it changed: another process may take the session up."""
-        store = self._recorder.sink
-        state = self.state() if self._keeps_record and isinstance(store, BaseStore) else self._saved
-        if state == self._saved or not isinstance(store, BaseStore):
-            return
-        try:
-            self.saved_version = store.save_state(self.id, "session", state)
-            self._saved = state
-        except StoreError as error:
-            self._recorder.tolerate(error)
+        """Put what the session knows into its store; a new session is known to others from then on."""
+        self._journal.save(self.id, self.state, self._seen.merge)

@@ -12,8 +12,8 @@ import mcp_types as types
 import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from pydantic import ConfigDict
 
+from mcp_requests import ask
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
 from metier.mcp.server import Server
@@ -23,21 +23,6 @@ ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
 """How the SDK's client opens a connection of each era, and the version that comes of it."""
 TRANSPORTS = ("memory", "stdio", "http")
 METIER = (sys.executable, "-c", "from metier.cli import main; main()")
-
-
-class Params(types.RequestParams):
-    model_config = ConfigDict(extra="allow")
-
-
-class Answer(types.Result):
-    model_config = ConfigDict(extra="allow")
-
-
-async def ask(client: Client, method: str, **params: Any) -> dict[str, Any]:
-    """The result of any method, as it came over the wire."""
-    request = types.Request[Params, str](method=method, params=Params(**params))
-    answer = await client.session.send_request(request, Answer)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return answer.model_dump(mode="json", by_alias=True)
 
 
 async def all_pages(client: Client, method: str, key: str, **params: Any) -> list[Any]:

@@ -73,7 +73,7 @@ class Context:
             surface="cli",
             store=store,
             store_required=required,
-            state=saved.value if saved else None,
+            state=saved,
             approve=approve or (_ask if sys.stdin.isatty() else None),
         )
 

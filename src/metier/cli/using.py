@@ -12,6 +12,15 @@ from metier.cli import output
 from metier.cli.context import Context, approve_all, shared
 from metier.errors import ConfigError
 from metier.search import SearchResult
+from metier.session import By
+
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["user", "model"]),
+    default="user",
+    help="Who asks. For a model, what is hidden from models is not there.",
+)
 
 
 @click.command(
@@ -23,11 +32,15 @@ from metier.search import SearchResult
 @click.option("--limit", type=int, metavar="N", help="How many to show.")
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
 @click.option("--explain", is_flag=True, help="Say of each why it was found.")
+@by_option
 @shared
-def search_command(context: Context, query: str, limit: int | None, scope: str | None, explain: bool) -> None:
-    """Find skills by what they are for, the best first. Exits with 1 if none fits."""
-    skills = context.discover()
-    result = skills.search(query, limit=limit, scope=scope)
+def search_command(context: Context, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
+    """Find skills by what they are for, the best first. Exits with 1 if none fits.
+
+    With --session it belongs to that session, and is recorded there.
+    """
+    session = context.open_session() if context.session else context.discover().session()
+    skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)
     if context.as_json:
@@ -134,12 +147,13 @@ def prompt_command(context: Context, message: str | None, budget: int | None, fo
 @click.argument("name", required=False)
 @click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
 @click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
+@by_option
 @shared
-def load_command(context: Context, name: str | None, path: str | None, arguments: str) -> None:
+def load_command(context: Context, name: str | None, path: str | None, arguments: str, by: By) -> None:
     """Show what the model gets when it activates a skill."""
     if not name and not path:
         raise ConfigError("name a skill, or give its --path", key="NAME")
-    loaded = context.open_session().load(name, path=path, arguments=arguments)
+    loaded = context.open_session().load(name, path=path, arguments=arguments, by=by)
     if context.as_json:
         output.json_out(loaded.as_dict())
     else:
@@ -152,12 +166,16 @@ def load_command(context: Context, name: str | None, path: str | None, arguments
 )
 @click.argument("name")
 @click.argument("path", required=False)
+@click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
+@by_option
 @shared
-def read_command(context: Context, name: str, path: str | None) -> None:
+def read_command(context: Context, name: str, path: str | None, raw: bool, by: By) -> None:
     """Read a file of a skill, by name and path or by a skill:// URL."""
-    resource = context.open_session().read(name, path)
+    resource = context.open_session().read(name, path, by=by, raw=raw)
     if context.as_json:
         output.json_out(resource.as_dict())
+    elif resource.data is not None:
+        click.echo(resource.data, nl=False)
     else:
         click.echo(output.safe(resource.text), nl=not resource.text.endswith("\n"))
 
@@ -183,6 +201,35 @@ def invoke_command(context: Context, message: str) -> None:
     output.facts((("skill", invocation.skill.name), ("message", invocation.message)))
     if invocation.loaded is not None:
         click.echo("\n" + output.safe(invocation.loaded.text))
+
+
+@click.command("output", epilog="Example:\n\n\b\n  metier output skill-0a1b2c3d4e5f --session ID --grep TODO")
+@click.argument("ref")
+@click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
+@click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
+@click.option("--grep", metavar="TEXT", help="Only the lines that have this text, with their numbers.")
+@shared
+def output_command(context: Context, ref: str, start: int, end: int | None, grep: str | None) -> None:
+    """Show again what a session was given, by its ref."""
+    text = context.open_session().output(ref, start=start, end=end, grep=grep)
+    if context.as_json:
+        output.json_out({"text": text})
+    else:
+        click.echo(output.safe(text))
+
+
+@click.command("compact", epilog="Example:\n\n\b\n  metier compact --session ID --budget 8000")
+@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters.")
+@shared
+def compact_command(context: Context, budget: int | None) -> None:
+    """Show what belongs back into a context that its host compacted."""
+    compaction = context.open_session().compact(*([budget] if budget is not None else []))
+    if context.as_json:
+        output.json_out(compaction.as_dict())
+    elif compaction.text:
+        click.echo(output.safe(compaction.text))
+    elif not context.quiet:
+        click.echo("the session has loaded nothing; --session names the one to speak of", err=True)
 
 
 @click.command("tools", epilog="Example:\n\n\b\n  metier tools --profile remcochat --json")
@@ -224,11 +271,14 @@ def call_command(context: Context, tool: str, arguments: str) -> None:
 @click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
 @click.option("--yes", is_flag=True, help="Allow this run without being asked.")
 @click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
+@by_option
 @shared
-def run_command(context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool) -> None:
+def run_command(
+    context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
+) -> None:
     """Run a script of a skill in the sandbox. Exits with the script's own code."""
     session = context.open_session(approve_all if yes else None, acts=True)
-    result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None)
+    result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None, by=by)
     if context.as_json:
         output.json_out(result.as_dict())
     else:
@@ -249,6 +299,8 @@ COMMANDS = (
     load_command,
     read_command,
     invoke_command,
+    output_command,
+    compact_command,
     tools_command,
     call_command,
 )

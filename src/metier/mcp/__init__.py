@@ -4,6 +4,7 @@ The server is one more surface: it formats what `App` and `Session` answer and d
 direction: what it brings in counts as a stranger's until its digests match and somebody approved exactly these files.
 """
 
+from metier import limits
 from metier.errors import MissingExtra
 
 try:
@@ -14,13 +15,10 @@ except ImportError as error:
 EXTENSION = "io.modelcontextprotocol/skills"
 """The extension's identifier, in capabilities of both sides."""
 
-SCOPE = "mcp"
-"""The scope of skills that another server offers."""
-
 SKILL_FILES = 512
-SKILL_BYTES = 16 * 1024 * 1024
+SKILL_BYTES = limits.WHOLE_FILE_BYTES
 """What every host takes of one skill: the number of its files and their total size, by the extension's text."""
 
 del _sdk
 
-__all__ = ["EXTENSION", "SCOPE", "SKILL_BYTES", "SKILL_FILES"]
+__all__ = ["EXTENSION", "SKILL_BYTES", "SKILL_FILES"]

@@ -17,9 +17,9 @@ from metier.app import App
 from metier.errors import BinaryResource, MetierError, ResourceError
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
 from metier.mcp.peers import Context
-from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, SkillParams, clean, failure, invalid, page
+from metier.mcp.wire import PAGE, TTL_MS, CompactParams, DirectoryParams, SkillParams, clean, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
-from metier.paths import check_relative, decode, format_url, parse_url
+from metier.paths import decode, format_url, parse_url
 from metier.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
@@ -145,28 +145,16 @@ class Handlers:
     async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         session = await self._session(ctx)
-        data, path, text = await self._work(lambda: self._read(session, uri), lambda: session)
-        kind = mime_type(path, binary=text is None)
+        read = await self._work(lambda: session.read(uri, by="model", raw=True), lambda: session)
+        data = read.data or b""  # what the digest is of, even where the host's own read would give another text
         content: types.TextResourceContents | types.BlobResourceContents
-        if text is not None:
-            content = types.TextResourceContents(uri=uri, mime_type=kind, text=text)
-        else:
-            content = types.BlobResourceContents(uri=uri, mime_type=kind, blob=base64.b64encode(data).decode())
+        try:
+            text = decode(data, read.path, partial=False)
+            content = types.TextResourceContents(uri=uri, mime_type=mime_type(read.path), text=text)
+        except BinaryResource:
+            kind, blob = mime_type(read.path, binary=True), base64.b64encode(data).decode()
+            content = types.BlobResourceContents(uri=uri, mime_type=kind, blob=blob)
         return types.ReadResourceResult(contents=[content], _meta=self._tag(ctx, session))
-
-    def _read(self, session: Session, uri: str) -> tuple[bytes, str, str | None]:
-        """The bytes that the digest is of, and the text they are. The session decides, and records that it did."""
-        name, path = parse_url(uri)
-        try:
-            resource = session.read(uri, by="model")
-            skill, relative = resource.skill, resource.path
-        except BinaryResource:
-            skill, relative = self._skill(session, name, uri), check_relative(path, session.profile.resources.parents)
-        data = self.manifests.content(skill, relative).data
-        try:
-            return data, relative, decode(data, relative, partial=False)
-        except BinaryResource:
-            return data, relative, None
 
     # --- tools ---
 
@@ -221,6 +209,24 @@ class Handlers:
             )
 
         return await self._work(invoke, lambda: session)
+
+    # --- what the protocol has no word for ---
+
+    async def compact(self, ctx: Context, params: CompactParams) -> dict[str, Any]:
+        """For a host that compacted its context: what belongs back into it."""
+        session = await self._session(ctx)
+        compaction = await self._work(lambda: session.compact(params.budget), lambda: session)
+        return self._own(ctx, session, compaction.as_dict())
+
+    async def end_turn(self, ctx: Context, _: types.RequestParams) -> dict[str, Any]:
+        """For a host that knows when the user's next message begins."""
+        session = await self._session(ctx)
+        await self._work(session.end_turn, lambda: session)
+        return self._own(ctx, session, {})
+
+    def _own(self, ctx: Context, session: Session, result: dict[str, Any]) -> dict[str, Any]:
+        tag = self._tag(ctx, session)
+        return {"resultType": "complete", **clean(result)} | ({"_meta": tag} if tag else {})
 
     # --- completion ---
 

@@ -14,9 +14,9 @@ from metier import frontmatter
 from metier.cache import settled
 from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
 from metier.files import DiskFiles
-from metier.mcp import SCOPE, SKILL_BYTES, SKILL_FILES
+from metier.mcp import SKILL_BYTES, SKILL_FILES
 from metier.mcp.wire import clean
-from metier.model import SKILL_FILE, Skill
+from metier.model import REMOTE, SKILL_FILE, Skill
 from metier.paths import SCHEME, Content, check_relative, format_url, parse_url
 from metier.session import Session
 from metier.store import digest_of
@@ -46,7 +46,7 @@ def served(session: Session) -> dict[str, Skill]:
     for skill in session.visible():
         try:
             skill.name.encode()
-            if skill.scope != SCOPE and session.skills.catalog.find(skill.name) is skill:
+            if skill.scope != REMOTE and session.skills.catalog.find(skill.name) is skill:
                 found[skill.name] = skill
         except (AmbiguousSkill, SkillNotFound, InvalidSkill, UnicodeEncodeError):
             continue

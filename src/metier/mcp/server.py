@@ -30,7 +30,7 @@ from metier.errors import MetierError
 from metier.mcp import EXTENSION
 from metier.mcp.handlers import Handlers
 from metier.mcp.peers import Context, Peers
-from metier.mcp.wire import PAGE, DirectoryParams, SkillParams
+from metier.mcp.wire import PAGE, CompactParams, DirectoryParams, SkillParams
 
 POLL_SECONDS: Final = 1.0
 _SETTINGS: Final = {"directoryRead": True}
@@ -74,6 +74,8 @@ class Server(Protocol[Peers]):
         self.add_request_handler("skills/list", types.PaginatedRequestParams, handlers.skills_list)
         self.add_request_handler("skills/get", SkillParams, handlers.skills_get)
         self.add_request_handler("resources/directory/read", DirectoryParams, handlers.directory_read)
+        self.add_request_handler("metier/compact", CompactParams, handlers.compact)
+        self.add_request_handler("metier/end_turn", types.RequestParams, handlers.end_turn)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, _listen)
         self.middleware.append(_declare_extension)
 

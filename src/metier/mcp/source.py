@@ -18,11 +18,10 @@ from metier.discover import Found
 from metier.errors import ConfigError, ResourceError
 from metier.files import DiskFiles
 from metier.frontmatter import Parsed
-from metier.mcp import SCOPE
 from metier.mcp import remote as entries
 from metier.mcp.link import Link, ServerConfig, Thread
 from metier.mcp.remote import Refused, Remote
-from metier.model import SKILL_FILE, Diagnostic, Root, Skill, Skipped
+from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
 from metier.paths import Content, Listing, read_file
 from metier.policy import Request
 from metier.profiles import Profile
@@ -103,7 +102,7 @@ class Source:
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        return tuple(Root(os.path.join(self.folder, one.name), SCOPE, one.name) for one in self.configs)
+        return tuple(Root(os.path.join(self.folder, one.name), REMOTE, one.name) for one in self.configs)
 
     def extend(self, found: Found, profile: Profile) -> None:
         """Add what the servers offer to what a scan found. Entries that break a rule are among the skipped."""

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from metier import limits
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, PolicyDenied, ResourceError, SkillNotFound
 from metier.session import Session
 from metier.tools import code_of, explain
@@ -40,6 +41,12 @@ class DirectoryParams(types.PaginatedRequestParams):
     """Of `resources/directory/read`."""
 
     uri: str
+
+
+class CompactParams(types.RequestParams):
+    """Of `metier/compact`."""
+
+    budget: int = limits.COMPACTION_CHARACTERS
 
 
 def clean(value: Any) -> Any:

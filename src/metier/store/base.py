@@ -320,6 +320,9 @@ class BaseStore(ABC):
     def artifacts(self, session_id: str | None = None) -> list[str]: ...
 
     @abstractmethod
+    def load_state(self, session_id: str, key: str) -> Document | None: ...
+
+    @abstractmethod
     def states(self, session_id: str | None = None) -> list[tuple[str, Document]]: ...
 
     @abstractmethod
