@@ -232,6 +232,9 @@ class Changes:
     def __str__(self) -> str:
         return f"+{len(self.added)} / -{len(self.removed)} / ~{len(self.changed)}"
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"added": list(self.added), "removed": list(self.removed), "changed": list(self.changed)}
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

@@ -31,6 +31,10 @@ GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandb
 """What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
 
 
+REMOTE_LOAD: Final = "mcp_load"
+"""What policy is asked, with the digest of the whole set of files: to take in a skill that an MCP server offers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What someone wants to do, on behalf of which skill."""

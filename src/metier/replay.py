@@ -11,14 +11,14 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from metier import catalog, errors, limits
 from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound
-from metier.model import SKILL_FILE, Changes, Skill
+from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.paths import Content, Listing
-from metier.policy import Request
+from metier.policy import REMOTE_LOAD, Request
 from metier.runner import Job, OnOutput, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.runner import Outcome as RunOutcome
 from metier.search import Hit, SearchResult
@@ -171,6 +171,8 @@ def redacted(record: Record) -> bool:
 
 
 def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Difference]:
+    if frame.get("type") == "policy_asked":  # its digest may be that of a set of files, which is no artifact
+        return
     named = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
     written = cast("list[Any]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
     named += (cast("dict[str, Any]", one).get("digest") for one in written if isinstance(one, dict))
@@ -191,13 +193,17 @@ class RecordedFiles:
     def __init__(self, artifact: Callable[[str], bytes]) -> None:
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
+        self.confirm: Callable[[Request], None] = lambda _: None
+        """The session's way to have something approved, for files that somebody had to approve."""
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
+        self._ask_again(skill)
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
         return self.resource(skill, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
+        self._ask_again(skill)
         for frame in self._about(skill, "skill_resource_read", "path", path):
             return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
         for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
@@ -216,6 +222,16 @@ class RecordedFiles:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
         return Listing((), False)
+
+    def _ask_again(self, skill: Skill) -> None:
+        """What an MCP server offers was approved before it was read, or refused."""
+        asked = list(self._about(skill, "policy_asked"))
+        about = [frame for frame in asked if frame["tool"] == REMOTE_LOAD]
+        self.frames = [frame for frame in self.frames if frame not in about]
+        for frame in about:
+            self.confirm(Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")))
+        if skill.scope == REMOTE and not asked and not any(frame.get("name") == skill.name for frame in self.frames):
+            self.confirm(Request(REMOTE_LOAD, skill.name))  # a rule said no before anything was read
 
     def _about(self, skill: Skill, kind: str, key: str = "name", value: str = "") -> Iterator[Frame]:
         wanted = value or skill.name
@@ -311,6 +327,7 @@ def replay(record: Record) -> Outcome:
         return Outcome(session_id, (), (), wrong)
     if redacted(record):
         return Outcome(session_id, record.frames, (), [_REDACTED])
+    record = _of_the_session(record)
     store = MemoryStore()
     ids = itertools.chain((str(frame["id"]) for frame in record.frames), (f"extra-{n}" for n in itertools.count()))
     times = itertools.chain((int(frame["timestamp_ms"]) for frame in record.frames), itertools.repeat(0))
@@ -329,6 +346,11 @@ def replay(record: Record) -> Outcome:
 _REDACTED: Final = Difference(
     0, "redacted", "arguments and artifacts were redacted, so the record can be checked but not run again"
 )
+
+
+def _of_the_session(record: Record) -> Record:
+    """Without the frames of a chat beside it, which say what a person saw and cannot be run."""
+    return replace(record, frames=[frame for frame in record.frames if frame["stream_kind"] == "session"])
 
 
 def _lives(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
@@ -374,6 +396,7 @@ def _live(
         clock=lambda: next(times),
         ids=lambda: next(ids),
     )
+    files.confirm = session.confirm
     for called, inside in _operations(frames):
         if not any(frame["type"] == "session_returned" for frame in inside):
             _take_over((called, *inside), store, ids, times)
@@ -462,6 +485,7 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
     wrong = verify(record) or ([_REDACTED] if redacted(record) else [])
     if wrong:
         return wrong
+    record = _of_the_session(record)
     started = record.frames[0]
     runner = _UnchangedScripts(record.artifact, started["runs"])
     answers: list[str] = []

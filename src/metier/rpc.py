@@ -4,6 +4,7 @@ The dispatcher turns a message into calls of `App` and `Session` and their answe
 Whatever arrives is answered or, if it is a notification, ignored; nothing that arrives can end it.
 """
 
+import contextlib
 import json
 import sys
 import threading
@@ -11,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Final, cast
 
 from metier import limits
-from metier.app import App
+from metier.app import CHANGED, App
 from metier.errors import MetierError
 from metier.session import By, Session
 from metier.store import Frame
+from metier.watch import News, Watcher
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -285,7 +287,10 @@ METHODS: Final[Mapping[str, Callable[[Dispatcher, Params], Any]]] = {
 
 
 def serve(app: App, source: IO[bytes], sink: IO[str]) -> None:
-    """Answer lines until the input ends. A line that is too long is answered and skipped, not kept."""
+    """Answer lines until the input ends, and tell when skills change: `skills.changed`.
+
+    A line that is too long is answered and skipped, not kept.
+    """
     client = Dispatcher(app)
     lock = threading.Lock()
 
@@ -294,10 +299,15 @@ def serve(app: App, source: IO[bytes], sink: IO[str]) -> None:
             sink.write(text + "\n")
             sink.flush()
 
-    for line in _lines(source):
-        answer = client.handle(line) if line.strip() else None
-        if answer is not None:
-            send(answer)
+    def tell(news: News) -> None:
+        with contextlib.suppress(OSError, ValueError):  # whoever listened is gone; the input ends next
+            send(_line({"jsonrpc": "2.0", "method": CHANGED, "params": news.changes.as_dict()}))
+
+    with Watcher(app, tell):
+        for line in _lines(source):
+            answer = client.handle(line) if line.strip() else None
+            if answer is not None:
+                send(answer)
 
 
 def _lines(source: IO[bytes]) -> Any:

@@ -222,13 +222,17 @@ class Session:
         return self.skills.catalog.find(name)
 
     def _authorise(self, tool: str, skill: Skill, path: str = "") -> None:
-        self.policy.enforce(Request(tool, skill.name, path or skill.path), self._ask if self.approve else None)
+        self.confirm(Request(tool, skill.name, path or skill.path))
 
     def _refuse_denied(self, skill: Skill) -> None:
         """A person or a host who names a skill needs no question, but a rule that denies it stands."""
         decision = self.policy.decide(Request("skill_load", skill.name, skill.path))
         if decision.verdict == "deny":
             raise PolicyDenied("skill_load", skill.name, decision.why)
+
+    def confirm(self, request: Request) -> None:
+        """Ask policy, and whoever can answer where it says so, whether something may be taken in; raises if not."""
+        self.policy.enforce(request, self._ask if self.approve else None)
 
     def _ask(self, request: Request) -> bool | str:
         """Put a question to whoever can answer it, and record the answer."""
@@ -451,7 +455,7 @@ class Session:
             script = scripts.check(skill, relative, arguments, profile, content.data)
             if profile.policy.enforce_hints:
                 scripts.refuse_by_hint(script, self.policy, profile.tools.run)
-            self.policy.enforce(script.request, self._ask if self.approve else None)
+            self.confirm(script.request)
             script.grants = scripts.grants(script, self.policy)
             runner = scripts.runner_for(script, self._runner)
         except MetierError as error:

@@ -87,7 +87,7 @@ async def connected(
             yield client
         return
     shared = app or open_app(world)
-    options: dict[str, Any] = {"poll": None, **given}
+    options: dict[str, Any] = {"watch": False, **given}
     if transport == "memory":
         async with Client(Server(shared, **options), mode=mode, cache=None) as client:
             assert client.protocol_version == version

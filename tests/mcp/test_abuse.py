@@ -147,7 +147,7 @@ def test_a_thousand_random_messages_over_http_leave_the_server_answering(world: 
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
     async def check() -> None:
-        async with serve_http(http_app(open_app(world), poll=None)) as url, httpx2.AsyncClient(timeout=30) as client:
+        async with serve_http(http_app(open_app(world), watch=False)) as url, httpx2.AsyncClient(timeout=30) as client:
 
             async def post(body: bytes, method: str = "") -> httpx2.Response:
                 named = {"mcp-protocol-version": "2026-07-28", "mcp-method": method} if era == "2026" else {}

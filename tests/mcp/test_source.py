@@ -1,5 +1,6 @@
 """Skills of other servers: listed without a body, verified when loaded, approved as a set, never mistaken for local."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 from clients import command, digest
-from joined import Joined
 
+from metier import Skills
 from metier.errors import ConfigError, PolicyDenied, ResourceError
 from metier.events import PolicyAsked, ResourceRefused
 from metier.mcp.link import ServerConfig
 from metier.mcp.source import Source, connect, servers
 from metier.policy import Request
+from metier.replay import from_store, replay
+from metier.store import open_store
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -75,10 +78,10 @@ def sources() -> Iterator[Callable[..., Source]]:
 
 
 @pytest.fixture
-def joined(world: World, stranger: Stranger, sources: Callable[..., Source], tmp_path: Path) -> Callable[..., Joined]:
-    def build(profile: str = "standard", **given: Any) -> Joined:
+def joined(world: World, stranger: Stranger, sources: Callable[..., Source], tmp_path: Path) -> Callable[..., Skills]:
+    def build(profile: str = "standard", **given: Any) -> Skills:
         source = sources([stranger.config(**given)], str(tmp_path / "cache"), lambda: stranger.clock)
-        return Joined(world, source, profile)
+        return world.discover(profile, source=source)
 
     return build
 
@@ -101,7 +104,7 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     far.skill(f"{SKILLS}/hidden", disable_model_invocation=True)
     world.skill(f"{SKILLS}/local")
     source = sources([ServerConfig("far", tuple(command(far)))], str(tmp_path / "cache"))
-    skills = Joined(world, source)
+    skills = world.discover(source=source)
     assert [(skill.name, skill.source, skill.scope) for skill in skills] == [
         ("local", "agents", "repo"), ("pdf", "far", "mcp")
     ]  # fmt: skip
@@ -118,7 +121,7 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
 
 
 def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
-    stranger: Stranger, joined: Callable[..., Joined]
+    stranger: Stranger, joined: Callable[..., Skills]
 ) -> None:
     stranger.publish()
     skills = joined()
@@ -129,7 +132,7 @@ def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
     assert stranger.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
 
 
-def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     skills = joined()
     session = skills.session(approve=yes)
@@ -141,13 +144,39 @@ def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Calla
         assert "MCP server acme" in text or text == ""
 
 
+@pytest.mark.parametrize(
+    ("approve", "rules"),
+    [
+        (lambda _: True, {}),
+        (lambda _: "always", {}),
+        (lambda _: False, {}),
+        (None, {}),
+        (None, {"allow": [{"tool": "mcp_load"}]}),
+        (None, {"deny": [{"tool": "mcp_load"}]}),
+    ],
+    ids=["yes", "always", "no", "nobody to ask", "allowed", "denied"],
+)
+def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
+    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path, approve: Any, rules: dict[str, Any]
+) -> None:
+    stranger.publish()
+    with open_store(str(tmp_path / "trail.db")) as store:
+        session = joined().session(approve=approve, store=store, policy=rules)
+        for act in (lambda: session.load("deploy"), lambda: session.read("deploy", "guide.md")):
+            with contextlib.suppress(PolicyDenied):
+                assert "MCP server acme" in act().text
+        outcome = replay(from_store(store, session.id))
+        assert outcome.identical, outcome.differences
+        assert len(outcome.outputs) == 2
+
+
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
 def test_every_host_says_so_in_what_a_load_returns(
     stranger: Stranger, world: World, sources: Callable[..., Source], tmp_path: Path, profile: str
 ) -> None:
     stranger.publish()
     source = sources([stranger.config()], str(tmp_path / "cache"))
-    session = Joined(world, source, profile, enabled=True).session(approve=yes)
+    session = world.discover(profile, source=source, settings={"enabled": True}).session(approve=yes)
     name = session.offered().get("load") or session.offered()["read"]
     result = session.call(name, {"path": "skill://deploy"} if profile == "omp" else {"name": "deploy"})
     assert result.ok
@@ -177,7 +206,7 @@ def refusal(session: Any, path: str = "SKILL.md") -> str:
     ],
 )
 def test_a_skill_that_is_not_as_listed_is_not_loaded(
-    stranger: Stranger, joined: Callable[..., Joined], tmp_path: Path, served: str, reason: str
+    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path, served: str, reason: str
 ) -> None:
     stranger.publish(serves={**stranger.files, "SKILL.md": served})
     session = joined().session(approve=yes)
@@ -190,7 +219,7 @@ def test_a_skill_that_is_not_as_listed_is_not_loaded(
     [{"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}],
 )
 def test_a_frontmatter_that_is_not_the_files_is_refused(
-    stranger: Stranger, joined: Callable[..., Joined], change: dict[str, Any]
+    stranger: Stranger, joined: Callable[..., Skills], change: dict[str, Any]
 ) -> None:
     stranger.frontmatter |= change
     stranger.publish()
@@ -198,7 +227,7 @@ def test_a_frontmatter_that_is_not_the_files_is_refused(
 
 
 def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
-    stranger: Stranger, joined: Callable[..., Joined]
+    stranger: Stranger, joined: Callable[..., Skills]
 ) -> None:
     stranger.publish(serves={**stranger.files, "extra.md": "EXTRA"})
     session = joined().session(approve=yes)
@@ -208,7 +237,7 @@ def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
 
 
 def test_a_cached_file_that_was_touched_is_fetched_again(
-    stranger: Stranger, joined: Callable[..., Joined], tmp_path: Path
+    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path
 ) -> None:
     stranger.publish()
     skills = joined()
@@ -223,7 +252,7 @@ def test_a_cached_file_that_was_touched_is_fetched_again(
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
 
 
-def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish(serves={})
     session = joined().session(approve=yes)
     with pytest.raises(ResourceError, match="the server acme says: no such resource"):
@@ -266,7 +295,7 @@ def test_a_bad_entry_is_left_out_with_its_reason(
     good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
     monkeypatch.setattr("metier.mcp.link.Link.skills", lambda self: ([bad, good], 0))
     source = Source([offline.config()], str(tmp_path / "cache"))
-    skills = Joined(world, source)
+    skills = world.discover(source=source)
     source.close()
     assert [skill.name for skill in skills] == ["honest"]
     (skipped,) = skills.skipped
@@ -277,7 +306,7 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 # --- approval ---
 
 
-def test_nobody_to_ask_means_no(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_nobody_to_ask_means_no(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     session = joined().session()
     with pytest.raises(PolicyDenied, match="nobody can be asked"):
@@ -288,7 +317,7 @@ def test_nobody_to_ask_means_no(stranger: Stranger, joined: Callable[..., Joined
     assert stranger.asked() == ["skills/list"]
 
 
-def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     asked: list[Request] = []
 
@@ -308,7 +337,7 @@ def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, 
 
 @pytest.mark.parametrize("path", ["SKILL.md", "guide.md", "scripts/new.sh"])
 def test_a_changed_set_asks_again_even_after_always(
-    stranger: Stranger, joined: Callable[..., Joined], path: str
+    stranger: Stranger, joined: Callable[..., Skills], path: str
 ) -> None:
     stranger.publish()
     skills = joined()
@@ -327,7 +356,7 @@ def test_a_changed_set_asks_again_even_after_always(
         session.load("deploy", arguments="once more")
 
 
-def test_a_remembered_rule_allows_exactly_that_set(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_a_remembered_rule_allows_exactly_that_set(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     skills = joined()
     session = skills.session(approve=lambda request: "always")
@@ -343,7 +372,7 @@ def test_a_remembered_rule_allows_exactly_that_set(stranger: Stranger, joined: C
         skills.session(policy=allowed).load("deploy")
 
 
-def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     assert joined()["deploy"].allowed_tools == ()
     assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
@@ -354,7 +383,7 @@ def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joi
 
 
 def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
-    stranger: Stranger, joined: Callable[..., Joined], world: World
+    stranger: Stranger, joined: Callable[..., Skills], world: World
 ) -> None:
     stranger.publish()
     world.skill(f"{SKILLS}/deploy", body="LOCAL")
@@ -370,7 +399,7 @@ def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
 
 
 def test_a_preferred_server_wins_and_the_collision_is_told(
-    stranger: Stranger, joined: Callable[..., Joined], world: World
+    stranger: Stranger, joined: Callable[..., Skills], world: World
 ) -> None:
     stranger.publish()
     world.skill(f"{SKILLS}/deploy")
@@ -380,7 +409,7 @@ def test_a_preferred_server_wins_and_the_collision_is_told(
 
 
 def test_where_the_last_path_wins_a_server_still_stands_back(
-    stranger: Stranger, joined: Callable[..., Joined], world: World
+    stranger: Stranger, joined: Callable[..., Skills], world: World
 ) -> None:
     stranger.publish()
     world.skill("skills/deploy")
@@ -397,24 +426,24 @@ def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
 ) -> None:
     world.skill(f"{SKILLS}/local")
     source = sources([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path / "cache"))
-    skills = Joined(world, source)
+    skills = world.discover(source=source)
     assert [skill.name for skill in skills] == ["local"]
     (note,) = skills.diagnostics
     assert (note.severity, "the server gone cannot be reached" in note.message) == ("warning", True)
 
 
-def test_a_server_without_skills_is_told_apart(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_a_server_without_skills_is_told_apart(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish(plain=True)
     skills = joined()
     assert len(skills) == 0
     assert [d.message for d in skills.diagnostics] == ["the server does not offer skills"]
 
 
-def test_a_connection_that_broke_is_made_again(stranger: Stranger, joined: Callable[..., Joined]) -> None:
+def test_a_connection_that_broke_is_made_again(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     skills = joined()
-    link = skills.source._link("acme")
-    link.close()
+    assert isinstance(skills._source, Source)
+    skills._source._link("acme").close()
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
 
 

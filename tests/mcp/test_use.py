@@ -1,5 +1,6 @@
 """What clients do with the server: tools, prompts, completion; each client for itself; and news of changes."""
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -193,10 +194,10 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
 
     async def start() -> None:
         if transport == "memory":
-            server = Server(app, poll=None)
+            server = Server(app, watch=False)
             await check(lambda: server)
             return
-        async with serve_http(http_app(app, poll=None)) as url:
+        async with serve_http(http_app(app, watch=False)) as url:
             await check(lambda: streamable_http_client(url))
 
     run(start)
@@ -251,9 +252,9 @@ def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport:
 
         app = open_app(library)
         if transport == "memory":
-            await listen(Server(app, poll=0.05))
+            await listen(Server(app, watch=True))
         else:
-            async with serve_http(http_app(app, poll=0.05)) as url:
+            async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
 
     run(check)
@@ -277,10 +278,43 @@ def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport:
                 assert about["pdf"] == "Does another thing, for a test."
 
         if transport == "memory":
-            await listen(Server(app, poll=0.05))
+            await listen(Server(app, watch=True))
         else:
-            async with serve_http(http_app(app, poll=0.05)) as url:
+            async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
+
+    run(check)
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: str) -> None:
+    async def check() -> None:
+        heard = anyio.Event()
+
+        async def hear(message: Any) -> None:
+            if isinstance(message, types.ResourceListChangedNotification):
+                heard.set()
+
+        app = open_app(library)
+        async with Client(Server(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+            (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+
+            async def write() -> None:
+                for number in itertools.count():  # what happens before the server's first look is no news
+                    (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
+                    await anyio.sleep(0.3)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                if era == "2025":
+                    await heard.wait()
+                else:
+                    async with client.listen(resources_list_changed=True) as events:
+                        assert type(await anext(aiter(events))) is ResourcesListChanged
+                tasks.cancel_scope.cancel()
+            (after,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+            assert before["frontmatter"] == after["frontmatter"]
+            assert before["resources"] != after["resources"]
 
     run(check)
 
@@ -320,7 +354,7 @@ def test_requests_under_a_strange_name_are_turned_away(
         }
 
     async def check() -> None:
-        async with serve_http(http_app(open_app(library), poll=None)) as url, httpx2.AsyncClient() as client:
+        async with serve_http(http_app(open_app(library), watch=False)) as url, httpx2.AsyncClient() as client:
             answer = await client.post(url, json=body, headers=given | headers)
             assert answer.status_code == status
 

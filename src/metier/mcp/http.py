@@ -13,7 +13,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
 from metier.app import App
-from metier.mcp.server import POLL_SECONDS, Server
+from metier.mcp.server import Server
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -59,11 +59,11 @@ def http_app(
     *,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
-    poll: float | None = POLL_SECONDS,
+    watch: bool = True,
     page_size: int | None = None,
 ) -> HttpApp:
     """The server over streamable HTTP. Loopback is allowed at any port; `hosts` and `origins` are those besides it."""
-    server = Server(app, poll=poll) if page_size is None else Server(app, poll=poll, page_size=page_size)
+    server = Server(app, watch=watch) if page_size is None else Server(app, watch=watch, page_size=page_size)
     local = [name for host in LOOPBACK for name in (host, f"{host}:*")]
     pages = [f"{scheme}://{name}" for scheme in ("http", "https") for name in local]
     return HttpApp(server, (*local, *hosts), (*pages, *origins))

@@ -1,11 +1,10 @@
 """The MCP server: one `Server` of the SDK whose handlers ask an `App`, on any of the SDK's transports.
 
-It speaks both eras of the protocol, 2025 with its handshake and 2026 without. The catalog is looked at every second,
-unless a watcher calls `changed`, and clients are told only when it is another one.
+It speaks both eras of the protocol, 2025 with its handshake and 2026 without. While it lives, a watcher keeps the
+catalog up to date, and clients are told when skills or their files change.
 """
 
 import contextlib
-import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -31,10 +30,9 @@ from metier.mcp import EXTENSION
 from metier.mcp.handlers import Handlers
 from metier.mcp.peers import Context, Peers
 from metier.mcp.wire import PAGE, CompactParams, DirectoryParams, SkillParams
+from metier.watch import Watcher
 
-POLL_SECONDS: Final = 1.0
 _SETTINGS: Final = {"directoryRead": True}
-_LOG: Final = logging.getLogger("metier")
 
 INSTRUCTIONS: Final = (
     "This server offers Agent Skills: folders with instructions and files for tasks of a kind. Before a task that a "
@@ -46,10 +44,8 @@ INSTRUCTIONS: Final = (
 class Server(Protocol[Peers]):
     """See the module. The SDK's transports and its client take it as it is."""
 
-    def __init__(
-        self, app: App, *, page_size: int = PAGE, poll: float | None = POLL_SECONDS, session_id: str | None = None
-    ) -> None:
-        """`poll` is the time between two looks at the disk; `None` leaves that to a watcher that calls `changed`."""
+    def __init__(self, app: App, *, page_size: int = PAGE, watch: bool = True, session_id: str | None = None) -> None:
+        """Without `watch`, clients hear of changes when somebody calls `changed`."""
         handlers = Handlers(app, page_size)
         self._bus = InMemorySubscriptionBus()
         super().__init__(
@@ -68,7 +64,7 @@ class Server(Protocol[Peers]):
             on_completion=handlers.complete,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.app, self.handlers, self._poll, self._session_id = app, handlers, poll, session_id
+        self.app, self.handlers, self._watch, self._session_id = app, handlers, watch, session_id
         self._peers: list[Peers] = []
         self.extensions[EXTENSION] = dict(_SETTINGS)
         self.add_request_handler("skills/list", types.PaginatedRequestParams, handlers.skills_list)
@@ -96,33 +92,24 @@ class Server(Protocol[Peers]):
     @contextlib.asynccontextmanager
     async def _live(self, _: Protocol[Peers]) -> AsyncGenerator[Peers, None]:
         """The life of one transport, which is that of a client where a transport has only one."""
-        peers = Peers(self.app, self._session_id)
+        peers, watcher = Peers(self.app, self._session_id), Watcher(self.app, files=True)
         self._peers.append(peers)
         try:
             async with anyio.create_task_group() as tasks:
-                if self._poll is not None:
-                    tasks.start_soon(self._watch, self._poll)
+                if self._watch:
+                    tasks.start_soon(self._tell, watcher)
                 yield peers
                 tasks.cancel_scope.cancel()
+            await anyio.to_thread.run_sync(watcher.stop)
         finally:
             self._peers.remove(peers)
 
-    async def _watch(self, seconds: float) -> None:
-        known = await anyio.to_thread.run_sync(self._catalog)
-        while True:
-            await anyio.sleep(seconds)
-            try:
-                await anyio.to_thread.run_sync(self.app.refresh)
-                current = await anyio.to_thread.run_sync(self._catalog)
-            except (MetierError, OSError) as error:
-                _LOG.warning("the skills could not be looked at again: %s", error)
-                continue
-            if current is not known:  # also where another caller's refresh was the one that noticed
-                known = current
-                await self.changed()
-
-    def _catalog(self) -> object:
-        return self.app.skills().catalog
+    async def _tell(self, watcher: Watcher) -> None:
+        with contextlib.suppress(MetierError):  # whoever asks for the catalog is told what is wrong with it
+            await anyio.to_thread.run_sync(self.app.skills)
+        watcher.start()
+        async for _ in watcher.news():
+            await self.changed()
 
     async def changed(self) -> None:
         """Tell every client that the lists are others now."""

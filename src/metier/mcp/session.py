@@ -6,9 +6,9 @@ The question is put for each set of files once, and a yes is for that set alone.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metier.mcp.source import TOOL, RemoteFiles, Source
+from metier.mcp.source import RemoteFiles, Source
 from metier.model import RunResult, Skill
-from metier.policy import Policy, Request, Rule
+from metier.policy import REMOTE_LOAD, Policy, Rule
 from metier.session import Session
 from metier.skills import Skills
 
@@ -21,13 +21,10 @@ class OriginSession(Session):
     ) -> None:
         given_policy = policy if policy is not None else skills.settings.permissions
         rules = given_policy if isinstance(given_policy, Policy) else Policy.from_settings(given_policy, skills.profile)
-        if Rule(TOOL) not in rules.ask:
-            rules.ask = (*rules.ask, Rule(TOOL))
-        self._remote = RemoteFiles(source, self._pass)
+        if Rule(REMOTE_LOAD) not in rules.ask:
+            rules.ask = (*rules.ask, Rule(REMOTE_LOAD))
+        self._remote = RemoteFiles(source, self.confirm)
         super().__init__(skills, policy=rules, files=self._remote, **given)
-
-    def _pass(self, request: Request) -> None:
-        self.policy.enforce(request, self._ask if self.approve else None)
 
     def _run(self, skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
         self._remote.materialise(skill)

@@ -23,15 +23,13 @@ from metier.mcp.link import Link, ServerConfig, Thread
 from metier.mcp.remote import Refused, Remote
 from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
 from metier.paths import Content, Listing, read_file
-from metier.policy import Request
+from metier.policy import REMOTE_LOAD, Request
 from metier.profiles import Profile
 
 if TYPE_CHECKING:
     from metier.mcp.session import OriginSession
     from metier.skills import Skills
 
-TOOL: Final = "mcp_load"
-"""What policy is asked, with the digest of the set: to take in the text of a server's skill."""
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 3600.0
 """A listing is taken for current as long as its server says, within these bounds."""
@@ -258,7 +256,9 @@ class RemoteFiles:
         remote.file(path)
         digest = remote.digest
         if digest not in self._approved:
-            self._gate(Request(TOOL, remote.name, remote.uri, digest=digest, detail=f"from the server {remote.server}"))
+            self._gate(
+                Request(REMOTE_LOAD, remote.name, remote.uri, digest=digest, detail=f"from the server {remote.server}")
+            )
             self._approved.add(digest)
         data = self._source.fetch(remote, path)
         return Content(data[:limit], len(data), 0)

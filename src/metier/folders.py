@@ -1,0 +1,158 @@
+"""Watches on many folders at once, each for itself and none for what lies below it.
+
+The watches belong to the operating system's notices (through `watchfiles`) and only ever say where something happened.
+Folders that nobody asked for, such as a `node_modules` in a skill, cost nothing; where the system watches whole trees
+anyway, it is given the roots.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
+WHOLE_TREES: Final = not sys.platform.startswith("linux")
+"""Whether a watch on a folder includes what lies below it, at no cost."""
+
+PART: Final = 2_000
+"""Folders in one set of watches. Making a set of ten thousand would hold up the process for a third of a second."""
+
+_NETWORK: Final = frozenset(
+    (
+        "9p", "afs", "ceph", "cifs", "davfs", "drvfs", "fuse", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4",
+        "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs",
+    )
+)  # fmt: skip
+"""Kinds of file systems that others write to without a notice to us."""
+
+
+class CannotWatch(Exception):
+    """Folders cannot be watched here, and why."""
+
+
+class Folders:
+    """See the module. Watches cannot be added to a set, so small sets are made anew together with what is new."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[set[str], RustNotify]] = []
+        self._followed: dict[str, tuple[int, int]] = {}
+        self._pending: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, wanted: Iterable[str]) -> bool:
+        """Watch these folders, too; whether any is new. A folder that has two paths is known by the first."""
+        known = set(self._followed.values())
+        new: list[str] = []
+        for path in wanted:
+            if path in self._followed or not (identity := _identity(path)) or identity in known:
+                continue
+            known.add(identity)
+            self._followed[path] = identity
+            new.append(path)
+        if not new:
+            return False
+        small = [part for part in self._parts if len(part[0]) < PART // 2]
+        self._parts = [part for part in self._parts if len(part[0]) >= PART // 2]
+        together = [*(path for paths, _ in small for path in paths), *new]
+        try:
+            for start in range(0, len(together), PART):
+                self._parts.append(_watch(together[start : start + PART]))
+        finally:
+            for part in small:  # closed after the new ones stand, so that nothing happens unseen
+                self._drain(part[1])
+                part[1].close()
+        return True
+
+    def forget(self, touched: AbstractSet[str]) -> None:
+        """Folders that were made, moved or removed are not what they were, nor is anything below them."""
+        gone = touched & self._followed.keys()
+        if not gone:
+            return
+        for path in [path for path in self._followed if path in gone or _below(path, gone)]:
+            del self._followed[path]
+            for paths, _ in self._parts:
+                paths.discard(path)
+
+    def drain(self) -> set[str]:
+        """Where something happened since the last call."""
+        for _, notify in self._parts:
+            self._drain(notify)
+        touched, self._pending = self._pending, set()
+        return touched
+
+    def _drain(self, notify: "RustNotify") -> None:
+        happened = notify.watch(50, 1, 1, None)
+        if isinstance(happened, set):
+            self._pending.update(path for _, path in happened)
+
+    def close(self) -> None:
+        for _, notify in self._parts:
+            notify.close()
+        self._parts.clear()
+        self._followed.clear()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+        return (status.st_dev, status.st_ino) if os.access(path, os.R_OK | os.X_OK) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _below(path: str, folders: AbstractSet[str]) -> bool:
+    while (parent := os.path.dirname(path)) != path:
+        if parent in folders:
+            return True
+        path = parent
+    return False
+
+
+def _watch(paths: list[str]) -> "tuple[set[str], RustNotify]":
+    try:
+        from watchfiles._rust_notify import RustNotify
+    except ImportError:
+        raise CannotWatch("watchfiles is not installed (pip install 'metier[watch]')") from None
+    for _ in range(5):  # folders may go while we turn to them
+        paths = [path for path in paths if _identity(path)]
+        try:
+            return set(paths), RustNotify(paths, False, False, 300, WHOLE_TREES, False)
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            continue
+        except (OSError, RuntimeError) as error:
+            reason = str(error)
+            if "limit" in reason:
+                reason = "the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)"
+            elif "Too many open files" in reason:
+                reason = "the limit of watchers is reached (sysctl fs.inotify.max_user_instances)"
+            raise CannotWatch(reason) from error
+    raise CannotWatch("the folders change faster than watches can be set")
+
+
+def network_mount(paths: Iterable[str]) -> str:
+    """Where others may write without a notice to us: the first of the paths that lies there, and the kind of it."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+            lines = stream.readlines()
+    except OSError:
+        return ""
+    mounts: dict[str, str] = {}
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields, kinds = before.split(" "), after.split(" ")
+        if len(fields) > 4 and kinds[0]:
+            point = fields[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+            mounts[point] = kinds[0]
+    for path in paths:
+        point = os.path.realpath(path)
+        while point not in mounts and point != "/":
+            point = os.path.dirname(point)
+        kind = mounts.get(point, "")
+        if kind in _NETWORK or kind.startswith("fuse."):
+            return f"{path} is on a file system ({kind}) that does not tell of changes"
+    return ""
