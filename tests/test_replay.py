@@ -60,7 +60,7 @@ def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
     assert kinds.count("session_called") > 500
     assert failed > 50
     unseen = {"policy_chosen", "skill_warning", "skill_override_proposed"}
-    assert {kind.type for kind in TYPES} - set(kinds) <= unseen
+    assert {kind.type for kind in TYPES if not kind.type.startswith(("chat_", "skill_install"))} - set(kinds) <= unseen
     shutil.rmtree(world.project)
     expected = {"session": session.id, "frames": len(kinds), "identical": True, "differences": []}
     assert elsewhere(tmp_path, "replay", session.id, "--store", url) == expected

@@ -94,6 +94,11 @@ def test_reading_filters_by_session_stream_type_seq_and_time(store: Store) -> No
     assert ids(stream_id="a", session_id="s2") == []
     assert ids(since_ms=25) == ["a2", "b0", "c0"]
     assert ids(limit=2) == ["a0", "a1"]
+    everything = ids()
+    for size in (1, 2, len(everything), 100):
+        assert ids(limit=size, newest=True) == everything[-size:]
+    assert ids(newest=True) == everything
+    assert ids(stream_id="a", limit=1, newest=True) == ids(stream_id="a")[-1:]
     assert ids(session_id="nobody") == []
 
 

@@ -11,6 +11,7 @@ from metier import replay
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
+from metier.events import INSTALLS
 from metier.policy import Policy, Request
 from metier.profiles import BUILT_IN
 from metier.store import Frame, Store, canonical
@@ -27,9 +28,9 @@ def events_command(context: Context, types: tuple[str, ...], limit: int, follow:
     """Show the trail: what was loaded, read, called and refused, by whom and when."""
     with context.open_store() as store:
         cursor = store.cursor()
-        shown = store.read(context.session, types=types or None)
+        shown = store.read(context.session, types=types or None, limit=limit, newest=True)
         timeline = _Timeline(context.as_json)
-        timeline.show(shown[-limit:])
+        timeline.show(shown)
         if not follow:
             if not shown and not context.quiet:
                 click.echo("no events yet; load a skill first", err=True)
@@ -132,7 +133,7 @@ def _record(context: Context, store: Store, source: str | None) -> replay.Record
         return replay.from_file(source)
     wanted = source or context.session
     if wanted is None:
-        sessions = sorted(store.sessions(), key=lambda one: one.last_ms)
+        sessions = sorted((one for one in store.sessions() if one.id != INSTALLS), key=lambda one: one.last_ms)
         if not sessions:
             raise ConfigError("there is no session in the store yet", key="SESSION", hint="load a skill first")
         wanted = sessions[-1].id

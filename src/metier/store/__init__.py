@@ -93,11 +93,13 @@ class Store(Protocol):
         after: int = -1,
         limit: int | None = None,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Frame]:
         """Events in the order in which they were written, which within a stream is the order of seq.
 
-        The filters are combined. `after` is a seq: of each stream only the events behind it. Reading what is not there
-        gives an empty list.
+        The filters are combined. `after` is a seq: of each stream only the events behind it. A limit keeps the first
+        events or, with `newest`, the last. Reading what is not there gives an empty list.
         """
         ...
 

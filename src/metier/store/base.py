@@ -295,6 +295,8 @@ class BaseStore(ABC):
         after: int = -1,
         limit: int | None = None,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Frame]: ...
 
     @abstractmethod

@@ -5,6 +5,7 @@ everything; a write either raises before it changes anything or happens whole.
 """
 
 import threading
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -122,6 +123,8 @@ class MemoryStore(BaseStore):
         after: int = -1,
         limit: int | None = None,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Frame]:
         self.usable()
         with self._lock:
@@ -130,7 +133,7 @@ class MemoryStore(BaseStore):
                 for row in self._select(0, session_id, stream_id, types)
                 if row.seq > after and (since_ms is None or row.timestamp_ms >= since_ms)
             )
-            texts = list(islice(found, limit))
+            texts = deque(found, limit) if newest else list(islice(found, limit))
         return [parse(text) for text in texts]
 
     def page(

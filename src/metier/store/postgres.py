@@ -26,6 +26,7 @@ from metier.store.values import (
     Stats,
     Stream,
     Summary,
+    backwards,
     number,
     parse,
     references,
@@ -220,11 +221,14 @@ class PostgresStore(BaseStore):
         after: int = -1,
         limit: int | None = None,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Frame]:
         self.usable()
         query, values = self._selection(0, statements.NO_END, session_id, stream_id, types, limit, after, since_ms)
-        rows = self._link.run(lambda connection, _: connection.execute(query, values).fetchall())
-        return [parse(text) for _, text in rows]
+        ordered: Any = backwards(query) if newest else query
+        rows = self._link.run(lambda connection, _: connection.execute(ordered, values).fetchall())
+        return [parse(text) for _, text in (reversed(rows) if newest else rows)]
 
     def page(
         self,

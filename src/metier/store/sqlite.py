@@ -25,6 +25,7 @@ from metier.store.values import (
     Stats,
     Stream,
     Summary,
+    backwards,
     number,
     parse,
     references,
@@ -176,10 +177,12 @@ class SqliteStore(BaseStore):
         after: int = -1,
         limit: int | None = None,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Frame]:
         with self._file.reading() as db:
-            rows = self._select(db, 0, session_id, stream_id, types, limit, after, since_ms)
-        return [parse(text) for _, text in rows]
+            rows = self._select(db, 0, session_id, stream_id, types, limit, after, since_ms, newest=newest)
+        return [parse(text) for _, text in (reversed(rows) if newest else rows)]
 
     def page(
         self,
@@ -205,6 +208,8 @@ class SqliteStore(BaseStore):
         limit: int | None,
         after: int = -1,
         since_ms: int | None = None,
+        *,
+        newest: bool = False,
     ) -> list[Stored]:
         values: dict[str, Any] = {
             "cursor": cursor,
@@ -216,7 +221,7 @@ class SqliteStore(BaseStore):
             "limit": -1 if limit is None else limit,
         }
         query = _OF_STREAM if stream_id is not None else _OF_SESSION if session_id is not None else _ALL
-        return db.execute(query, values).fetchall()
+        return db.execute(backwards(query) if newest else query, values).fetchall()
 
     @staticmethod
     def _head(db: sqlite3.Connection) -> int:

@@ -395,3 +395,8 @@ def _taken(id_: str, stream_id: str) -> StoreError:
 
 def _invalid(message: str, hint: str = "") -> StoreError:
     return StoreError(message, reason="invalid", hint=hint)
+
+
+def backwards(query: str) -> str:
+    """A query for events that gives the last first."""
+    return query.replace(" LIMIT", " DESC LIMIT")
