@@ -288,11 +288,12 @@ def compare(old: Catalog, new: Catalog) -> Changes:
 
 def same(one: Catalog, other: Catalog) -> bool:
     """Whether two catalogs with equal skills also agree on everything else."""
-    return (one.shadowed, one.skipped, one.failed, one.diagnostics) == (
+    return (one.shadowed, one.skipped, one.failed, one.diagnostics, one.roots) == (
         other.shadowed,
         other.skipped,
         other.failed,
         other.diagnostics,
+        other.roots,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from metier import frontmatter, limits, validate
 from metier.cache import FileRow, FolderRow, Memory, settled
 from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Skill, Skipped
+from metier.paths import read_regular
 from metier.profiles import Profile
 from metier.roots import Place
 
@@ -38,6 +39,8 @@ class Found:
     failed: list[str] = field(default_factory=list[str])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     per_root: dict[str, int] = field(default_factory=dict[str, int])
+    visited: list[str] = field(default_factory=list[str])
+    """The folders that were listed or ignored: where a skill may appear."""
     parsed: int = 0
     """Files that were read and not taken from the cache."""
     changed: bool = False
@@ -193,6 +196,7 @@ class _Walker:
         )
 
     def skip_ignored(self, child: str) -> None:
+        self.found.visited.append(child)
         if os.path.lexists(child + _SUFFIX):
             name = os.path.basename(child)
             self.found.skipped.append(
@@ -214,6 +218,7 @@ class _Walker:
             )
             return None
         self.new.folders[path] = row
+        self.found.visited.append(path)
         if row[5] and is_candidate:
             self.say("wrong-case", "warning", f"{row[5]} is not SKILL.md", f"{path}/{row[5]}", "rename it to SKILL.md")
         return cast("tuple[tuple[str, ...], tuple[str, ...]]", row[3:5])
@@ -245,7 +250,8 @@ class _Walker:
     def candidate(self, root: Root, path: str, real: str) -> bool:
         """Take the SKILL.md in a folder, if there is one; whether the folder is a skill's."""
         file = path + _SUFFIX
-        row = self.old.files.get(file)
+        # A policy beside the file changes without it, so a host that has one looks at both each time.
+        row = None if self.profile.catalog.policy_file else self.old.files.get(file)
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
@@ -318,7 +324,7 @@ class _Walker:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return self.failure(file, "not-a-file", "SKILL.md is not a regular file")
-            parsed = self.read_head(descriptor, file, status.st_size)
+            parsed = validate.tolerate(self.read_head(descriptor, file, status.st_size), self.profile.validation)
         except OSError as error:
             return self.unreadable(file, error)
         finally:
@@ -333,7 +339,7 @@ class _Walker:
         return (
             status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino,
             "skill" if verdict.valid else "failed", linked,
-            verdict.name, verdict.description, fields, self.flags(fields), notes,
+            verdict.name, verdict.description, fields, self.flags(fields) | self.kept_back(folder), notes,
         )  # fmt: skip
 
     def read_head(self, descriptor: int, file: str, size: int) -> frontmatter.Parsed:
@@ -355,9 +361,25 @@ class _Walker:
         honoured = self.profile.catalog.honours
         if not honoured or not fields.keys() & _FLAG_KEYS:
             return 0
-        says = {key: fields.get(key) for key in honoured}
+        words = _FLAG_WORDS if self.profile.catalog.flag_words else {}
+        says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in honoured}
         hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
         return (1 if hidden else 0) | (says.get("user-invocable") is False) << 1 | (says.get("enabled") is False) << 2
+
+    def kept_back(self, folder: str) -> int:
+        """1 where a policy file in the skill's folder says that only a user calls it. A broken one says nothing."""
+        name = self.profile.catalog.policy_file
+        if not name:
+            return 0
+        try:
+            data = read_regular(os.path.join(folder, name), limits.FRONTMATTER_BYTES)
+        except (OSError, ValueError):
+            return 0
+        parsed = frontmatter.parse(b"---\n" + data + b"\n---\n")
+        policy: Any = (parsed.fields or {}).get("policy") if parsed is not None else None
+        if not isinstance(policy, dict):
+            return 0
+        return int(cast("dict[str, Any]", policy).get("allow_implicit_invocation") is False)
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
         """Where a linked SKILL.md leads, and the refusal if the profile does not go there.
@@ -394,6 +416,7 @@ class _Walker:
 
 
 _FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled"))
+_FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
 def _pack(d: Diagnostic) -> tuple[Any, ...]:

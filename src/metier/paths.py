@@ -23,7 +23,8 @@ from metier.model import SKILL_FILE
 SCHEME: Final = "skill://"
 Parents = Literal["refuse", "normalise"]
 
-_SKIPPED: Final = frozenset((".git", "__pycache__", "node_modules"))
+SKIPPED_FOLDERS: Final = frozenset((".git", "__pycache__", "node_modules"))
+"""Folders in a skill that are no part of it."""
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_BYTES: Final = 4096
@@ -346,7 +347,7 @@ def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
                 if entry.is_symlink():
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _SKIPPED:
+                    if entry.name not in SKIPPED_FOLDERS:
                         pending.append(path + "/")
                 elif entry.is_file(follow_symlinks=False) and path != SKILL_FILE:
                     sizes[path] = entry.stat(follow_symlinks=False).st_size

@@ -88,11 +88,32 @@ def resolve(
     return tuple(unique), tuple(diagnostics)
 
 
+def registries(profile: Profile, place: Place) -> list[str]:
+    """The files that list the folders of plugins: where they change, so may the roots."""
+    return [os.path.join(place.home, rules.path) for rules in profile.roots if rules.registry]
+
+
 def normalise(path: str, base: str, home: str) -> str:
     """An absolute path without `.`, `..` or a trailing slash; `~` is the home, relative paths start at `base`."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))
+
+
+def usual(profile: Profile) -> tuple[str, str]:
+    """Where people put skills for this host: the first folder of a project, and the first of a home, as `~/...`.
+
+    Empty where the host has none.
+    """
+    project = next((path.removeprefix("./") for path in profile.directories if not path.startswith("~")), "")
+    personal = next((path for path in profile.directories if path.startswith("~")), "")
+    for rules in sorted(profile.roots, key=lambda rules: -rules.priority):
+        if _switched_on(rules, profile) and not rules.registry and rules.at != "system":
+            if rules.at == "home":
+                personal = personal or f"~/{rules.path}"
+            else:
+                project = project or rules.path
+    return project, personal
 
 
 def _must_exist(path: str) -> str:
@@ -123,6 +144,7 @@ def _expand(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagno
         "project": (place.project,),
         "cwd": (place.cwd,),
         "home": (place.home,),
+        "system": ("/",),
     }[rules.at]
     for base in bases:
         if not (rules.skip_home and base == place.home):

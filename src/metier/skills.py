@@ -8,11 +8,12 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`; everything e
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from metier import cache, catalog, discover, roots, search, settings
+from metier import cache, catalog, discover, roots, search, settings, telemetry
 from metier.catalog import Catalog
 from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.profiles import Profile
@@ -43,6 +44,8 @@ class Source(Protocol):
 class Skills:
     """An ordered collection of skills: iterate it, ask it for a name, search it, open a session on it."""
 
+    _snapshot: tuple[Catalog, bytes] | None = None
+
     def __init__(
         self,
         config: Settings,
@@ -61,6 +64,8 @@ class Skills:
         self._rankers = tuple(rankers)
         self._finder: Finder | None = None
         self._indexed: Catalog | None = None
+        self._looking = threading.Lock()
+        self.visited: tuple[str, ...] = ()
         self.catalog = self._scan(progress)
 
     @classmethod
@@ -107,7 +112,8 @@ class Skills:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return self._look(progress)
+            watched = telemetry.active
+            return self._look(progress) if watched is None else watched.discovery(self._look, progress)
         finally:
             if collecting:
                 gc.enable()
@@ -130,7 +136,7 @@ class Skills:
         kept = bool(file) and (not found.changed or cache.write(file, self._memory))
         if kept:
             self._memory = None  # the next look reads it from disk: a process that never looks again spares the memory
-        self.parsed = found.parsed
+        self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._source is not None:
             self._source.extend(found, profile)
             found_roots = (*found_roots, *self._source.roots)
@@ -145,12 +151,20 @@ class Skills:
             return Changes()
         return self._rescan()
 
+    def look(self) -> Catalog:
+        """What a `refresh` would bring, without bringing it."""
+        if self.profile.catalog.refresh == "start":
+            return self.catalog
+        with self._looking:
+            return self._scan()
+
     def _rescan(self) -> Changes:
-        new = self._scan()
-        changes = catalog.compare(self.catalog, new)
-        # A catalog is replaced only by a different one, so that whoever holds it can tell by identity.
-        if changes or not catalog.same(self.catalog, new):
-            self.catalog = new
+        with self._looking:  # of two looks at once, the one that began first must not have the last word
+            new = self._scan()
+            changes = catalog.compare(self.catalog, new)
+            # A catalog is replaced only by a different one, so that whoever holds it can tell by identity.
+            if changes or not catalog.same(self.catalog, new):
+                self.catalog = new
         return changes
 
     # --- the collection ---
@@ -210,6 +224,12 @@ class Skills:
     def counts(self) -> Counts:
         return self.catalog.counts
 
+    def snapshot(self) -> bytes:
+        """The whole catalog as data, from which a replay makes an equal one."""
+        if self._snapshot is None or self._snapshot[0] is not self.catalog:
+            self._snapshot = (self.catalog, catalog.dump(self.catalog).encode("utf-8", "replace"))
+        return self._snapshot[1]
+
     # --- asking ---
 
     def search(
@@ -249,9 +269,10 @@ class Skills:
             cache_folder = self.settings.cache_folder
             folder = cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
             self._finder = Finder(folder, self._rankers)
-        if self._indexed is not self.catalog:
-            self._finder.sync(self.catalog.skills, self._progress)
-            self._indexed = self.catalog
+        current = self.catalog  # which a watcher may replace meanwhile
+        if self._indexed is not current:
+            self._finder.sync(current.skills, self._progress)
+            self._indexed = current
         return self._finder
 
     def ranked(self, skills: Sequence[Skill], message: str | None, used: Sequence[str] = ()) -> list[Skill]:

@@ -70,6 +70,15 @@ class State:
         _replace(self.files[level], {"version": 1, "modes": dict(sorted(modes.items()))})
 
 
+def files(user_folder: str, project: str) -> tuple[str, ...]:
+    """Where all of it is kept: what to look at for changes by others."""
+    return (
+        os.path.join(user_folder, _FILE),
+        os.path.join(project, ".metier", _FILE),
+        os.path.join(user_folder, _TRUST),
+    )
+
+
 def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = None) -> list[str]:
     """The real paths of the projects that the user trusts. A file that cannot be read trusts nothing."""
     file = os.path.join(user_folder, _TRUST)

@@ -61,7 +61,7 @@ class News:
         return bool(self.changes or self.files or self.rest)
 
 
-Listener = Callable[[News], None]
+Listener = Callable[[News], object]
 
 
 class Watcher:
@@ -133,7 +133,7 @@ class Watcher:
 
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[News] = asyncio.Queue()
-        end = self.listen(lambda news: loop.call_soon_threadsafe(queue.put_nowait, news) and None)
+        end = self.listen(lambda news: loop.call_soon_threadsafe(queue.put_nowait, news))
         try:
             while True:
                 yield await queue.get()

@@ -7,23 +7,41 @@ import click
 
 from metier import Skills, limits, profiles
 from metier.cli import output
+from metier.cli.completing import complete_profile, complete_skill
 from metier.cli.context import Context, shared
 from metier.model import Skill
 from metier.paths import list_files
 from metier.profiles import Profile
 
 
-@click.command("list", epilog="Examples:\n\n\b\n  metier list --scope repo\n  metier list --all --profile codelia")
+@click.command(
+    "list",
+    epilog="Examples:\n\n\b\n"
+    "  metier list --scope repo\n  metier list --all --profile codelia\n  metier list --watch --json",
+)
 @click.option("--all", "everything", is_flag=True, help="Also what is shadowed, left out or broken.")
 @click.option("--scope", metavar="S", help="Only skills of this scope, such as repo or user.")
+@click.option("--watch", is_flag=True, help="Stay, and print a line for each change; with --json, JSON lines.")
 @shared
-def list_command(context: Context, everything: bool, scope: str | None) -> None:
+def list_command(context: Context, everything: bool, scope: str | None, watch: bool) -> None:
     """Show the catalog: every skill that the profile finds from here."""
     skills = context.discover()
-    shown = [skill for skill in skills if scope in (None, skill.scope)]
-    if context.as_json:
-        output.json_out(_catalog(skills, shown))
-        return
+    if watch:
+        from metier.cli import following
+
+        following.follow(context, skills, scope, lambda: _show(context, skills, everything, scope))
+    elif context.as_json:
+        output.json_out(_catalog(skills, _shown(skills, scope)))
+    else:
+        _show(context, skills, everything, scope)
+
+
+def _shown(skills: Skills, scope: str | None) -> list[Skill]:
+    return [skill for skill in skills if scope in (None, skill.scope)]
+
+
+def _show(context: Context, skills: Skills, everything: bool, scope: str | None) -> None:
+    shown = _shown(skills, scope)
     if shown:
         rows = [
             (s.name + (" (off)" if not s.enabled else "" if s.trusted else " (untrusted)"), s.scope, s.description)
@@ -95,7 +113,7 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
 
 
 @click.command("show", epilog="Examples:\n\n\b\n  metier show release-notes\n  metier show ./skills/pdf/SKILL.md")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_skill)
 @shared
 def show_command(context: Context, name: str) -> None:
     """Show one skill, by name or by path: fields, files, and what is to be said about it."""
@@ -135,7 +153,7 @@ def show_command(context: Context, name: str) -> None:
 
 
 @click.command("profiles", epilog="Examples:\n\n\b\n  metier profiles\n  metier profiles codelia")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_profile)
 @shared
 def profiles_command(context: Context, name: str | None) -> None:
     """List the hosts whose rules are known, or show the rules of one."""

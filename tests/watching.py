@@ -1,0 +1,33 @@
+"""What tests of live catalogs share: waiting for a condition, and a watcher that keeps what it told."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from metier import Skills, catalog
+from metier.app import App
+from metier.watch import News, Watcher
+
+PATIENCE = 30.0
+
+
+def wait_for(condition: Callable[[], bool], what: str = "") -> None:
+    """Wait until it holds; a test that waits in vain fails with what it waited for."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"waited in vain: {what or condition}"
+        time.sleep(0.01)
+
+
+@contextmanager
+def watched(target: App | Skills, **given: Any) -> Generator[tuple[Watcher, list[News]]]:
+    """A watcher that has begun, and the news it told."""
+    told: list[News] = []
+    with Watcher(target, told.append, **given) as watcher:
+        assert watcher.wait_ready(PATIENCE)
+        yield watcher, told
+
+
+def dumped(skills: Skills) -> str:
+    return catalog.dump(skills.catalog)
