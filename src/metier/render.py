@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import escape as _xml
 
-from metier.model import Skill
+from metier.model import Skill, as_text
 from metier.profiles import Profile
 from metier.validate import remove_invisible
 
@@ -71,6 +71,14 @@ def shorten(text: str, length: int) -> str:
     return (cut[:space] if space > length * 0.7 else cut).rstrip(" ,;:.-") + "…"
 
 
+def description_of(skill: Skill, profile: Profile) -> str:
+    """The description as the host shows it: with the fields that it joins to it, cut where it cuts."""
+    rules, text = profile.prompt, skill.description
+    for key in rules.description_fields:
+        text = f"{text} {as_text(skill.frontmatter.get(key)) or ''}".strip()
+    return shorten(text, rules.description_chars) if rules.description_chars else text
+
+
 # --- standard and rip ---
 
 
@@ -92,7 +100,8 @@ def _standard(skills: Sequence[Skill], profile: Profile, offered: Offered, budge
         return "\n".join(parts)
 
     def entry(skill: Skill, length: int | None) -> str:
-        description = skill.description if length is None else shorten(one_line(skill.description), length)
+        whole = description_of(skill, profile)
+        description = whole if length is None else shorten(one_line(whole), length)
         further = "".join(_field(skill, key) for key in profile.prompt.fields)
         return (
             f"<skill><name>{escape(skill.name)}</name><description>{escape(description)}</description>{further}</skill>"
@@ -115,7 +124,7 @@ def _squeeze(
     limit: int,
 ) -> Prompt:
     """Shorten all descriptions alike; where even that is too much, name the rest; where even that, count it."""
-    low, high = SHORTEST, max((len(skill.description) for skill in described), default=SHORTEST)
+    low, high = SHORTEST, max((len(entry(skill, None)) for skill in described), default=SHORTEST)
     if len(text([entry(skill, low) for skill in described], names)) <= limit:
         while low < high:
             middle = (low + high + 1) // 2

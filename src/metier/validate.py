@@ -7,7 +7,7 @@ only reported. Every code that any part of the runtime reports is described once
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from metier import limits
@@ -84,17 +84,22 @@ class Rules:
     """0 means no limit."""
     name_breach: Breach = "warn"
     """What a name does that breaks pattern or length."""
+    name_source: Literal["frontmatter", "folder"] = "frontmatter"
+    """Which of the two the skill is called by; by the folder, `name` in the frontmatter is only a label."""
     name_mismatch: Breach = "warn"
     name_missing: Literal["folder", "error"] = "folder"
     description_length: int = limits.DESCRIPTION_LENGTH
     description_breach: Breach = "warn"
-    description_missing: Literal["error", "ignore"] = "error"
+    description_missing: Literal["error", "ignore", "body"] = "error"
+    """`body`: the host shows the first paragraph of the body instead, as `metier check` says; here there is none."""
     optional_breach: Breach = "warn"
     unknown_keys: Unknown = "keep"
     allowed_tools_forms: bool = True
     """Commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
     frontmatter_required: bool = True
+    frontmatter_broken: Literal["error", "empty"] = "error"
+    """`empty`: a file whose frontmatter cannot be read is taken as one that says nothing about itself."""
 
 
 STRICT: Final = Rules(
@@ -136,6 +141,14 @@ def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_
     judge.optional_fields()
     fields = judge.unknown_keys()
     return Verdict(name, description, fields, (*parsed.diagnostics, *judge.found))
+
+
+def tolerate(parsed: Parsed, rules: Rules) -> Parsed:
+    """The same; where the host forgives a broken frontmatter, one without fields, its errors told as warnings."""
+    if parsed.fields is not None or rules.frontmatter_broken == "error":
+        return parsed
+    notes = tuple(replace(note, severity="warning") for note in parsed.diagnostics)
+    return replace(parsed, fields={}, diagnostics=notes)
 
 
 def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Verdict | None:
@@ -212,7 +225,7 @@ class _Judge:
 
     def name(self, folder: str) -> str:
         rules = self.rules
-        text = self.text("name")
+        text = folder if rules.name_source == "folder" else self.text("name")
         if text is None or not text.strip():
             breach = (
                 "error" if rules.name_missing == "error" else "warning" if rules.name_pattern != "any" else "ignore"

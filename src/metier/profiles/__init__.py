@@ -17,7 +17,10 @@ from metier.errors import ConfigError
 from metier.paths import read_regular
 from metier.profiles.schema import Profile
 
-BUILT_IN: Final = ("standard", "codelia", "omp", "mycodeagent", "rip", "remcochat")
+BUILT_IN: Final = (
+    "standard", "codelia", "omp", "mycodeagent", "rip", "remcochat",
+    "claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot",
+)  # fmt: skip
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 Raw = dict[str, Any]
@@ -149,7 +152,7 @@ def _dotted(cls: type, prefix: str) -> Iterable[str]:
         kind = hints[item.name]
         if is_dataclass(kind):
             yield from _dotted(cast("type", kind), f"{prefix}{item.name}.")
-        elif item.name not in ("fingerprint", "toggles", "aliases", "environment", "ranges"):
+        elif item.name not in ("fingerprint", "toggles", "aliases", "environment", "ranges", "documentation"):
             yield f"{prefix}{item.name}"
 
 

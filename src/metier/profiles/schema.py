@@ -27,7 +27,7 @@ class RootRules:
     """One place to search, before it is resolved against a working directory and a home."""
 
     path: str
-    at: Literal["ancestors", "project", "cwd", "home"]
+    at: Literal["ancestors", "project", "cwd", "home", "system"]
     scope: str
     source: str
     priority: int = 0
@@ -38,6 +38,9 @@ class RootRules:
     """Ancestors: leave out the home folder, whose skills are the user's and not the project's."""
     registry: bool = False
     """`path` is a JSON file that lists installed plugins; the `skills` folder of each is searched."""
+    on_demand: bool = False
+    """The host also takes this folder below the working directory, once it works on files there; of that only
+    `metier check` knows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -88,6 +91,13 @@ class CatalogRules:
     """0 means no limit."""
     honours: tuple[str, ...] = ()
     """The extension keys of a frontmatter that have an effect."""
+    reads: tuple[str, ...] = ()
+    """Every key of a frontmatter that the host gives a meaning; `metier check` calls the others ignored. Empty: those
+    of the standard, and those that it honours."""
+    flag_words: bool = False
+    """Whether `yes`, `on`, 1 and their opposites are as good as true and false where such a key is a switch."""
+    policy_file: str = ""
+    """A YAML file of a skill whose `policy` hides it from the model by `allow_implicit_invocation: false`."""
     refresh: Literal["stale", "call", "request", "start"] = "stale"
     """When changes on disk are noticed: when a file that is needed differs, on every tool call, on request, at the next
     start."""
@@ -108,6 +118,10 @@ class PromptRules:
     """Preloaded skills stand instead of the listing, not beside it."""
     fields: tuple[str, ...] = ()
     """Further fields of each entry: compatibility, allowed-tools."""
+    description_fields: tuple[str, ...] = ()
+    """Fields of the frontmatter that are joined to the description."""
+    description_chars: int = 0
+    """Characters of a description, with what is joined to it, before it is cut; 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -243,5 +257,7 @@ class Profile:
     """Environment variables of the host, and the settings they set."""
     ranges: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], hash=False)
     """The lowest and highest value of a setting."""
+    documentation: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    """The public page that a rule comes from, by the name of a setting or of its table."""
     fingerprint: str = ""
     """Equal for equal values; part of the name of a cache."""
