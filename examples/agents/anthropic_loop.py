@@ -1,0 +1,52 @@
+"""A plain loop on the Anthropic SDK with the example skills. Its client is a stand-in: it runs without a key."""
+
+from anthropic.types import Message, TextBlock, ToolUseBlock, Usage
+
+from metier import Skills
+from metier.adapters.anthropic import MessagesSkills
+
+STEPS = [
+    ("skill_load", {"name": "csv-profile"}),
+    ("skill_read", {"name": "csv-profile", "path": "references/pitfalls.md"}),
+    (
+        "skill_run",
+        {"name": "csv-profile", "script": "scripts/profile_csv.py", "arguments": ["-"], "stdin": "a,b\n1,2\n"},
+    ),
+]
+
+
+class StandIn:
+    """Where `anthropic.Anthropic().messages` goes."""
+
+    def create(self, *, model, max_tokens, system, messages, tools):
+        assert "csv-profile" in system  # the catalog
+        offered = [tool["name"] for tool in tools]
+        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, nothing is offered to run
+        done = sum(message["role"] == "assistant" for message in messages)
+        block = TextBlock(type="text", text="One row, two columns.")
+        if done < len(steps):
+            block = ToolUseBlock(type="tool_use", id=f"toolu_{done}", name=steps[done][0], input=steps[done][1])
+        return Message(
+            id="1", type="message", role="assistant", model=model, content=[block], stop_reason="end_turn",
+            usage=Usage(input_tokens=1, output_tokens=1),
+        )  # fmt: skip
+
+
+def approve(request):
+    print("May this run?", request.command)
+    return True  # where your person answers
+
+
+skills = MessagesSkills(Skills.discover(roots=["examples/skills"]), approve=approve)
+client = StandIn()
+messages = [{"role": "user", "content": "What is in this table?"}]
+while True:
+    request = skills.request(messages, "You are a careful analyst.")  # messages, system and tools
+    response = client.create(model="claude-sonnet-4-5", max_tokens=1024, **request)
+    messages.append({"role": "assistant", "content": response.content})
+    results = skills.dispatch(response)
+    if not results:
+        break
+    messages.append({"role": "user", "content": results})
+print(response.content[0].text)
+print([frame["type"] for frame in skills.session.events])

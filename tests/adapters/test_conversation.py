@@ -1,0 +1,97 @@
+"""What a request shows of the loaded skills: each once, in the messages or put back, and what does not fit by ref."""
+
+import json
+
+import pytest
+from stage import LOAD, MARK, RUN, runner, skills
+
+from metier import ConfigError
+from metier.adapters.conversation import Conversation, decoded, describe
+from metier.asking import Answers
+from metier.policy import Request
+from worlds import World
+
+
+def test_a_body_is_put_back_when_no_message_holds_it_and_only_then(world: World) -> None:
+    one = Conversation(skills(world).session())
+    text = one.call(*LOAD).text
+    assert one.restored(["Hello.", text]) == ""
+    assert one.restored([f"Before.\n{text}\nAfter."]) == ""
+    assert one.restored(["Hello.", text[:40]]).count(MARK) == 1
+    assert one.restored([]).count(MARK) == 1
+    assert one.restored([one.system("", [], None)]) == ""
+
+
+def test_what_does_not_fit_is_named_by_its_ref_and_the_newest_comes_first(world: World) -> None:
+    found = skills(world)
+    one = Conversation(found.session(), restore=450)
+    old, new = (one.call("skill_load", {"name": name}) for name in ("carpentry", "knots"))
+    assert len(old.text) + len(new.text) > 450
+    back = one.restored([])
+    assert "Over, under, through." in back
+    assert MARK not in back
+    assert f"as ref {old.data['ref']}. Read it again with `skill_output`" in back
+    assert Conversation(one.session, restore=10).restored([]) == ""
+
+
+def test_a_skill_that_changed_on_disk_is_not_put_back_in_its_new_form(world: World) -> None:
+    found = skills(world)
+    session = found.session()
+    session.call(*LOAD)
+    again = found.session(state=json.loads(json.dumps(session.state())))
+    world.skill(".agents/skills/carpentry", body="# Other\nWords.\n")
+    one = Conversation(again)
+    assert one.restored([]) == ""
+    assert "Words." in one.call(*LOAD).text
+
+
+def test_a_conversation_that_is_taken_up_again_sends_nothing_twice(world: World) -> None:
+    found = skills(world)
+    first = Conversation(found.session())
+    text = first.call(*LOAD).text
+    again = Conversation(found.session(state=first.session.state()))
+    assert again.restored(["Hello.", text]) == ""
+    assert [frame for frame in again.session.events if frame.get("operation") == "output"] == []
+    assert again.restored(["Hello."]).count(MARK) == 1
+
+
+def test_a_call_that_waits_is_shown_the_same_until_it_is_answered(world: World) -> None:
+    one = Conversation(skills(world).session(approve=Answers(), runner=runner()))
+    one.call(*LOAD)
+    (asked,) = one.questions(*RUN)
+    assert asked.command == "scripts/saw.sh oak"
+    (world.project / ".agents/skills/carpentry/scripts/saw.sh").write_text("#!/bin/sh\necho other\n")
+    assert one.questions(*RUN) == (asked,)
+    assert not one.call(*RUN, answer=True).ok
+    (fresh,) = one.questions(*RUN)
+    assert fresh.digest != asked.digest
+    assert one.call(*RUN, answer=True).ok
+
+
+def test_a_refusal_of_the_framework_is_recorded_once(world: World) -> None:
+    one = Conversation(skills(world).session(approve=Answers(), runner=runner()))
+    one.call(*LOAD)
+    assert one.questions(*RUN, call_id="7")
+    one.settle(["6"])
+    one.settle(["7"])
+    one.settle(["7"])
+    assert [frame["answer"] for frame in one.session.events if frame["type"] == "policy_asked"] == ["no"]
+
+
+def test_a_session_of_your_own_takes_no_options_of_a_session(world: World) -> None:
+    with pytest.raises(ConfigError, match="only: give this to the session itself"):
+        Conversation.of(skills(world).session(), "test", asks=True, only=["knots"])
+
+
+def test_arguments_that_are_no_json_are_a_mistake_of_the_model(world: World) -> None:
+    one = Conversation(skills(world).session())
+    for given in ('{"name": ', "[1]", '"carpentry"'):
+        result = one.call("skill_load", decoded(given))
+        assert (result.ok, result.code) == (False, "INVALID_PARAM")
+        assert "must be a JSON object" in result.text
+    assert one.call("skill_search", decoded("")).code == "INVALID_PARAM"
+
+
+def test_a_question_is_one_line_whatever_a_skill_is_called() -> None:
+    request = Request("skill_run", "a\nb", "scripts/x.sh", "scripts/x.sh \u202e1\n2")
+    assert describe([request]) == "skill_run for the skill a b: scripts/x.sh 1 2"

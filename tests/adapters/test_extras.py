@@ -1,0 +1,57 @@
+"""Each framework is an extra of its own: the core has none of them, and a missing one names its install line."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ADAPTERS = {
+    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "openai_agents": ("agents", "openai-agents"),
+    "langchain": ("langchain", "langchain"),
+    "anthropic": ("anthropic", "anthropic"),
+    "openai": ("openai", "openai"),
+}
+"""Adapter to its framework's package and its extra."""
+
+
+def project() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(("adapter", "package", "extra"), [(key, *value) for key, value in ADAPTERS.items()])
+def test_a_framework_that_is_missing_names_its_install_line(adapter: str, package: str, extra: str) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+from metier import MissingExtra
+try:
+    import metier.adapters.{adapter}
+except MissingExtra as error:
+    print(error)
+"""
+    assert run(code).endswith(f"install it with: pip install 'metier[{extra}]'")
+
+
+def test_neither_the_core_nor_the_other_adapters_load_a_framework() -> None:
+    frameworks = [package for package, _ in ADAPTERS.values()]
+    code = "import sys, metier, metier.adapters.conversation\n"
+    assert run(f"{code}print([name for name in {frameworks} if name in sys.modules])") == "[]"
+    stated = " ".join(project()["dependencies"])
+    assert not re.search("pydantic|openai|lang|anthropic", stated)
+
+
+def test_the_oldest_versions_that_are_tested_are_the_ones_that_are_stated() -> None:
+    extras = project()["optional-dependencies"]
+    stated = {re.sub(">=", "==", extras[extra][0]) for _, extra in ADAPTERS.values()}
+    lines = (REPOSITORY / "tests/adapters/oldest.txt").read_text().splitlines()
+    tested = {line.removesuffix(".0") if line.count(".") > 1 else line for line in lines if not line.startswith("#")}
+    assert tested == stated

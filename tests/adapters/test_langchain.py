@@ -1,0 +1,90 @@
+"""LangChain's and LangGraph's own ways: reviews, graphs of one's own, middleware that clears, agents as tools."""
+
+from typing import Any
+
+from drivers import LangChain, langchain_model
+from langchain.agents import create_agent
+from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+from stage import LOAD, READ, RUN, Model, Step, runner, skills
+
+from metier.adapters.langchain import SkillsMiddleware, skill_tools
+from worlds import World
+
+
+def test_an_interrupt_has_the_form_of_a_review(world: World) -> None:
+    driver = LangChain(skills(world), Model([LOAD, RUN, "Done."]), runner=runner())
+    driver.say("Cut.")
+    (review,) = driver.asked
+    (action,) = review["action_requests"]
+    assert (action["name"], action["args"]) == RUN
+    assert action["description"] == "skill_run for the skill carpentry: scripts/saw.sh oak"
+    assert review["review_configs"] == [{"action_name": "skill_run", "allowed_decisions": ["approve", "reject"]}]
+    assert review["questions"][0]["content"] == "#!/bin/sh\necho cut $1\n"
+
+
+def graph(tools: list[Any]) -> Any:
+    """A graph of one's own that runs one batch of tool calls."""
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "tools")
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+def calls(*steps: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    made: list[Any] = [{"name": name, "args": args, "id": str(number)} for number, (name, args) in enumerate(steps)]
+    return {"messages": [HumanMessage("Cut."), AIMessage("", tool_calls=made)]}
+
+
+def test_a_graph_of_ones_own_has_tools_that_interrupt_it(world: World) -> None:
+    session_tools = skill_tools(skills(world), runner=runner())
+    config = {"configurable": {"thread_id": "1"}}
+    one = graph(session_tools)
+    assert "Measure twice" in one.invoke(calls(LOAD), config)["messages"][-1].content
+    state = one.invoke(calls(RUN), config)
+    assert len(state["__interrupt__"]) == 1
+    for wrong in ({"decisions": []}, {"decisions": [{"type": "edit"}]}, "approve", None, {"type": "reject"}):
+        other = graph(session_tools)
+        other.invoke(calls(RUN), config)
+        result = other.invoke(Command(resume=wrong if wrong is not None else False), config)
+        assert "the answer was no" in result["messages"][-1].content
+    assert "cut oak" in one.invoke(Command(resume=True), config)["messages"][-1].content
+
+
+def test_results_that_the_framework_clears_are_put_back(world: World) -> None:
+    steps: list[Step] = [LOAD, READ, READ, READ, READ, "Done."]
+    model = Model(steps)
+    clearing = ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=1, keep=1)])
+    agent: Any = create_agent(langchain_model(model), middleware=[clearing, SkillsMiddleware(skills(world))])
+    agent.invoke({"messages": [HumanMessage("Cut.")]})
+    assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1, 1]
+    assert "[cleared]" in model.shown[-1].texts
+
+
+def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
+    found = skills(world)
+    inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
+    pinned = SkillsMiddleware(found, only=["carpentry"], preload=["carpentry"])
+    joiner: Any = create_agent(langchain_model(inner), middleware=[pinned])
+
+    @tool
+    def delegate(task: str) -> str:
+        """Let the joiner do it."""
+        return joiner.invoke({"messages": [HumanMessage(task)]})["messages"][-1].content
+
+    foreman: Any = create_agent(langchain_model(outer), tools=[delegate], middleware=[SkillsMiddleware(found)])
+    said = foreman.invoke({"messages": [HumanMessage("I need a plank.")]})
+    assert said["messages"][-1].content == "The joiner did it."
+    assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
+    assert "delegate" in outer.shown[0].tools
+    assert "knots" not in inner.shown[0].system
+
+
+def test_the_result_of_a_call_is_kept_as_the_artifact_of_its_message(world: World) -> None:
+    state = graph(skill_tools(skills(world))).invoke(calls(LOAD), {"configurable": {"thread_id": "1"}})
+    assert state["messages"][-1].artifact.data["skill"] == "carpentry"

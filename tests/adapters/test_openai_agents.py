@@ -1,0 +1,82 @@
+"""The Agents SDK's own ways: interruptions that outlive a run, sessions with a limit, handoffs and agents as tools."""
+
+import asyncio
+from typing import Any
+
+from agents import Agent, RunConfig, Runner, RunState, SessionSettings, SQLiteSession
+from drivers import OpenAIAgents, agents_model
+from stage import LOAD, READ, RUN, Model, Step, runner, skills
+
+from metier.adapters.openai_agents import AgentSkills, keep_skills
+from worlds import World
+
+
+def test_an_interruption_is_answered_after_the_state_was_stored(world: World) -> None:
+    model = Model([LOAD, RUN, "Done."])
+    driver = OpenAIAgents(skills(world), model, runner=runner())
+
+    async def run() -> str:
+        first = await Runner.run(driver.agent, "Cut.", run_config=driver.config)
+        (asked,) = first.interruptions
+        assert asked.name == "skill_run"
+        state: Any = await RunState.from_string(driver.agent, first.to_state().to_string())
+        state.approve(state.get_interruptions()[0])
+        return (await Runner.run(driver.agent, state, run_config=driver.config)).final_output
+
+    assert asyncio.run(run()) == "Done."
+    assert "cut oak" in model.shown[-1].texts[-1]
+
+
+def test_a_session_of_the_sdk_that_forgets_loses_no_skill(world: World) -> None:
+    steps: list[Step] = [LOAD, "Loaded.", "One.", "Two.", READ, "Three."]
+    model = Model(steps)
+    own = AgentSkills(skills(world))
+    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=agents_model(model))
+    config = RunConfig(
+        tracing_disabled=True, call_model_input_filter=keep_skills(), session_settings=SessionSettings(limit=2)
+    )
+
+    async def run() -> None:
+        memory = SQLiteSession("1")
+        for message in ("Cut.", "And?", "And then?", "Is oak hard?"):
+            await Runner.run(agent, message, session=memory, run_config=config)
+        memory.close()
+
+    asyncio.run(run())
+    assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1, 1]
+    assert len(model.shown[-1].texts) < 6
+
+
+def test_an_agent_that_takes_over_has_its_own_skills(world: World) -> None:
+    found = skills(world)
+    first, second = Model([LOAD, ("transfer_to_rigger", {})]), Model(["Tied."])
+    own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
+    rigger = Agent(name="rigger", instructions=other.instructions(), tools=other.tools(), model=agents_model(second))
+    joiner = Agent(
+        name="joiner", instructions=own.instructions(), tools=own.tools(), model=agents_model(first), handoffs=[rigger]
+    )
+    config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
+    assert asyncio.run(Runner.run(joiner, "Tie it.", run_config=config)).final_output == "Tied."
+    assert "Over, under, through." in second.shown[0].system
+    assert "carpentry" not in second.shown[0].system
+
+
+def test_an_agent_as_a_tool_has_its_own_skills(world: World) -> None:
+    found = skills(world)
+    outer, inner = Model([("rig", {"input": "Tie."}), "Done."]), Model(["Tied."])
+    own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
+    rigger = Agent(name="rigger", instructions=other.instructions(), tools=other.tools(), model=agents_model(inner))
+    tools = [*own.tools(), rigger.as_tool("rig", "Ties things.")]
+    joiner = Agent(name="joiner", instructions=own.instructions(), tools=tools, model=agents_model(outer))
+    result = asyncio.run(Runner.run(joiner, "Tie it.", run_config=RunConfig(tracing_disabled=True)))
+    assert result.final_output == "Done."
+    assert inner.shown[0].count("Over, under, through.") == 1
+    assert outer.shown[1].count("Over, under, through.") == 0
+
+
+def test_other_agents_of_a_run_are_left_alone(world: World) -> None:
+    model = Model(["Hello."])
+    agent = Agent(name="plain", instructions="Be kind.", model=agents_model(model))
+    config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
+    assert asyncio.run(Runner.run(agent, "Hi.", run_config=config)).final_output == "Hello."
+    assert model.shown[0].system == "Be kind."

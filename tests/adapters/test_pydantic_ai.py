@@ -1,0 +1,78 @@
+"""Pydantic AI's own ways: deferred approvals, its test model, agents that delegate."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from drivers import PydanticAI, pydantic_model
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai.models.test import TestModel
+from stage import LOAD, MARK, RUN, Model, runner, skills
+
+from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
+from worlds import World
+
+
+def test_a_deferred_call_says_what_would_run(world: World) -> None:
+    driver = PydanticAI(skills(world), Model([LOAD, RUN, "Done."]), runner=runner())
+    driver.say("Cut.")
+    ((asked,),) = [one["questions"] for one in driver.asked]
+    assert (asked["tool"], asked["skill"], asked["command"]) == ("skill_run", "carpentry", "scripts/saw.sh oak")
+    assert asked["content"] == "#!/bin/sh\necho cut $1\n"
+    assert asked["digest"].startswith("sha256:")
+
+
+def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: World) -> None:
+    from pydantic_ai.capabilities import HandleDeferredToolCalls
+
+    def approve(ctx: RunContext[Any], requests: DeferredToolRequests) -> Any:
+        return requests.build_results(approve_all=True)
+
+    model = Model([LOAD, RUN, "Done."])
+    capabilities = [SkillsCapability(skills(world), runner=runner()), HandleDeferredToolCalls(approve)]
+    agent = Agent(pydantic_model(model), capabilities=capabilities)
+    assert asyncio.run(agent.run("Cut.")).output == "Done."
+    assert "cut oak" in model.shown[-1].texts[-1]
+
+
+def test_the_test_model_may_call_every_tool_with_whatever_it_makes_up(world: World) -> None:
+    toolset = SkillsToolset(skills(world), runner=runner())
+    agent = Agent(TestModel(), toolsets=[toolset])
+    assert "skill_load" in asyncio.run(agent.run("Anything.")).output
+    called = {frame["args"]["tool"] for frame in toolset.session.events if frame["type"] == "session_called"}
+    assert called == {"skill_load", "skill_search", "skill_read", "skill_output", "skill_run"}
+
+
+def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
+    found = skills(world)
+    inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
+    joiner = Agent(pydantic_model(inner), toolsets=[SkillsToolset(found, only=["carpentry"], preload=["carpentry"])])
+    foreman = Agent(pydantic_model(outer), toolsets=[SkillsToolset(found)])
+
+    @foreman.tool_plain
+    async def delegate(task: str) -> str:
+        return (await joiner.run(task)).output
+
+    assert asyncio.run(foreman.run("I need a plank.")).output == "The joiner did it."
+    assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
+    assert "knots" in outer.shown[0].system
+    assert "knots" not in inner.shown[0].system
+
+
+def test_a_streamed_run_is_shown_the_same(world: World) -> None:
+    from pydantic_ai.models.function import FunctionModel
+
+    shown: list[str] = []
+
+    async def stream(messages: Any, info: Any) -> AsyncIterator[str]:
+        shown.append(info.instructions)
+        yield "Done."
+
+    async def run() -> str:
+        agent = Agent(FunctionModel(stream_function=stream), capabilities=[SkillsCapability(skills(world))])
+        async with agent.run_stream("Cut.") as result:
+            return await result.get_output()
+
+    assert asyncio.run(run()) == "Done."
+    assert "<name>carpentry</name>" in shown[0]
+    assert MARK not in shown[0]
