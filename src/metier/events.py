@@ -10,12 +10,15 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from metier.store import Draft, Frame, StoreError
 
 VERSION: Final = 1
+
+INSTALLS: Final = "installs"
+"""The stream of what was installed; it belongs to no session."""
 
 HELD_EVENTS: Final = 10_000
 """Events that are held in memory while a store is in trouble and the host goes on."""
@@ -267,6 +270,71 @@ class SessionReturned(Event):
     code: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SkillInstalled(Event):
+    """A skill was installed. Installs are in a stream of their own, `installs`, of the kind `install`.
+
+    `tree` is the digest of its files as in the lock file, `artifact` that of the archive, `replaced` the tree before.
+    """
+
+    type: ClassVar[str] = "skill_installed"
+    name: str
+    source: str
+    path: str
+    tree: str
+    by: str
+    files: int
+    artifact: str = ""
+    replaced: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRefused(Event):
+    """A skill was not installed: policy, a check or the person asked said no. `reason` is a stable word."""
+
+    type: ClassVar[str] = "skill_install_refused"
+    source: str
+    reason: str
+    detail: str
+    by: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurnStarted(Event):
+    """A chat began to answer. Events of a chat are in a stream of their own, of the kind `chat`, beside its session's."""
+
+    type: ClassVar[str] = "chat_turn_started"
+    turn: str
+    provider: str
+    model: str
+    tools: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChatItem(Event):
+    """An item of a chat as a person sees it, whenever it changes; of frames with one `item`, the last one counts.
+
+    `texts` names the artifacts that hold its long texts: no body of a skill is in the frame.
+    """
+
+    type: ClassVar[str] = "chat_item"
+    item: str
+    kind: Literal["user", "text", "tool", "ask", "notice", "error"]
+    at_ms: int
+    content: Mapping[str, Any]
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurnEnded(Event):
+    """The answer ended: `done`, `failed`, `stopped`, or `lost` where its process died."""
+
+    type: ClassVar[str] = "chat_turn_ended"
+    turn: str
+    outcome: str
+
+
 TYPES: Final[tuple[type[Event], ...]] = (
     SessionStarted,
     SkillCatalogUpdated,
@@ -286,6 +354,11 @@ TYPES: Final[tuple[type[Event], ...]] = (
     PolicyAsked,
     SessionCalled,
     SessionReturned,
+    SkillInstalled,
+    InstallRefused,
+    ChatTurnStarted,
+    ChatItem,
+    ChatTurnEnded,
 )
 
 
@@ -355,12 +428,19 @@ class Recorder:
         self._required, self._keeps_artifacts = required, keeps_artifacts
         self._drafts: list[Draft] = []
         self._artifacts: dict[str, bytes] = {}
+        self.live = clock is system_clock
+        """Whether it happens now; a replay has the times of then."""
+        self.watch: Callable[[Event, Mapping[str, bytes]], None] | None = None
+        """Sees each event when it is noted, with the artifacts that are kept."""
 
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events back until `flush`; artifacts by their digests."""
         self._drafts += (Draft(self._ids(), self._clock(), event.type, event.data()) for event in events)
         if artifacts and self._keeps_artifacts:
             self._artifacts.update(artifacts)
+        if self.watch is not None:
+            for event in events:
+                self.watch(event, self._artifacts)
 
     def flush(self) -> list[Frame]:
         """Write what was held back; safe when this returns, unless trouble is tolerated."""
@@ -394,7 +474,7 @@ class Recorder:
         _LOG.warning("events are not kept for now: %s", error)
 
     def frames(self) -> list[Frame]:
-        return self.sink.read(self.session_id)
+        return [frame for frame in self.sink.read(self.session_id) if frame["stream_kind"] == "session"]
 
 
 def _storable(value: Any) -> Any:

@@ -25,12 +25,14 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "cache": "whether scans are remembered on disk",
     "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
     "store_required": "whether commands and servers stop where events cannot be kept; else they warn and go on",
+    "telemetry": "whether servers trace with OpenTelemetry, by the providers of their process; needs the extra otel",
+    "model": "what answers in the chat: provider, name, base_url, tools, timeout; only in the user's own file",
     "mcp": "servers.NAME, each with a command or a url: their skills are in the catalog; only in the user's own file",
     "permissions": 'the policy: its profile, the lists allow, deny and ask, redact, and trust = "required"',
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
-_REACHING: Final = ("store", "store_required", "run.", "policy.")
+_REACHING: Final = ("store", "store_required", "telemetry", "run.", "policy.")
 """Where the keys of a project's files begin that count only if it is trusted; a profile file of its own is another."""
 _MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
 """What a project's root holds; a package's file counts only where there is no repository around it."""
@@ -53,6 +55,8 @@ class Settings:
     """Which file, variable or argument set a key that is not a default."""
     diagnostics: tuple[Diagnostic, ...] = ()
     mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    telemetry: bool = False
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
 
 
 def resolve(
@@ -77,7 +81,7 @@ def resolve(
         ("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})})
     )
 
-    name, use_cache, store_required = "standard", True, False
+    name, use_cache, store_required, telemetry = "standard", True, False, False
     store = os.path.join(_user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share"), "metier.db")
     origins: dict[str, str] = {}
     for number, (origin, given) in enumerate(layers):
@@ -92,6 +96,8 @@ def resolve(
         if "store_required" in values:
             value = values["store_required"]
             store_required, origins["store_required"] = _flag(value, "store_required", origin), origin
+        if "telemetry" in values:
+            telemetry, origins["telemetry"] = _flag(values["telemetry"], "telemetry", origin), origin
     raw = profiles.load(name)
     for origin, values in layers:
         own = {key: value for key, value in values.items() if key not in RUNTIME_KEYS}
@@ -104,6 +110,7 @@ def resolve(
         origins.update(dict.fromkeys(names, origin))
     permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
     mcp_servers = _mcp_servers(layers, os.path.join(config_folder, "config.toml"), notes, origins)
+    model = _model(layers, os.path.join(config_folder, "config.toml"), notes, origins)
     if "trust" in permissions:
         asked = {"policy.trust": permissions.pop("trust")}
         raw, _ = profiles.override(raw, asked, origin=f"permissions.trust, set by {origins['permissions.trust']}")
@@ -112,7 +119,7 @@ def resolve(
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
     return Settings(
         built, place, config_folder, cache_folder, store, store_required, permissions, origins, (*notes, *diagnostics),
-        mcp_servers,
+        mcp_servers, telemetry, model,
     )  # fmt: skip
 
 
@@ -157,6 +164,25 @@ def _mcp_servers(
         servers.update(cast("Mapping[str, Any]", named))
         origins["mcp"] = origin
     return servers
+
+
+def _model(
+    layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
+) -> dict[str, Any]:
+    """The model of the chat. A project cannot choose it, trusted or not: it would send what is said elsewhere."""
+    chosen: dict[str, Any] = {}
+    for origin, values in layers:
+        given: Any = values.get("model")
+        if given is None:
+            continue
+        if origin not in (own_file, "argument"):
+            notes.append(Diagnostic("untrusted", "warning", "model counts only in the user's own file", origin))
+            continue
+        if not isinstance(given, Mapping):
+            raise ConfigError("model must be a table", file=origin if origin == own_file else "", key="model")
+        chosen.update(cast("Mapping[str, Any]", given))
+        origins["model"] = origin
+    return chosen
 
 
 def remember(config_folder: str, rule: Mapping[str, str]) -> None:
@@ -255,7 +281,7 @@ def _peek(file: str) -> bytes:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    keys = ("profile", "cache", "store", "store_required", "enabled")
+    keys = ("profile", "cache", "store", "store_required", "telemetry", "enabled")
     return {key: env[f"METIER_{key.upper()}"] for key in keys if env.get(f"METIER_{key.upper()}")}
 
 

@@ -1,0 +1,197 @@
+"""A model server for tests: real HTTP on loopback, the wire protocol of /v1/chat/completions, and a script to follow.
+
+It streams chunks as such servers do, calls tools, and misbehaves on demand: errors, silence, an answer that is cut off,
+chunks that are no JSON. What it was asked is kept.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+Reply = Callable[["Handler"], None]
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": [choice]}
+    return f"data: {json.dumps(body)}\n\n"
+
+
+def text(*pieces: str, finish: str | None = "stop") -> Reply:
+    """An answer in pieces."""
+
+    def reply(handler: "Handler") -> None:
+        handler.begin()
+        for piece in pieces:
+            handler.send(chunk({"role": "assistant", "content": piece}))
+        handler.send(chunk({}, finish) if finish else "", "data: [DONE]\n\n")
+        handler.end()
+
+    return reply
+
+
+def calls(*wanted: tuple[str, Any], say: str = "") -> Reply:
+    """Tool calls, their arguments in two pieces; arguments that are text are sent as they are."""
+
+    def reply(handler: "Handler") -> None:
+        handler.begin()
+        if say:
+            handler.send(chunk({"role": "assistant", "content": say}))
+        for index, (name, given) in enumerate(wanted):
+            arguments = given if isinstance(given, str) else json.dumps(given)
+            number = len(handler.server.owner.requests)
+            start = {"index": index, "id": f"call-{number}-{index}", "type": "function"}
+            handler.send(chunk({"tool_calls": [{**start, "function": {"name": name, "arguments": arguments[:3]}}]}))
+            rest = {"index": index, "function": {"arguments": arguments[3:]}}
+            handler.send(chunk({"tool_calls": [rest]}))
+        handler.send(chunk({}, "tool_calls"), "data: [DONE]\n\n")
+        handler.end()
+
+    return reply
+
+
+def status(code: int, message: str = "no luck", headers: dict[str, str] | None = None) -> Reply:
+    """An error before any answer; the client is told not to try again by itself."""
+
+    def reply(handler: "Handler") -> None:
+        body = json.dumps({"error": {"message": message, "type": "scripted"}}).encode()
+        handler.send_response(code)
+        for name, value in {"x-should-retry": "false", **(headers or {})}.items():
+            handler.send_header(name, value)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return reply
+
+
+def raw(*lines: str) -> Reply:
+    """A stream of these lines, ended in good order."""
+
+    def reply(handler: "Handler") -> None:
+        handler.begin()
+        handler.send(*lines)
+        handler.end()
+
+    return reply
+
+
+def cut(piece: str) -> Reply:
+    """An answer that breaks off in the middle: the connection goes, without the end of the stream."""
+
+    def reply(handler: "Handler") -> None:
+        handler.begin()
+        handler.send(chunk({"role": "assistant", "content": piece}))
+
+    return reply
+
+
+def held(gate: threading.Event, piece: str = "", rest: Reply | None = None) -> Reply:
+    """An answer that begins, and goes on when the gate is opened (or the server ends)."""
+
+    def reply(handler: "Handler") -> None:
+        handler.begin()
+        if piece:
+            handler.send(chunk({"role": "assistant", "content": piece}))
+        handler.server.owner.wait(gate)
+        handler.send(chunk({"content": "the end"}), chunk({}, "stop"), "data: [DONE]\n\n")
+        handler.end()
+
+    return reply
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["content-length"]))
+        reply = self.server.owner.take(json.loads(data), dict(self.headers), self.path)
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # whoever asked may have gone
+            reply(self)
+
+    def begin(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+
+    def send(self, *pieces: str) -> None:
+        for piece in pieces:
+            if piece:
+                data = piece.encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                self.wfile.flush()
+
+    def end(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the standard library
+        """Nothing: it would be in the way of the tests' own output."""
+
+
+class _Server(ThreadingHTTPServer):
+    owner: "ModelServer"
+
+
+class ModelServer:
+    """Follows its script, one reply for each request; the last one is repeated when the script is over."""
+
+    def __init__(self, *script: Reply) -> None:
+        self.script: list[Reply] = list(script)
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server.owner = self
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def plays(self, *script: Reply) -> None:
+        with self._lock:
+            self.script = list(script)
+
+    def take(self, request: dict[str, Any], headers: dict[str, str], path: str) -> Reply:
+        with self._lock:
+            self.requests.append(request)
+            self.headers.append(headers)
+            self.paths.append(path)
+            return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+    def wait(self, gate: threading.Event) -> None:
+        while not gate.wait(0.02) and not self._ending.is_set():
+            pass
+
+    def messages(self, number: int = -1) -> list[dict[str, Any]]:
+        """What one request told the model, without the system prompt."""
+        return [one for one in self.requests[number]["messages"] if one["role"] != "system"]
+
+    def system(self, number: int = -1) -> str:
+        return "\n".join(one["content"] for one in self.requests[number]["messages"] if one["role"] == "system")
+
+    def tools(self, number: int = -1) -> list[str]:
+        offered: Iterable[dict[str, Any]] = self.requests[number].get("tools", ())
+        return [one["function"]["name"] for one in offered]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,385 @@
+"""Turns: questions and their answers, stop, leaving and joining, one at a time, restarts, and several servers."""
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat.openai_server import ModelServer, calls, held, text
+from chat.serving import Chatting, app_of, kinds, serving, until
+from metier.app import App
+from metier.chat import shelf, turn
+from metier.runner import Job, OnOutput, Outcome
+from metier.runner.fake import FakeRunner
+from store.server import PostgresServer, programs
+from worlds import World
+
+RUN = ("skill_run", {"name": "notes", "script": "scripts/echo.sh", "arguments": ["one"]})
+LOAD = ("skill_load", {"name": "notes"})
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    if not programs():
+        if os.environ.get("CI"):
+            pytest.fail("PostgreSQL must be installed in CI")
+        pytest.skip("PostgreSQL is not installed")
+    with PostgresServer(durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer(text("Hello.")) as server:
+        yield server
+
+
+@pytest.fixture
+def skilled(world: World) -> World:
+    world.skill(".agents/skills/notes", files={"scripts/echo.sh": "#!/bin/sh\necho ran\n"})
+    return world
+
+
+@pytest.fixture
+def runner() -> FakeRunner:
+    return FakeRunner(default=Outcome(0, "exit", 5, b"ran\n", b"", protections=("fake",)))
+
+
+def app_with(world: World, model: ModelServer, runner: Any, store: str = "memory:") -> App:
+    app = app_of(world, store, provider="openai", name="scripted", base_url=model.url)
+    app.runner = runner
+    return app
+
+
+@pytest.fixture
+def chatting(skilled: World, model: ModelServer, runner: FakeRunner) -> Iterator[Chatting]:
+    with serving(app_with(skilled, model, runner)) as made:
+        yield made
+
+
+def answer(chatting: Chatting, chat: str, ask: str, said: str) -> int:
+    return chatting.http.post(f"/api/chats/{chat}/answers/{ask}", json={"answer": said}).status_code
+
+
+# --- questions ---
+
+
+def test_a_script_runs_after_a_yes_and_the_question_says_what_would_run(
+    chatting: Chatting, model: ModelServer, runner: FakeRunner
+) -> None:
+    model.plays(calls(LOAD, RUN), text("It ran."))
+    chat = chatting.chat()
+    with chatting.saying(chat, "run it") as shown:
+        ask = chatting.waiting(chat)
+        assert (ask["tool"], ask["skill"], ask["path"]) == ("skill_run", "notes", "scripts/echo.sh")
+        assert ask["digest"].startswith("sha256:")
+        assert (ask["command"], "echo ran" in ask["detail"]) == ("scripts/echo.sh one", True)
+        assert chatting.read(chat)["status"] == "waiting"
+        assert runner.jobs == []
+        assert answer(chatting, chat, ask["id"], "once") == 204
+    assert kinds(shown) == ["user", "tool", "tool", "ask", "text"]
+    run = shown[2]
+    assert (run["role"], run["state"], run["exit_code"], run["stdout"]) == ("run", "done", 0, "ran\n")
+    assert shown[3]["state"] == "once"
+    assert answer(chatting, chat, ask["id"], "once") == 409
+
+
+def test_once_asks_again_always_does_not_and_no_refuses_with_the_rule(
+    chatting: Chatting, model: ModelServer, runner: FakeRunner
+) -> None:
+    chat = chatting.chat()
+
+    def ran(said: str | None) -> dict[str, Any]:
+        model.plays(calls(LOAD, RUN), text("Well."))
+        with chatting.saying(chat, "run it") as shown:
+            if said is not None:
+                assert answer(chatting, chat, chatting.waiting(chat)["id"], said) == 204
+        return next(item for item in shown if item.get("role") == "run")
+
+    refused = ran("no")
+    assert (refused["state"], refused["code"], refused["rule"]) == ("refused", "ACCESS_DENIED", "the answer was no")
+    assert runner.jobs == []
+    assert ran("once")["state"] == "done"
+    assert ran("always")["state"] == "done"
+    assert ran(None)["state"] == "done"
+    assert len(runner.jobs) == 3
+
+
+def test_a_rule_that_denies_shows_on_the_card(skilled: World, model: ModelServer, runner: FakeRunner) -> None:
+    settings = {
+        "model": {"provider": "openai", "name": "m", "base_url": model.url},
+        "permissions": {"deny": [{"tool": "skill_run", "skill_name": "notes"}]},
+    }
+    app = App(skilled.project, home=skilled.home, settings=settings, store="memory:")
+    app.runner = runner
+    model.plays(calls(LOAD, RUN), text("Refused."))
+    with serving(app) as chatting:
+        shown = chatting.say(chatting.chat(), "run it")
+        assert (shown[2]["state"], "deny rule" in shown[2]["rule"]) == ("refused", True)
+
+
+def test_a_question_nobody_answers_is_a_no(
+    chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "ASK_SECONDS", 0.1)
+    model.plays(calls(LOAD, RUN), text("Nobody there."))
+    shown = chatting.say(chatting.chat(), "run it")
+    assert [item["state"] for item in shown if item["type"] == "ask"] == ["no"]
+
+
+def test_a_call_over_http_on_the_session_of_a_chat_is_refused_where_nobody_can_be_asked(
+    chatting: Chatting, model: ModelServer
+) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD), text("Loaded."))
+    chatting.say(chat, "load it")
+    call = {"tool": RUN[0], "args": RUN[1]}
+    assert chatting.http.post(f"/api/sessions/{chat}/call", json=call).json()["code"] == "ACCESS_DENIED"
+
+
+class SteppedRunner(FakeRunner):
+    """Prints a line, waits, prints another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+        job.started(())
+        assert on_output is not None
+        on_output("stdout", b"first\n")
+        self.gate.wait(30)
+        on_output("stdout", b"second\n")
+        return Outcome(0, "exit", 5, b"first\nsecond\n", b"")
+
+
+def test_the_output_of_a_script_shows_while_it_runs(skilled: World, model: ModelServer) -> None:
+    runner = SteppedRunner()
+    with serving(app_with(skilled, model, runner)) as chatting:
+        chat = chatting.chat()
+        model.plays(calls(LOAD, RUN), text("It ran."))
+        heard = chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "run it"})
+        live: list[str] = []
+        for event, item in heard:
+            if event == "item" and item["type"] == "ask" and item["state"] == "waiting":
+                assert answer(chatting, chat, item["id"], "once") == 204
+            if event == "item" and item.get("role") == "run":
+                live.append(item["stdout"])
+                if item["stdout"] == "first\n":
+                    runner.gate.set()
+        assert "first\n" in live
+        assert live[-1] == "first\nsecond\n"
+
+
+def test_a_script_really_runs_in_the_sandbox(skilled: World, model: ModelServer) -> None:
+    from metier import scripts
+
+    sandbox = scripts.default_runner()
+    if sandbox is None or sandbox.problem() is not None:
+        if os.environ.get("CI"):
+            pytest.fail("in CI the sandbox must work")
+        pytest.skip("no sandbox works here")
+    with serving(app_with(skilled, model, None)) as chatting:
+        chat = chatting.chat()
+        model.plays(calls(LOAD, RUN), text("It ran."))
+        with chatting.saying(chat, "run it") as shown:
+            answer(chatting, chat, chatting.waiting(chat)["id"], "once")
+        assert (shown[2]["exit_code"], shown[2]["stdout"]) == (0, "ran\n")
+
+
+# --- stop, leave, join ---
+
+
+def test_stop_ends_the_answer_and_keeps_what_there_is(chatting: Chatting, model: ModelServer) -> None:
+    chat = chatting.chat()
+    model.plays(held(threading.Event(), "The beginning"))
+    with chatting.saying(chat, "go on") as shown:
+        until(lambda: len(model.requests) == 1)
+        until(lambda: chatting.items(chat, "user"))
+        assert chatting.http.post(f"/api/chats/{chat}/stop").status_code == 204
+    assert shown[-1] == {**shown[-1], "type": "notice", "text": "Stopped."}
+    assert chatting.read(chat)["status"] == "idle"
+    model.plays(text("A new one."))
+    assert chatting.say(chat, "something else")[-1]["text"] == "A new one."
+
+
+def test_stop_answers_an_open_question_with_no(chatting: Chatting, model: ModelServer, runner: FakeRunner) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD, RUN), text("Never said."))
+    with chatting.saying(chat, "run it") as shown:
+        chatting.waiting(chat)
+        chatting.http.post(f"/api/chats/{chat}/stop")
+    states = {item["type"]: item["state"] for item in shown if item["type"] in ("ask", "tool")}
+    assert states == {"ask": "no", "tool": "failed"}
+    assert runner.jobs == []
+    model.plays(text("Fine."))
+    chatting.say(chat, "never mind")
+    roles = [one["role"] for one in model.messages()]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+
+
+def test_a_turn_goes_on_when_nobody_watches_and_can_be_joined(chatting: Chatting, model: ModelServer) -> None:
+    chat, gate = chatting.chat(), threading.Event()
+    model.plays(held(gate, "The beginning, "))
+    heard = chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "go on"})
+    for event, item in heard:
+        if event == "item" and item["type"] == "text":
+            break
+    heard.close()  # type: ignore[attr-defined]
+    assert chatting.read(chat)["status"] == "running"
+    joined = chatting.messages("GET", f"/api/chats/{chat}/stream")
+    shown: dict[str, Any] = {}
+    for event, data in joined:
+        if event == "item":
+            shown[data["id"]] = data
+            gate.set()
+        elif event == "delta":
+            shown[data["id"]]["text"] += data["text"]
+    assert [item["text"] for item in shown.values()] == ["go on", "The beginning, the end"]
+    assert [event for event, _ in chatting.messages("GET", f"/api/chats/{chat}/stream")][-1] == "end"
+
+
+def test_one_turn_at_a_time_and_a_bounded_number_of_them(
+    chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from metier.chat import engine
+
+    monkeypatch.setattr(engine, "TURNS", 1)
+    chat, other, gate = chatting.chat(), chatting.chat(), threading.Event()
+    model.plays(held(gate, "wait"))
+    with chatting.saying(chat, "go on"):
+        until(lambda: chatting.read(chat)["status"] == "running")
+        monkeypatch.setattr(engine, "TURNS", 2)
+        second = chatting.http.post(f"/api/chats/{chat}/messages", json={"text": "me too"})
+        assert (second.status_code, second.json()["error"]["code"]) == (409, "CONFLICT")
+        assert chatting.http.delete(f"/api/chats/{chat}").status_code == 409
+        monkeypatch.setattr(engine, "TURNS", 1)
+        busy = chatting.http.post(f"/api/chats/{other}/messages", json={"text": "me too"})
+        assert (busy.status_code, busy.json()["error"]["code"]) == (503, "BUSY")
+        gate.set()
+
+
+def test_retry_after_a_whole_answer_makes_another_one(chatting: Chatting, model: ModelServer) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD), text("One."))
+    chatting.say(chat, "go")
+    model.plays(text("Two."))
+    chatting.retry(chat)
+    assert [(item["text"], item.get("superseded")) for item in chatting.items(chat, "text")] == [
+        ("One.", True),
+        ("Two.", None),
+    ]
+    assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool"]
+
+
+def test_retry_of_an_empty_chat_says_that_there_is_nothing(chatting: Chatting) -> None:
+    assert chatting.retry(chatting.chat())[-1]["message"] == "There is no message to answer."
+
+
+# --- restarts and several servers ---
+
+
+def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(
+    skilled: World, model: ModelServer, tmp_path: Path
+) -> None:
+    url = f"sqlite://{tmp_path}/chats.db"
+    model.plays(calls(LOAD), held(threading.Event(), "The beginning"))
+    with serving(app_with(skilled, model, None, url)) as chatting:
+        chat = chatting.chat()
+        heard = chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "go on"})
+        while next(heard)[1].get("text") != "The beginning":
+            pass
+        heard.close()  # type: ignore[attr-defined]
+    model.plays(text("And the rest."))
+    with serving(app_with(skilled, model, None, url)) as chatting:
+        shown = chatting.read(chat)
+        assert (shown["status"], kinds(shown["items"])) == ("idle", ["user", "tool", "text", "error"])
+        assert (shown["items"][2]["text"], shown["skills"]) == ("The beginning", ["notes"])
+        assert chatting.retry(chat)[-1]["text"] == "And the rest."
+
+
+def test_a_process_that_died_blocks_nobody_for_long(
+    skilled: World, model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim runs out; what it had stored is there, closed, with an error that says what happened."""
+    from metier.chat import items
+    from metier.events import ChatTurnStarted
+    from metier.store import open_store
+
+    url = f"sqlite://{tmp_path}/chats.db"
+    with open_store(url) as store:
+        dead = shelf.Shelf(store)
+        chat = dead.create()
+        monkeypatch.setattr(shelf, "LEASE_MS", 0)
+        dead.claim(chat, dead.head(chat), ChatTurnStarted("t", "openai", "openai:m", True), "hello")
+        dead.keep(chat, [items.user("hello"), items.answer(0), items.card("skill_load", "load", {}, 0, "c")])
+    monkeypatch.undo()
+    with serving(app_with(skilled, model, None, url)) as chatting:
+        shown = chatting.read(chat)
+        assert (shown["status"], kinds(shown["items"])) == ("idle", ["user", "text", "tool", "error"])
+        assert (shown["items"][1]["done"], shown["items"][2]["code"]) == (True, "STOPPED")
+        assert chatting.say(chat, "go on")[-1]["text"] == "Hello."
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/chats.db"
+    import psycopg
+
+    server: PostgresServer = request.getfixturevalue("postgres")
+    name = f"chat_{uuid.uuid4().hex}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{server.url}?options=-csearch_path%3D{name}"
+
+
+def test_a_chat_goes_on_through_another_server_of_the_store(
+    skilled: World, model: ModelServer, runner: FakeRunner, shared: str
+) -> None:
+    with (
+        serving(app_with(skilled, model, runner, shared)) as one,
+        serving(app_with(skilled, model, runner, shared)) as other,
+    ):
+        chat = one.chat()
+        model.plays(calls(LOAD), text("Loaded."))
+        one.say(chat, "load it")
+        assert other.read(chat) == one.read(chat)
+        model.plays(calls(LOAD), text("Known."))
+        assert other.say(chat, "again")[1]["already_loaded"] is True
+        model.plays(text("Back."))
+        one.say(chat, "and here?")
+        assert [item["text"] for item in other.items(chat, "text")] == ["Loaded.", "Known.", "Back."]
+
+
+def test_a_turn_is_watched_asked_and_stopped_through_another_server(
+    skilled: World, model: ModelServer, runner: FakeRunner, shared: str
+) -> None:
+    with (
+        serving(app_with(skilled, model, runner, shared)) as one,
+        serving(app_with(skilled, model, runner, shared)) as other,
+    ):
+        chat = one.chat()
+        model.plays(calls(LOAD, RUN), held(threading.Event(), "Now for the"))
+        with one.saying(chat, "run it") as shown:
+            ask = other.waiting(chat)
+            busy = other.http.post(f"/api/chats/{chat}/messages", json={"text": "me too"})
+            assert busy.status_code == 409
+            watched: list[Any] = []
+            watching = threading.Thread(
+                target=lambda: watched.extend(other.messages("GET", f"/api/chats/{chat}/stream"))
+            )
+            watching.start()
+            assert answer(other, chat, ask["id"], "once") == 204
+            until(lambda: runner.jobs, "the run")
+            until(lambda: len(model.requests) == 2)
+            assert other.http.post(f"/api/chats/{chat}/stop").status_code == 204
+        watching.join(30)
+        assert shown[-1]["text"] == "Stopped."
+        last = {data["id"]: data for event, data in watched if event == "item"}
+        assert [item["type"] for item in last.values()][-1] == "notice"
+        assert watched[-1][0] == "end"
