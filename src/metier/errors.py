@@ -13,6 +13,7 @@
     ├── InvocationError        skills call skills in a circle, or too deeply
     ├── SandboxUnavailable     no sandbox works on this machine
     ├── ScriptRefused          the file is not a script that can be run
+    ├── InstallError           a skill was not installed, and nothing was changed: why
     ├── StoreError             the event store cannot be opened, read or written
     │   └── StateConflict      somebody else saved a session's state first
     └── MissingExtra           an optional dependency is not installed: the line that installs it
@@ -154,6 +155,14 @@ class ScriptRefused(MetierError):
     def __init__(self, script: str, reason: str, message: str) -> None:
         self.script, self.reason = script, reason
         super().__init__(f"{script}: {message}")
+
+
+class InstallError(MetierError):
+    """A skill was not installed, and nothing was changed: why (a stable word), and the way out."""
+
+    def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
+        self.message, self.reason, self.hint = message, reason, hint
+        super().__init__(f"{message}{f' ({hint})' if hint else ''}")
 
 
 class StoreError(MetierError):

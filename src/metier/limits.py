@@ -79,3 +79,26 @@ CONTEXT_FILE_BYTES: Final = MIB
 
 ENUMERATED_NAMES: Final = 64
 """Names that a tool's schema lists; beyond, the schema would cost more than a wrong guess."""
+
+INSTALL_FILES: Final = 2_000
+INSTALL_BYTES: Final = 64 * MIB
+"""A skill that is installed: files and folders, and their bytes. MCP hosts are asked to take 512 and 16 MiB."""
+
+ARTIFACT_BYTES: Final = 32 * MIB
+"""The archive it comes in."""
+
+INSTALL_RATIO: Final = 100
+"""How much larger than its archive a skill may be, beyond a first MiB: text packs tenfold, a bomb a thousandfold."""
+
+INSTALL_DIRECTORY_BYTES: Final = MIB
+"""The table of contents of a zip, which is parsed before its entries can be counted."""
+
+INSTALL_NAME_BYTES: Final = 1024
+"""The path of a file in a skill."""
+
+INDEX_BYTES: Final = 4 * MIB
+"""A site's index of skills."""
+
+INSTALL_SECONDS: Final = 60
+INSTALL_REDIRECTS: Final = 3
+"""All connections of one install together, and how often each may be sent elsewhere."""

@@ -22,6 +22,7 @@ from metier.errors import (
     PathEscape,
     PolicyDenied,
     ResourceError,
+    ScriptRefused,
     SkillNotFound,
 )
 from metier.model import Loaded, RunResult
@@ -334,6 +335,10 @@ def explain(error: MetierError, session: "Session") -> str:
     return str(error)
 
 
+BUSY: Final = "BUSY"
+"""As many scripts run as may; the same call may succeed later."""
+
+
 def code_of(error: MetierError) -> str:
     """A stable word for what went wrong, the same on every surface."""
     if isinstance(error, BadArguments | InvocationError):
@@ -347,6 +352,8 @@ def code_of(error: MetierError) -> str:
         return "CONFLICT"
     if isinstance(error, PolicyDenied | PathEscape):
         return "ACCESS_DENIED"
+    if isinstance(error, ScriptRefused):
+        return BUSY if error.reason == "busy" else "EXECUTION_ERROR"
     if isinstance(error, ResourceError):
         return {
             "not-found": "NOT_FOUND",

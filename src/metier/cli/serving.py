@@ -22,15 +22,41 @@ def rpc_command(context: Context) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen here; others than loopback need a token.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name; may be repeated.")
+@click.option("--publish", is_flag=True, help="Offer the skills at /.well-known/agent-skills/index.json.")
+@click.option("--runs", metavar="N", type=click.IntRange(1), help="Run this many scripts at once.")
+@click.option(
+    "--rate",
+    default=500.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="N",
+    help="Requests a second from one address; 0 means no limit.",
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe what this proxy says about a client's address; may be repeated.",
+)
 @shared
-def serve_command(context: Context, host: str, port: int, names: tuple[str, ...]) -> None:
-    """Serve the HTTP API and JSON-RPC. A token comes from METIER_TOKEN, never from the command line."""
+def serve_command(
+    context: Context,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    publish: bool,
+    runs: int | None,
+    rate: float,
+    proxies: tuple[str, ...],
+) -> None:
+    """Serve the HTTP API, JSON-RPC and MCP. A token comes from METIER_TOKEN, never from the command line."""
     from metier import web
 
     app = context.open_app("http")
-    if not context.quiet:
-        click.echo(f"listening on http://{host}:{port}", err=True)
-    web.serve(app, host, port, os.environ.get("METIER_TOKEN", ""), names)
+    token = os.environ.get("METIER_TOKEN", "")
+    options = web.Options(host, port, token, names, rate, runs, publish, proxies)
+    web.serve(app, options, None if context.quiet else lambda where: click.echo(f"listening on {where}", err=True))
 
 
 @click.command("mcp", epilog="Example:\n\n\b\n  metier mcp --cwd ~/project")

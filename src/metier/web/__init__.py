@@ -1,28 +1,40 @@
-"""The web server: an HTTP API behind a gate, with JSON-RPC beside it. Needs the extra `web`."""
+"""The web server: an HTTP API behind a gate, with JSON-RPC and MCP beside it. Needs the extra `web`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from metier.app import App
 from metier.errors import MissingExtra
 
 
-def serve(app: App, host: str = "127.0.0.1", port: int = 8765, token: str = "", names: tuple[str, ...] = ()) -> None:
-    """Answer requests until interrupted; what is under way is finished first."""
-    try:
-        import uvicorn
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a server is told at its start; see `metier serve --help`."""
 
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token: str = ""
+    names: tuple[str, ...] = ()
+    rate: float = 500.0
+    runs: int | None = None
+    publish: bool = False
+    proxies: tuple[str, ...] = ()
+
+
+def serve(app: App, options: Options, started: Callable[[str], None] | None = None) -> None:
+    """Answer requests until told to end; what is under way is finished first. `started` hears the address."""
+    try:
+        from metier.web import server
         from metier.web.api import build
         from metier.web.guard import Gate
+        from metier.web.runs import RUNS
     except ImportError as error:
         raise MissingExtra("the web server", "web") from error
 
-    application = build(app, Gate.for_address(host, token, names))
-    uvicorn.run(
-        application,
-        host=host,
-        port=port,
-        log_level="warning",
-        timeout_graceful_shutdown=10,
-        timeout_keep_alive=15,
-        h11_max_incomplete_event_size=64 * 1024,
-        limit_concurrency=2_000,
-        server_header=False,
-    )
+    gate = Gate.for_address(options.host, options.token, options.names, options.rate)
+    runs = RUNS if options.runs is None else options.runs
+    application = build(app, gate, runs=runs, publish=options.publish)
+    try:
+        server.run(server.make(application, options.host, options.port, options.proxies), started)
+    finally:
+        app.close()

@@ -1,287 +1,384 @@
-"""The HTTP API: one table of operations, from which the routes and the OpenAPI document both come.
+"""The HTTP API: one table of operations, from which the routes, the checks and the OpenAPI document come.
 
 Each operation turns a request into one call of `App`, `Session` or the JSON-RPC dispatcher and its answer into JSON;
-the rules live below. Errors have one shape, `{"error": {"code", "message"}}`, and a status that fits.
+the rules live below. Other modules bring tables and routes of their own; `build` puts them together behind the gate.
 """
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+import logging
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
 
-from metier import __version__, tools
+from metier import __version__, scripts, tools
 from metier.app import App
-from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
+from metier.catalog import Catalog
+from metier.chat import Chats
+from metier.errors import (
+    AmbiguousSkill,
+    ConfigError,
+    MetierError,
+    PolicyDenied,
+    ScriptRefused,
+    SkillNotFound,
+    StoreError,
+)
 from metier.rpc import METHODS, Dispatcher, RpcError
+from metier.session import Session
+from metier.store.values import check_name
+from metier.watch import Watcher as DiskWatcher
+from metier.web import chat, pages, schemas
 from metier.web.guard import Gate, Guard
+from metier.web.mounted import Mounted
+from metier.web.operations import (
+    JSON,
+    BadRequest,
+    Busy,
+    NotFound,
+    Operation,
+    Problem,
+    answer,
+    document,
+    encode,
+    json_body,
+    query,
+    raw_body,
+    refusal,
+    whole,
+)
+from metier.web.runs import RUNS, BoundedRunner
+from metier.web.schemas import COUNT, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
 from metier.web.stream import Watcher, events
+from metier.web.veil import Veil
+from metier.web.wellknown import FOLDER, Shelf
 
-Schema = Mapping[str, Any]
-
-TEXT: Final[Schema] = {"type": "string"}
-OBJECT: Final[Schema] = {"type": "object"}
-ERROR: Final[Schema] = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "message"],
-            "properties": {"code": TEXT, "message": TEXT},
-        }
-    },
-}
-
-
-class BadRequest(Exception):
-    """The request does not fit the operation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation: where it is, what it takes, what it answers."""
-
-    method: str
-    path: str
-    summary: str
-    handler: Callable[["Api", Request], Awaitable[Response]]
-    query: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
-    required_query: tuple[str, ...] = ()
-    body: Schema | None = None
-    answer: Schema = field(default_factory=lambda: OBJECT)
+_LOG: Final = logging.getLogger("metier")
+_AFTER: Final = 2**62
+_EVENT_STREAM: Final = "text/event-stream"
 
 
 class Api:
     """The operations on one `App`."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, table: Sequence[Operation] = ()) -> None:
         self.app = app
-        self.watcher = Watcher(app.store)
+        self.chats = Chats(app)
+        self.veil = Veil(app)
+        self.watcher = Watcher(app.store, self.veil)
+        self.shelf = Shelf(app)
+        self._document = encode(document(table))
+        self._catalog: tuple[Catalog, bytes] | None = None
+        self._encoding = threading.Lock()
+
+    # --- the server ---
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__})
+        return answer({"status": "ok", "version": __version__})
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(document())
+        return Response(self._document, media_type=JSON)
+
+    # --- the catalog ---
 
     async def skills(self, request: Request) -> Response:
-        found = await run_in_threadpool(self.app.skills)
-        listed = [skill.as_dict() for skill in found]
-        errors = [{"path": one.path, "message": one.message} for one in found.errors]
-        return self._json(
-            {"profile": found.profile.name, "skills": listed, "errors": errors, "counts": found.counts.as_dict()}
-        )
+        return Response(await run_in_threadpool(self._encoded), media_type=JSON)
+
+    def _encoded(self) -> bytes:
+        """The catalog as it is sent, made once for each catalog: it is the same object until it differs."""
+        found = self.app.skills()
+        known = self._catalog
+        if known is not None and known[0] is found.catalog:
+            return known[1]
+        with self._encoding:
+            catalog = found.catalog
+            if self._catalog is None or self._catalog[0] is not catalog:
+                listed = {
+                    "profile": found.profile.name,
+                    "skills": [skill.as_dict() for skill in catalog.skills],
+                    "errors": [{"path": one.path, "message": one.message} for one in found.errors],
+                    "counts": found.counts.as_dict(),
+                }
+                self._catalog = (catalog, encode(self.veil(listed)))
+            return self._catalog[1]
 
     async def skill(self, request: Request) -> Response:
         found = await run_in_threadpool(self.app.skills)
-        return self._json(found[request.path_params["name"]].as_dict())
+        return self.answer(found[request.path_params["name"]].as_dict())
 
     async def search(self, request: Request) -> Response:
-        query, limit = _query(request, "q", required=True), _query(request, "limit")
-        if limit is not None and not limit.lstrip("-").isdigit():
-            raise BadRequest("limit must be a whole number")
-        found = await run_in_threadpool(self.app.skills)
-        wanted = int(limit[:9]) if limit else None
-        result = await run_in_threadpool(
-            lambda: found.search(query or "", limit=wanted, scope=_query(request, "scope"))
-        )
-        return self._json(result.as_dict())
+        wanted = query(request, "q")
+        if wanted is None:
+            raise BadRequest("the query parameter q is missing")
+        limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
+
+        def look() -> dict[str, Any]:
+            return self.app.skills().search(wanted, limit=limit, scope=scope).as_dict()
+
+        return self.answer(await run_in_threadpool(look))
+
+    async def published(self, request: Request) -> Response:
+        return self.answer(await run_in_threadpool(self.shelf.index))
+
+    async def archive(self, request: Request) -> Response:
+        packed = await run_in_threadpool(self.shelf.archive, request.path_params["archive"])
+        if packed is None:
+            raise NotFound("there is no such archive, or it is another one by now; read the index again")
+        return Response(packed, media_type="application/gzip")
+
+    # --- sessions ---
 
     async def create(self, request: Request) -> Response:
-        given = await _body(request, required=False)
-        cwd = given.get("cwd")
-        if cwd is not None and not isinstance(cwd, str):
-            raise BadRequest("cwd must be text")
-        session = await run_in_threadpool(lambda: self.app.session(cwd=cwd, surface="http"))
-        await run_in_threadpool(session.keep)
-        return self._json({"session_id": session.id}, 201)
+        given = await json_body(request, CREATE)
+
+        def begin() -> str:
+            session = self.app.session(cwd=given.get("cwd"), surface="http")
+            session.keep()
+            return session.id
+
+        return self.answer({"session_id": await run_in_threadpool(begin)}, 201)
 
     async def call(self, request: Request) -> Response:
-        given = await _body(request)
-        tool, arguments = given.get("tool"), given.get("args", {})
-        if not isinstance(tool, str) or not isinstance(arguments, dict):
-            raise BadRequest("a call has a tool (text) and args (an object)")
-        session = await self._session(request)
-        result = await run_in_threadpool(session.call, tool, cast("dict[str, Any]", arguments))
-        return self._json(
-            {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
-        )
+        given = await json_body(request, CALL)
 
-    async def operate(self, request: Request) -> Response:
-        """Any other operation of a session, by its name in JSON-RPC."""
-        name = request.path_params["operation"]
-        handler = METHODS.get(f"session.{name}")
-        if handler is None or name in ("create", "call", "events"):
-            raise SkillNotFound(name, why="there is no such operation")
-        session = await self._session(request)
-        given = await _body(request, required=False) | {"session_id": session.id}
-        client = Dispatcher(self.app, "http")
-        return self._json(await run_in_threadpool(handler, client, given))
+        def call() -> tools.ToolResult:
+            return self.session(request).call(given["tool"], given.get("args", {}))
+
+        result = await run_in_threadpool(call)
+        if result.code == tools.BUSY:
+            raise Busy(result.text)
+        shown = {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
+        return self.answer(shown)
 
     async def events(self, request: Request) -> Response:
-        session = await self._session(request)
-        last = request.headers.get("last-event-id") or _query(request, "after") or "-1"
-        if not last.lstrip("-").isdigit() or len(last) > 18:
-            raise BadRequest("Last-Event-ID must be the number of a frame")
-        if "text/event-stream" in request.headers.get("accept", ""):
-            stream = events(self.app.store, self.watcher, session.id, int(last))
-            return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        frames = await run_in_threadpool(self.app.store.read, session.id, session.id, None, int(last))
-        return JSONResponse(frames)
+        session_id: str = request.path_params["session_id"]
+        named = whole("after", query(request, "after"))
+        last = whole("Last-Event-ID", request.headers.get("last-event-id"))
+        after = last if last is not None else -1 if named is None else named
+        after = max(-1, min(after, _AFTER))
+        await run_in_threadpool(self.find, session_id)
+        if _EVENT_STREAM in request.headers.get("accept", ""):
+            stream = events(self.watcher, session_id, after)
+            headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+            return StreamingResponse(stream, media_type=_EVENT_STREAM, headers=headers)
+        return self.answer(await run_in_threadpool(self.app.store.read, session_id, session_id, None, after))
 
     async def rpc(self, request: Request) -> Response:
-        text = await _raw(request)
-        answer = await run_in_threadpool(Dispatcher(self.app, "http").handle, text)
-        return Response(answer, media_type="application/json") if answer is not None else Response(status_code=204)
+        text = await raw_body(request)
+        said = await run_in_threadpool(Dispatcher(self.app, "http").handle, text)
+        if said is None:
+            return Response(status_code=204)
+        return self.answer(json.loads(said)) if self.veil.on else Response(said.encode(), media_type=JSON)
 
-    async def _session(self, request: Request) -> Any:
-        wanted = request.path_params["session_id"]
-        if not await run_in_threadpool(self.app.exists, wanted):
-            raise SkillNotFound(wanted, why="there is no such session")
-        return await run_in_threadpool(lambda: self.app.session(wanted, surface="http"))
+    def session(self, request: Request) -> Session:
+        """The session that the address names; for a thread that may wait for the store."""
+        return self.app.session(self.find(request.path_params["session_id"]), surface="http")
 
-    def _json(self, data: Any, status: int = 200) -> Response:
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
-        return Response(text.encode("utf-8", "replace"), status, media_type="application/json")
+    def find(self, session_id: str) -> str:
+        """The id, where there is such a session. Nothing is opened, and nothing recorded."""
+        try:
+            known = self.app.exists(check_name(session_id, "the session id"))
+        except StoreError as error:
+            known = False
+            if error.reason != "invalid":
+                raise
+        if not known:
+            raise NotFound(f"there is no session {session_id[:100]!r}")
+        return session_id
 
-
-# --- requests ---
-
-
-def _query(request: Request, key: str, *, required: bool = False) -> str | None:
-    value = request.query_params.get(key)
-    if value is None and required:
-        raise BadRequest(f"the query parameter {key} is missing")
-    return value
-
-
-async def _raw(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect as error:
-        raise BadRequest("the body is too large, or was cut off") from error
+    def answer(self, data: Any, status: int = 200) -> Response:
+        return answer(self.veil(data), status)
 
 
-async def _body(request: Request, *, required: bool = True) -> dict[str, Any]:
-    data = await _raw(request)
-    if not data and not required:
-        return {}
-    try:
-        value: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    return cast("dict[str, Any]", value)
+def _operation(name: str, summary: str, body: Schema, shape: Schema) -> Operation:
+    """An operation of a session that JSON-RPC has by the same name."""
+
+    async def handler(api: Api, request: Request) -> Response:
+        given = await json_body(request, operation)
+
+        def work() -> Any:
+            session_id = api.find(request.path_params["session_id"])
+            return METHODS[f"session.{name}"](Dispatcher(api.app, "http"), {**given, "session_id": session_id})
+
+        return api.answer(await run_in_threadpool(work))
+
+    handler.__name__ = name
+    operation = Operation(
+        "POST", f"/api/sessions/{{session_id}}/{name}", summary, handler, body=body,
+        body_required=bool(body.get("required")), answers={200: {JSON: shape}},
+    )  # fmt: skip
+    return operation
 
 
 # --- the table ---
 
-_CALL: Final[Schema] = {
-    "type": "object",
-    "required": ["tool"],
-    "properties": {"tool": TEXT, "args": OBJECT},
-}
+CREATE: Final = Operation(
+    "POST", "/api/sessions", "Begin a session", Api.create,
+    body=record({}, {"cwd": TEXT}), answers={201: {JSON: record({"session_id": TEXT})}},
+)  # fmt: skip
+CALL: Final = Operation(
+    "POST", "/api/sessions/{session_id}/call", "Answer a model's tool call", Api.call,
+    body=record({"tool": TEXT}, {"args": OBJECT}), body_required=True, answers={200: {JSON: schemas.CALLED}},
+)  # fmt: skip
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation("GET", "/healthz", "Whether the server answers", Api.health),
+    Operation(
+        "GET", "/healthz", "Whether the server answers", Api.health,
+        answers={200: {JSON: record({"status": TEXT, "version": TEXT})}}, open=True,
+    ),
     Operation("GET", "/openapi.json", "This document", Api.openapi),
-    Operation("GET", "/api/skills", "The catalog", Api.skills),
-    Operation("GET", "/api/skills/{name}", "One skill", Api.skill),
+    Operation("GET", "/api/skills", "The catalog", Api.skills, answers={200: {JSON: schemas.CATALOG}}),
+    Operation("GET", "/api/skills/{name}", "One skill", Api.skill, answers={200: {JSON: schemas.SKILL}}),
     Operation(
         "GET", "/api/search", "Skills that answer a query", Api.search,
-        {"q": TEXT, "limit": {"type": "integer"}, "scope": TEXT}, ("q",),
+        {"q": TEXT, "limit": WHOLE, "scope": TEXT}, ("q",), answers={200: {JSON: schemas.FOUND}},
     ),
-    Operation(
-        "POST", "/api/sessions", "Begin a session", Api.create,
-        body={"type": "object", "properties": {"cwd": TEXT}},
-    ),
-    Operation("POST", "/api/sessions/{session_id}/call", "Answer a model's tool call", Api.call, body=_CALL),
+    CREATE,
+    CALL,
     Operation(
         "GET", "/api/sessions/{session_id}/events", "The frames of a session, or a live stream of them", Api.events,
-        {"after": {"type": "integer"}}, answer={"type": "array", "items": OBJECT},
+        {"after": WHOLE}, headers={"Last-Event-ID": WHOLE},
+        answers={200: {JSON: many(schemas.FRAME), _EVENT_STREAM: TEXT}},
+    ),
+    _operation(
+        "load", "Load a skill",
+        record({}, {"name": TEXT, "path": TEXT, "arguments": TEXT, "parent": TEXT}), schemas.LOADED,
+    ),
+    _operation("read", "Read a file of a skill", record({"name": NAME}, {"path": TEXT}), schemas.RESOURCE),
+    _operation(
+        "run", "Run a script of a skill in the sandbox",
+        record({"name": NAME, "script": NAME}, {"arguments": many(TEXT), "stdin": TEXT}), schemas.RUN,
+    ),
+    _operation(
+        "search", "Search, as a step of the session",
+        record({"query": TEXT}, {"limit": WHOLE, "scope": TEXT}), schemas.FOUND,
+    ),
+    _operation("invoke", "What a user's message calls", record({"message": TEXT}), schemas.INVOKED),
+    _operation(
+        "prompt", "The part of a system prompt that shows the skills",
+        record({}, {"message": TEXT, "budget": COUNT}), schemas.PROMPT,
+    ),
+    _operation(
+        "system_prompt", "A whole system prompt", record({}, {"base": TEXT, "message": TEXT}), record({"text": TEXT})
+    ),
+    _operation("tools", "The tools to give to a model", record({}), schemas.TOOLS),
+    _operation(
+        "output", "An earlier output by its ref",
+        record({"ref": NAME}, {"start": COUNT, "end": COUNT, "grep": TEXT}), record({"text": TEXT}),
+    ),
+    _operation(
+        "compact", "What belongs back into a compacted context", record({}, {"budget": COUNT}), schemas.COMPACTED
+    ),
+    _operation("end_turn", "The user's next message begins", record({}), OBJECT),
+    _operation("state", "What the session knows, as data", record({}), schemas.STATE),
+    Operation(
+        "POST", "/rpc", "JSON-RPC 2.0", Api.rpc,
+        body={}, body_required=True, answers={200: {JSON: {"type": ["object", "array"]}}, 204: {}},
+    ),
+)  # fmt: skip
+
+PUBLISHED: Final[tuple[Operation, ...]] = (
+    Operation(
+        "GET", f"{FOLDER}/index.json", "The skills to fetch", Api.published, answers={200: {JSON: schemas.INDEX}}
     ),
     Operation(
-        "POST", "/api/sessions/{session_id}/{operation}", "Any other operation of a session", Api.operate,
-        body=OBJECT, answer={},
+        "GET", f"{FOLDER}/{{archive}}", "A skill as an archive", Api.archive,
+        answers={200: {"application/gzip": {"type": "string", "contentMediaType": "application/gzip"}}},
     ),
-    Operation("POST", "/rpc", "JSON-RPC 2.0", Api.rpc, body={}, answer={}),
 )  # fmt: skip
 
 
-def document() -> dict[str, Any]:
-    """The OpenAPI document of the table."""
-    paths: dict[str, Any] = {}
-    for operation in OPERATIONS:
-        inside = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
-        parameters = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in inside]
-        parameters += [
-            {"name": name, "in": "query", "required": name in operation.required_query, "schema": schema}
-            for name, schema in operation.query.items()
-        ]
-        described: dict[str, Any] = {
-            "summary": operation.summary,
-            "operationId": f"{operation.method.lower()}_{operation.handler.__name__}",
-            "parameters": parameters,
-            "responses": {
-                "200": {"description": "done", "content": {"application/json": {"schema": operation.answer}}},
-                "201": {"description": "made", "content": {"application/json": {"schema": operation.answer}}},
-                "204": {"description": "nothing to say"},
-                "default": {"description": "refused", "content": {"application/json": {"schema": ERROR}}},
-            },
-        }
-        if operation.body is not None:
-            content = {"application/json": {"schema": operation.body}}
-            described["requestBody"] = {"required": operation.body is _CALL, "content": content}
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Metier", "version": __version__, "description": "The runtime for Agent Skills."},
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "paths": paths,
-    }
+def operations(*, publish: bool = False) -> tuple[Operation, ...]:
+    """Every operation of a server, whichever module has it."""
+    return (*OPERATIONS, *chat.OPERATIONS, *(PUBLISHED if publish else ()))
 
 
 # --- errors ---
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, RpcError):
-        return _error(400, "INVALID_PARAM", error.message)
-    if not isinstance(error, MetierError):
-        return _error(400, "INVALID_PARAM", str(error))
-    if isinstance(error, (SkillNotFound, ResourceNotFound)):
-        return _error(404, "NOT_FOUND", str(error))
-    return _error(403 if isinstance(error, PolicyDenied) else 422, tools.code_of(error), str(error))
+def status_of(error: MetierError) -> tuple[int, str]:
+    """The status and the stable word for an error of the runtime."""
+    if isinstance(error, SkillNotFound) or tools.code_of(error) == "NOT_FOUND":
+        return 404, tools.code_of(error)
+    if isinstance(error, ScriptRefused) and error.reason == "busy":
+        return 503, tools.BUSY
+    if isinstance(error, StoreError):
+        return (422, "INVALID_PARAM") if error.reason == "invalid" else (503, "STORE_UNAVAILABLE")
+    if isinstance(error, ConfigError):
+        return 422, "INVALID_PARAM"
+    if isinstance(error, AmbiguousSkill):
+        return 409, tools.code_of(error)
+    return 403 if isinstance(error, PolicyDenied) else 422, tools.code_of(error)
 
 
-async def _unforeseen(request: Request, error: Exception) -> Response:
-    return _error(500, "INTERNAL_ERROR", "something went wrong here; it is in the server's log")
+def _handlers(veil: Veil) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
+    async def problem(request: Request, error: Problem) -> Response:
+        return refusal(error.status, error.code, veil(error.message))
+
+    async def runtime(request: Request, error: MetierError) -> Response:
+        status, code = status_of(error)
+        return refusal(status, code, veil(str(error)))
+
+    async def parameters(request: Request, error: RpcError) -> Response:
+        return refusal(400, "INVALID_PARAM", veil(error.message))
+
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        message = "something went wrong here; it is in the server's log"
+        return pages.error_page(request, 500, message) or refusal(500, "INTERNAL_ERROR", message)
+
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        code = "NOT_FOUND" if error.status_code == 404 else "NOT_ALLOWED"
+        page = pages.error_page(request, error.status_code, str(error.detail))
+        return page or refusal(error.status_code, code, str(error.detail), error.headers)
+
+    return {
+        Problem: problem, MetierError: runtime, RpcError: parameters, HTTPException: no_route, Exception: unforeseen,
+    }  # fmt: skip
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    status: int = getattr(error, "status_code", 404)
-    return _error(status, "NOT_FOUND" if status == 404 else "NOT_ALLOWED", str(getattr(error, "detail", "not found")))
+# --- putting it together ---
 
 
-def _error(status: int, code: str, message: str) -> Response:
-    text = json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False)
-    return Response(text.encode("utf-8", "replace"), status, media_type="application/json")
+class Application(Starlette):
+    """The ASGI application of one server; `end` lets its streams end, before the server waits for them."""
+
+    api: Api
+    mounted: Mounted
+
+    def end(self) -> None:
+        self.api.watcher.end()
+        self.api.chats.end()
+        self.mounted.end()
 
 
-def build(app: App, gate: Gate | None = None) -> Starlette:
-    """The ASGI application."""
-    from starlette.exceptions import HTTPException
+def build(
+    app: App,
+    gate: Gate | None = None,
+    *,
+    runs: int = RUNS,
+    publish: bool = False,
+    watch: bool = True,
+) -> Application:
+    """The ASGI application: `runs` scripts at a time, and with `publish` the skills for others to fetch.
 
-    api = Api(app)
+    With `watch` the catalog follows the disk, and clients over MCP are told what changed.
+    """
+    gate = gate or Gate()
+    table = operations(publish=publish)
+    api = Api(app, table)
+    mounted = Mounted(app, gate, watch=watch)
+    disk = DiskWatcher(app) if watch and mounted.missing else None  # MCP has one of its own, and one is enough
+    sandbox = scripts.default_runner()
+    if app.runner is None and sandbox is not None:
+        app.runner = BoundedRunner(sandbox, runs)
 
     def bound(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -289,23 +386,30 @@ def build(app: App, gate: Gate | None = None) -> Starlette:
 
         return endpoint
 
+    routes: list[BaseRoute] = [Route(one.path, bound(one), methods=[one.method]) for one in table]
+    routes.append(Route("/mcp", mounted))
+    routes += pages.routes(api, gate)
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
         await api.watcher.start()
+        if disk is not None:
+            disk.start()
         try:
-            yield
+            async with mounted.lifespan():
+                yield
         finally:
+            await api.chats.close()
             await api.watcher.stop()
+            if disk is not None:
+                await run_in_threadpool(disk.stop)
 
-    return Starlette(
-        routes=[Route(o.path, bound(o), methods=[o.method], name=o.handler.__name__) for o in OPERATIONS],
-        middleware=[Middleware(Guard, gate=gate or Gate())],
-        exception_handlers={
-            MetierError: _refused,
-            RpcError: _refused,
-            BadRequest: _refused,
-            HTTPException: _no_route,
-            500: _unforeseen,
-        },
+    built = Application(
+        routes=routes,
+        middleware=[Middleware(Guard, gate=gate)],
+        exception_handlers=_handlers(api.veil),
         lifespan=lifespan,
     )
+    built.router.redirect_slashes = False  # another address is another one; a guess helps nobody
+    built.api, built.mounted = api, mounted
+    return built

@@ -2,16 +2,18 @@
 
 A server on loopback answers only requests that were meant for it: the Host header must name it, so that a page on
 another site cannot reach it through a name of its own (DNS rebinding), and the Origin header, where a browser sends
-one, must be its own. Anywhere else a token is needed besides. Bodies and rates are bounded.
+one, must be its own. Anywhere else a token is needed besides. Bodies and rates are bounded, in size and in time.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -21,13 +23,18 @@ from metier import limits
 from metier.errors import ConfigError
 
 BODY_BYTES: Final = 4 * limits.MIB
+BODY_SECONDS: Final = 20.0
+"""For the whole body of a request; who sends slower is cut off."""
 REQUESTS_PER_SECOND: Final = 500.0
 BURST: Final = 2_000.0
 CLIENTS: Final = 10_000
 """Addresses whose rate is remembered; the one that has been silent longest is forgotten first."""
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_OPEN_PATHS: Final = frozenset(("/healthz",))
+LOGIN: Final = "/login"
+OPEN_PATHS: Final = frozenset(("/healthz", LOGIN))
+OPEN_FOLDER: Final = "/static/"
+COOKIE: Final = "metier_token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,20 @@ class Gate:
     hosts: frozenset[str] = LOOPBACK
     token: str = ""
     body_bytes: int = BODY_BYTES
+    body_seconds: float = BODY_SECONDS
     rate: float = REQUESTS_PER_SECOND
+    """Requests a second from one address; 0 means no limit."""
     burst: float = BURST
 
+    @property
+    def cookie(self) -> str:
+        """What a browser that signed in sends instead of the token, made from it, so that no jar holds the token."""
+        return hmac.new(self.token.encode(), b"metier cookie", "sha256").hexdigest() if self.token else ""
+
     @classmethod
-    def for_address(cls, host: str, token: str = "", names: tuple[str, ...] = ()) -> "Gate":
+    def for_address(
+        cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = REQUESTS_PER_SECOND
+    ) -> "Gate":
         """The gate for an address to listen on; one that others can reach needs a token."""
         local = host in LOOPBACK or _is_loopback(host)
         if not local and not token:
@@ -52,7 +68,10 @@ class Gate:
             )
         if token and len(token) < 16:
             raise ConfigError("the token is too short", key="token", hint="use at least 16 random characters")
-        return cls(frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names))), token)
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise ConfigError("the token has characters that no header may have", key="token")
+        hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
+        return cls(hosts, token, rate=rate, burst=max(rate * 4, 1.0))
 
 
 def _is_loopback(host: str) -> bool:
@@ -63,8 +82,8 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, code: str, message: str) -> None:
-        self.status, self.code, self.message = status, code, message
+    def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
+        self.status, self.code, self.message, self.headers = status, code, message, headers
         super().__init__(message)
 
 
@@ -80,33 +99,58 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
+        answer = _Answer(send)
+        body = _Bounded(receive, self.gate)
         try:
             self._check(scope)
+            await self.app(scope, body, answer)
         except _Refused as refused:
-            body = {"error": {"code": refused.code, "message": refused.message}}
-            await JSONResponse(body, refused.status)(scope, receive, send)
-            return
-        await self.app(scope, _Bounded(receive, self.gate.body_bytes), _with_headers(send))
+            if answer.started:
+                raise
+            # What is left of a body that was refused would be taken for the next request.
+            headers = {**(refused.headers or {}), **({} if body.whole else {"connection": "close"})}
+            shown = {"error": {"code": refused.code, "message": refused.message}}
+            await JSONResponse(shown, refused.status, headers)(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = _name(headers.get("host", ""))
         if host not in self.gate.hosts:
             raise _Refused(421, "WRONG_HOST", "this server does not answer to that name")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
-            raise _Refused(403, "WRONG_ORIGIN", "requests from other sites are refused")
+        self._check_site(headers)
         self._limit(scope)
-        if self.gate.token and scope["path"] not in _OPEN_PATHS:
-            given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self.gate.token}".encode()):
-                raise _Refused(401, "UNAUTHORIZED", "a valid token is needed in the Authorization header")
+        self._check_token(scope, headers)
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.gate.body_bytes:
-            raise _Refused(413, "TOO_LARGE", f"a request may have {self.gate.body_bytes:,} bytes")
+        if not (length.isascii() and length.isdigit() and len(length) < 16) or int(length) > self.gate.body_bytes:
+            raise _too_large(self.gate)
+
+    def _check_token(self, scope: Scope, headers: Headers) -> None:
+        path: str = scope["path"]
+        if not self.gate.token or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
+            return
+        given = headers.get("authorization", "")
+        if hmac.compare_digest(given.encode(), f"Bearer {self.gate.token}".encode()):
+            return
+        if hmac.compare_digest(_cookie(headers).encode(), self.gate.cookie.encode()):
+            return
+        if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+            raise _Refused(303, "UNAUTHORIZED", "sign in first", {"location": f"{LOGIN}?next={quote(path, safe='')}"})
+        wanted = {"www-authenticate": "Bearer"}
+        raise _Refused(401, "UNAUTHORIZED", "a valid token is needed in the Authorization header", wanted)
+
+    def _check_site(self, headers: Headers) -> None:
+        """A browser says where a request comes from. Another site may link to a page here, and do nothing else."""
+        origin = headers.get("origin")
+        if origin is not None and _netloc(origin) != headers.get("host", "").lower():
+            raise _Refused(403, "WRONG_ORIGIN", "requests from other sites are refused")
+        followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and (origin is not None or not followed):
+            raise _Refused(403, "WRONG_ORIGIN", "requests from other sites are refused")
 
     def _limit(self, scope: Scope) -> None:
         """A bucket of tokens for each address, filled at the rate."""
+        if not self.gate.rate:
+            return
         client = scope.get("client")
         address = client[0] if client else ""
         now = time.monotonic()
@@ -116,7 +160,11 @@ class Guard:
         while len(self._buckets) > CLIENTS:
             self._buckets.popitem(last=False)
         if left < 1:
-            raise _Refused(429, "TOO_MANY_REQUESTS", "too many requests; slow down")
+            raise _Refused(429, "TOO_MANY_REQUESTS", "too many requests; slow down", {"retry-after": "1"})
+
+
+def _too_large(gate: Gate) -> _Refused:
+    return _Refused(413, "TOO_LARGE", f"a request may have {gate.body_bytes:,} bytes")
 
 
 def _name(host: str) -> str:
@@ -126,30 +174,60 @@ def _name(host: str) -> str:
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 
-class _Bounded:
-    """A body that ends the request once it is larger than allowed, whatever its headers said."""
+def _cookie(headers: Headers) -> str:
+    jar = SimpleCookie()
+    try:
+        jar.load(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return jar[COOKIE].value if COOKIE in jar else ""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left = receive, limit
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+class _Bounded:
+    """A body that is refused once it is larger or slower than allowed, whatever its headers said."""
+
+    def __init__(self, receive: Receive, gate: Gate) -> None:
+        self._receive, self._gate, self._left = receive, gate, gate.body_bytes
+        self._deadline: float | None = None
+        self.whole = False
+        """Whether all of it has come; then the next message is that the client went away."""
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        if self.whole:
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._gate.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise _Refused(408, "TOO_SLOW", f"a body must come within {self._gate.body_seconds:g} s") from error
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
+            self.whole = not message.get("more_body", False)
             if self._left < 0:
-                return {"type": "http.disconnect"}
+                raise _too_large(self._gate)
         return message
 
 
-def _with_headers(send: Send) -> Send:
-    """Headers that every answer carries: nothing is guessed, framed or kept."""
+class _Answer:
+    """What is sent, with headers that every answer carries: nothing is guessed, framed or kept."""
 
-    async def wrapped(message: Message) -> None:
+    def __init__(self, send: Send) -> None:
+        self._send, self.started = send, False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.started = True
             headers = list(message.get("headers", ()))
-            headers += [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+            headers += [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin")]
             headers += [(b"x-frame-options", b"DENY"), (b"cross-origin-resource-policy", b"same-origin")]
             message = {**message, "headers": headers}
-        await send(message)
-
-    return wrapped
+        await self._send(message)

@@ -28,14 +28,15 @@ class Mounted:
 
     def __init__(self, app: App, gate: Gate, *, watch: bool) -> None:
         """`watch` looks at the disk once in a while, to tell clients of changes."""
-        self._missing = ""
+        self.missing = ""
+        """Why there is no MCP here, and what to do about it."""
         self._inner: HttpApp | None = None
         self._ending = asyncio.Event()
         self._calls = 0
         try:
             from metier.mcp.http import http_app
         except (ImportError, MissingExtra):
-            self._missing = str(MissingExtra("MCP", "mcp"))
+            self.missing = str(MissingExtra("MCP", "mcp"))
             return
         bracketed = [f"[{name}]" if ":" in name else name for name in sorted(gate.hosts)]
         hosts = [form for name in bracketed for form in (name, f"{name}:*")]
@@ -44,7 +45,7 @@ class Mounted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._inner is None:
-            await refusal(501, "NOT_INSTALLED", self._missing)(scope, receive, send)
+            await refusal(501, "NOT_INSTALLED", self.missing)(scope, receive, send)
             return
         if self._ending.is_set():
             await refusal(503, "ENDING", "the server is ending; ask again")(scope, receive, send)

@@ -1,0 +1,300 @@
+"""What an operation of the HTTP API is, and what follows from a table of them: the checks and the OpenAPI document.
+
+An operation says what it takes as JSON Schema, and that schema is both what a request is checked against and what the
+document shows, so that the two cannot differ. Errors have one shape, `{"error": {"code", "message"}}`.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from metier import __version__
+from metier.web.schemas import ERROR, Schema
+
+if TYPE_CHECKING:
+    from metier.web.api import Api
+
+JSON: Final = "application/json"
+
+
+class Problem(Exception):
+    """A request that cannot be answered: the status, a stable code, and what to do about it."""
+
+    status, code = 400, "INVALID_PARAM"
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+class BadRequest(Problem):
+    """The request does not fit the operation."""
+
+
+class Refused(Problem):
+    """The request has the right shape, and still cannot be done."""
+
+    status = 422
+
+
+class NotFound(Problem):
+    """What the address names is not there."""
+
+    status, code = 404, "NOT_FOUND"
+
+
+class Busy(Problem):
+    """Too much is under way already; the same again may succeed."""
+
+    status, code = 503, "BUSY"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation: where it is, what it takes, what it answers.
+
+    `{parts}` of the path are parameters. `answers` maps each status of success to a content type and its schema; an
+    empty content type is an answer without content.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handler: Callable[["Api", Request], Awaitable[Response]]
+    query: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
+    required_query: tuple[str, ...] = ()
+    headers: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
+    body: Schema | None = None
+    body_required: bool = False
+    answers: Mapping[int, Mapping[str, Schema]] = field(default_factory=lambda: {200: {JSON: {"type": "object"}}})
+    open: bool = False
+    """Whether it is answered without a token."""
+
+    @property
+    def name(self) -> str:
+        """The same for the same operation in every version of the document."""
+        return "_".join((self.method.lower(), *(part.strip("{}") for part in self.path.split("/") if part)))
+
+    @property
+    def parameters(self) -> list[str]:
+        return [part.strip("{}") for part in self.path.split("/") if part.startswith("{")]
+
+
+# --- requests ---
+
+
+def query(request: Request, key: str) -> str | None:
+    """A parameter of the address."""
+    given = request.query_params.getlist(key)
+    if len(given) > 1:
+        raise BadRequest(f"{key} is given several times")
+    return given[0] if given else None
+
+
+_DIGITS: Final = 4_000
+"""Python turns no longer text into a number."""
+
+
+def whole(key: str, given: str | None) -> int | None:
+    """A number that came as text; `None` where none was given."""
+    if given is None:
+        return None
+    digits = given.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        raise BadRequest(f"{key} must be a whole number")
+    return int(given)
+
+
+async def raw_body(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise BadRequest("the body was cut off") from error
+
+
+async def json_body(request: Request, operation: Operation) -> dict[str, Any]:
+    """The body as the operation's schema wants it; an empty one is an empty object where none is required."""
+    data = await raw_body(request)
+    if not data and not operation.body_required:
+        return {}
+    try:
+        value: Any = json.loads(data, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest("the body holds half a surrogate pair; send whole characters") from error
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    wrong = mismatch(value, operation.body or {}, "the body")
+    if wrong:
+        raise BadRequest(wrong)
+    return {key: _counted(item, _property(operation, key)) for key, item in cast("dict[str, Any]", value).items()}
+
+
+def _property(operation: Operation, key: str) -> Schema:
+    return (operation.body or {}).get("properties", {}).get(key, {})
+
+
+def _counted(value: Any, schema: Schema) -> Any:
+    """JSON has one kind of number: 3.0 is a whole one."""
+    return int(value) if schema.get("type") == "integer" and isinstance(value, float) else value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+}
+
+
+def mismatch(value: Any, schema: Schema, where: str) -> str:
+    """Why a value does not fit a schema, in words; empty where it does. The words of JSON Schema that we use."""
+    kinds = schema.get("type")
+    allowed = [kinds] if isinstance(kinds, str) else list(kinds or ())
+    if allowed and not any(_is(value, kind) for kind in allowed):
+        return f"{where} must be {' or '.join(_NAMES[kind] for kind in allowed)}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where} must be one of: {', '.join(map(str, schema['enum']))}"
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        for key in schema.get("required", ()):
+            if key not in given:
+                return f"{key} is missing"
+        known: Mapping[str, Schema] = schema.get("properties", {})
+        return next((wrong for key in given if key in known and (wrong := mismatch(given[key], known[key], key))), "")
+    if isinstance(value, list) and "items" in schema:
+        items = cast("list[Any]", value)
+        return next((wrong for item in items if (wrong := mismatch(item, schema["items"], f"each of {where}"))), "")
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        return f"{where} must not be empty"
+    if isinstance(value, int | float) and value < schema.get("minimum", value):
+        return f"{where} must be at least {schema['minimum']}"
+    if isinstance(value, int | float) and value > schema.get("maximum", value):
+        return f"{where} must be at most {schema['maximum']}"
+    return ""
+
+
+_NAMES: Final = {
+    "object": "a JSON object",
+    "array": "a list",
+    "string": "text",
+    "boolean": "true or false",
+    "null": "null",
+    "number": "a number",
+    "integer": "a whole number",
+}
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "integer":
+        return not isinstance(value, bool) and (isinstance(value, int) or _is_whole(value))
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+# --- answers ---
+
+
+def encode(data: Any) -> bytes:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace")
+
+
+def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Anything as JSON; what UTF-8 cannot say becomes a question mark."""
+    return Response(encode(data), status, headers, JSON)
+
+
+def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return answer({"error": {"code": code, "message": message}}, status, headers)
+
+
+# --- the document ---
+
+_ALWAYS: Final[Mapping[int, str]] = {
+    403: "refused: another site asks, or policy says no",
+    421: "the server does not answer to that name",
+    429: "too many requests",
+    503: "too much is under way, the store is away, or the server is ending",
+}
+_WITH_BODY: Final[Mapping[int, str]] = {408: "the body came too slowly", 413: "the body is too large"}
+
+
+def document(table: Iterable[Operation]) -> dict[str, Any]:
+    """The OpenAPI document of a table."""
+    paths: dict[str, Any] = {}
+    for operation in table:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Metier",
+            "version": __version__,
+            "description": "The runtime for Agent Skills. The Model Context Protocol is spoken at /mcp besides.",
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Error": ERROR},
+        },
+        "paths": paths,
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in operation.parameters
+    ]
+    for place, given in (("query", operation.query), ("header", operation.headers)):
+        parameters += [
+            {"name": name, "in": place, "required": name in operation.required_query, "schema": schema}
+            for name, schema in given.items()
+        ]
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": operation.name,
+        "parameters": parameters,
+        "responses": _responses(operation),
+        "security": [] if operation.open else [{}, {"token": []}],
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {JSON: {"schema": operation.body}},
+        }
+    return described
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    refusals = dict(_ALWAYS)
+    if not operation.open:
+        refusals[401] = "a valid token is needed"
+    if operation.query or operation.headers or operation.body is not None:
+        refusals[400] = "the request does not fit"
+    if operation.parameters:
+        refusals |= {404: "there is no such thing", 409: "it is not the time for it, or the name is ambiguous"}
+        refusals |= {422: "the runtime refuses"}
+    if operation.body is not None:
+        refusals |= {**_WITH_BODY, 422: "the runtime refuses"}
+    responses: dict[str, Any] = {
+        str(status): {"description": "done"}
+        | ({"content": {kind: {"schema": schema} for kind, schema in content.items()}} if content else {})
+        for status, content in operation.answers.items()
+    }
+    shape = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
+    for status, description in sorted(refusals.items()):
+        responses.setdefault(str(status), {"description": description, "content": shape})
+    return responses

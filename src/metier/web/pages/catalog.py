@@ -1,0 +1,182 @@
+"""The pages of the catalog: the list with its search and switches, and one skill with everything known about it.
+
+A page shows skills and changes whether they are offered; none writes, fetches or hands out a skill's files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from metier import check, frontmatter, limits, paths
+from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
+from metier.files import DiskFiles
+from metier.model import MODES, SKILL_FILE, Skill, as_text
+from metier.skills import Skills
+from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
+from metier.web.pages import usage
+from metier.web.pages.overview import KINDS, Overviews, key_of, source_line
+from metier.web.pages.site import Site, back_to, form, see, whole
+
+SHOWN_BYTES = 400_000
+"""Of one file."""
+
+
+@dataclass(frozen=True)
+class CatalogPages:
+    """See the module."""
+
+    site: Site
+    overviews: Overviews
+
+    async def listing(self, request: Request) -> Response:
+        given = {key: request.query_params.get(key, "") for key in ("q", "kind", "scope")}
+        part = request.query_params.get("part") == "list"
+        answer = await run_in_threadpool(self._listing, request, given, part)
+        if not part:
+            answer.background = BackgroundTask(warm, self.site.skills())
+        return answer
+
+    def _listing(self, request: Request, given: dict[str, str], part: bool) -> Response:
+        skills = self.site.skills()
+        overview = self.overviews.of(skills)
+        number = whole(request.query_params.get("page"), 1, 1)
+        page = overview.page(skills, given["q"], given["kind"], given["scope"], number)
+        return self.site.page(
+            request, "skills/list.html" if part else "skills/index.html", page=page, given=given, overview=overview,
+            kinds=KINDS, source_line=source_line, counts=skills.counts, roots=skills.roots,
+            general=[d for d in skills.diagnostics if not d.path.endswith(SKILL_FILE) and d.severity != "info"],
+        )  # fmt: skip
+
+    async def look_again(self, request: Request) -> Response:
+        await run_in_threadpool(self.site.app.refresh)
+        return see(back_to((await form(request)).get("back", ""), "/skills"))
+
+    async def switch(self, request: Request) -> Response:
+        """Pin a skill, hide it or switch it on or off; the way back is the page that asked."""
+        given = await form(request)
+        await run_in_threadpool(self._switch, given.get("key", ""), given.get("mode", ""))
+        return see(back_to(given.get("back", ""), "/skills"))
+
+    def _switch(self, key: str, mode: str) -> None:
+        skills = self.site.skills()
+        entry = self.overviews.of(skills).by_key.get(key)
+        if entry is None or entry.skill is None or mode not in MODES:
+            raise SkillNotFound(key, why="the catalog has changed; load the page again")
+        skills.set_mode(entry.path, mode)
+
+    async def skill(self, request: Request) -> Response:
+        return await run_in_threadpool(self._skill, request)
+
+    def _skill(self, request: Request) -> Response:
+        skills = self.site.skills()
+        name, key = request.path_params["name"], request.query_params.get("key", "")
+        entry = self.overviews.of(skills).by_key.get(key)
+        try:
+            skill = skills.at(entry.path) if entry is not None else skills[name]
+        except AmbiguousSkill:
+            return see(f"/skills?{urlencode({'q': name})}")
+        except InvalidSkill as error:
+            return self.site.page(
+                request, "skills/broken.html", 422, name=name, path=error.path, diagnostics=error.diagnostics,
+                source_line=source_line,
+            )  # fmt: skip
+        if request.query_params.get("part") == "hosts":
+            return self._hosts(request, skill)
+        wanted = request.query_params.get("file", "")
+        shadowed = next((entry for entry in skills.shadowed if entry.skill.path == skill.path), None)
+        address = f"/skills/{quote(skill.name, safe='')}?" + (f"key={key}&" if entry is not None else "")
+        return self.site.page(
+            request, "skills/skill.html", skill=skill, key=key_of(skill.path), shadowed=shadowed, address=address,
+            files=_files(skill), opened=_opened(skill, wanted) if wanted else None,
+            body=_body(skill, skills, address) if not wanted else None, wanted=wanted,
+            diagnostics=[d for d in skills.diagnostics if d.path == skill.path], source_line=source_line,
+            uses=usage.of(self.site.app.store).sessions_of(skill.name), fields=_fields(skill),
+        )  # fmt: skip
+
+    def _hosts(self, request: Request, skill: Skill) -> Response:
+        """How each host would treat the skill, as a part of its page: it takes a look at the folders of all of them."""
+        place = self.site.app.config.place
+        try:
+            verdicts = check.verdicts(skill, cwd=place.cwd, home=place.home)
+        except MetierError:
+            verdicts = []
+        return self.site.page(request, "skills/hosts.html", verdicts=verdicts)
+
+
+def warm(skills: Skills) -> None:
+    """Bring the search index up to date before anybody types."""
+    skills.search("a")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A file on a page: its text, formatted where it can be, or why there is none."""
+
+    text: str = ""
+    html: str = ""
+    size: int = 0
+    truncated: bool = False
+    problem: str = ""
+
+
+def _body(skill: Skill, skills: Skills, address: str) -> Shown:
+    """The instructions of a skill, without its frontmatter."""
+    try:
+        content = DiskFiles().skill_file(skill, SHOWN_BYTES)
+    except MetierError as error:
+        return Shown(problem=str(error))
+    checks = skills.profile.validation
+    parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
+    text = content.data[parsed.body_offset if parsed else 0 :].decode("utf-8", "replace")
+    cut = content.size > len(content.data)
+
+    def link(url: str) -> str | None:
+        relative = url.partition("#")[0].removeprefix("./")
+        return f"{address}file={quote(relative)}" if relative and not relative.startswith(("/", "?")) else None
+
+    html = to_html(text, link) if len(text) <= MARKDOWN_CHARACTERS else ""
+    return Shown(text, html, content.size, cut)
+
+
+def _opened(skill: Skill, path: str) -> Shown:
+    try:
+        relative = paths.check_relative(path)
+        files = DiskFiles()
+        if relative == SKILL_FILE:
+            content = files.skill_file(skill, SHOWN_BYTES)
+        else:
+            content = files.resource(skill, relative, SHOWN_BYTES)
+        cut = content.size > len(content.data)
+        return Shown(paths.decode(content.data, relative, partial=cut), "", content.size, cut)
+    except MetierError as error:
+        return Shown(problem=str(error))
+
+
+def _files(skill: Skill) -> Sequence[str]:
+    try:
+        listed = DiskFiles().listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES).files
+    except MetierError:
+        return ()
+    return (SKILL_FILE, *(file for file in listed if file != SKILL_FILE))
+
+
+def _fields(skill: Skill) -> list[tuple[str, str]]:
+    """The frontmatter, flat: a nested value by its dotted name."""
+    shown = ((key, value) for key, value in skill.frontmatter.items() if key not in ("name", "description"))
+    return [pair for key, value in shown for pair in _flat(key, value)]
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in cast("Mapping[str, Any]", value).items():
+            yield from _flat(f"{name}.{key}", inner)
+    elif isinstance(value, (list, tuple)):
+        yield name, ", ".join(str(item) for item in cast("Sequence[Any]", value))
+    else:
+        yield name, as_text(cast("object", value)) or ""

@@ -1,0 +1,183 @@
+"""The catalog as a person reads it: every file that was found, in one list, each with the reason for its state.
+
+An overview belongs to one catalog and is made once for it; searching and paging look only at it and at the search
+index, so that the page of a catalog of ten thousand skills costs what the page of ten does.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+from metier import limits
+from metier.catalog import Catalog
+from metier.model import Diagnostic, Skill
+from metier.paths import read_regular
+from metier.skills import Skills
+
+Kind = Literal["offered", "hidden", "off", "shadowed", "left-out", "broken"]
+KINDS: Final[tuple[tuple[Kind, str], ...]] = (
+    ("offered", "Offered"),
+    ("hidden", "Hidden"),
+    ("off", "Off"),
+    ("shadowed", "Shadowed"),
+    ("left-out", "Left out"),
+    ("broken", "Broken"),
+)
+PER_PAGE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One SKILL.md: what it is, and why."""
+
+    kind: Kind
+    name: str
+    description: str
+    scope: str
+    path: str
+    why: str = ""
+    skill: Skill | None = None
+    winner: Skill | None = None
+    problem: Diagnostic | None = None
+
+    @property
+    def key(self) -> str:
+        """Names the entry in addresses and forms; a path would tell where it lies."""
+        return key_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the entries that match."""
+
+    entries: Sequence[Entry]
+    total: int
+    number: int
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // PER_PAGE))
+
+    @property
+    def first_shown(self) -> int:
+        return (self.number - 1) * PER_PAGE + 1 if self.total else 0
+
+    @property
+    def last_shown(self) -> int:
+        return (self.number - 1) * PER_PAGE + len(self.entries)
+
+
+class Overview:
+    """All entries of one catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        problems = _problems(catalog)
+        entries = [_entry(skill) for skill in catalog.skills]
+        entries += (
+            Entry("shadowed", s.skill.name, s.skill.description, s.skill.scope, s.skill.path,
+                  "the same file, byte for byte, is offered" if s.identical else "another skill of this name counts",
+                  s.skill, s.winner)
+            for s in catalog.shadowed
+        )  # fmt: skip
+        entries += (
+            Entry("left-out", s.name or _folder(s.path), "", "", s.path, s.detail or s.reason) for s in catalog.skipped
+        )
+        entries += (
+            Entry("broken", _folder(path), "", "", path, problems[path].message if path in problems else "not valid",
+                  problem=problems.get(path))
+            for path in catalog.failed
+        )  # fmt: skip
+        self.entries: Sequence[Entry] = entries
+        self.by_path = {entry.path: number for number, entry in enumerate(entries)}
+        self.kinds = Counter(entry.kind for entry in entries)
+        self.scopes = Counter(entry.scope for entry in entries if entry.scope)
+
+    @cached_property
+    def _haystacks(self) -> list[str]:
+        return [f"{entry.name}\n{entry.description}\n{entry.path}".lower() for entry in self.entries]
+
+    @cached_property
+    def by_key(self) -> dict[str, Entry]:
+        return {entry.key: entry for entry in self.entries}
+
+    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> Page:
+        """The entries that match, ranked ones first, then those that contain the text as it is typed."""
+        found = self._matching(skills, text.strip()) if text.strip() else self.entries
+        if kind or scope:
+            found = [entry for entry in found if kind in ("", entry.kind) and scope in ("", entry.scope)]
+        number = min(number, max(1, -(-len(found) // PER_PAGE)))
+        return Page(found[(number - 1) * PER_PAGE : number * PER_PAGE], len(found), number)
+
+    def _matching(self, skills: Skills, text: str) -> list[Entry]:
+        ranked = skills.search(text, limit=skills.profile.search.max_limit).results
+        numbers = [self.by_path[hit.skill.path] for hit in ranked if hit.skill.path in self.by_path]
+        known = set(numbers)
+        wanted = text.lower()
+        numbers += (n for n, hay in enumerate(self._haystacks) if wanted in hay and n not in known)
+        return [self.entries[number] for number in numbers]
+
+
+class Overviews:
+    """The overview of the latest catalog, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: Overview | None = None
+
+    def of(self, skills: Skills) -> Overview:
+        with self._lock:
+            catalog = skills.catalog
+            if self._latest is None or self._latest.catalog is not catalog:
+                self._latest = Overview(catalog)
+            return self._latest
+
+
+def key_of(path: str) -> str:
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+
+
+def _entry(skill: Skill) -> Entry:
+    kind, why = _standing(skill)
+    return Entry(kind, skill.name, skill.description, skill.scope, skill.path, why, skill)
+
+
+def _standing(skill: Skill) -> tuple[Kind, str]:
+    if not skill.enabled:
+        return "off", "switched off; nobody can call it"
+    if not skill.trusted:
+        return "hidden", "its project is not trusted; `metier trust` shows it to the model"
+    if skill.mode == "manual":
+        return "hidden", "for people only; the model does not see it"
+    if not skill.model_invocable:
+        return "hidden", "its frontmatter hides it from the model; people call it by name"
+    return "offered", ""
+
+
+def _problems(catalog: Catalog) -> dict[str, Diagnostic]:
+    failed = set(catalog.failed)
+    first: dict[str, Diagnostic] = {}
+    for diagnostic in catalog.diagnostics:
+        if diagnostic.severity == "error" and diagnostic.path in failed:
+            first.setdefault(diagnostic.path, diagnostic)
+    return first
+
+
+def _folder(path: str) -> str:
+    """The name of the folder that a SKILL.md lies in."""
+    return path.rstrip("/").split("/")[-2] if path.count("/") > 1 else path
+
+
+def source_line(diagnostic: Diagnostic) -> str | None:
+    """The line of a file that a diagnostic speaks of; the path is one that a scan found."""
+    if not diagnostic.line:
+        return None
+    try:
+        lines = read_regular(diagnostic.path, limits.REGISTRY_BYTES).split(b"\n")
+    except OSError:
+        return None
+    return lines[diagnostic.line - 1][:400].decode("utf-8", "replace") if diagnostic.line <= len(lines) else None

@@ -1,0 +1,149 @@
+"""The process that serves: uvicorn, with the bounds in time that it leaves to others, and an end in good order.
+
+A connection must say what it wants within a time, take what it is sent within a time, and is closed when it is silent
+for long; the time for a body is the gate's. When the process is told to end, no new connection is taken, streams end
+with their last message, what is under way is finished within a bound, and then the process is gone.
+"""
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+from collections.abc import Callable, Generator
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from metier import limits
+from metier.errors import ConfigError
+from metier.web.api import Application
+
+HEADER_SECONDS: Final = 10
+"""For the first line and the headers of a request, from its first byte or from the start of the connection."""
+
+IDLE_SECONDS: Final = 30
+"""Between two requests on one connection."""
+
+STALLED_SECONDS: Final = 30
+"""For a reader that takes nothing of what it is sent."""
+
+ENDING_SECONDS: Final = 10
+"""For what is under way when the server ends."""
+
+CONNECTIONS: Final = 4_000
+HEADER_BYTES: Final = 64 * limits.KIB
+
+
+class Connection(H11Protocol):
+    """A connection that nobody can hold open by being slow."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    header_seconds: float = HEADER_SECONDS
+    stalled_seconds: float = STALLED_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            self._unset("_waiting")
+        elif self._waiting is None:
+            self._await_headers()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unset("_waiting")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.stalled_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unset("_stalled")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset("_waiting")
+        self._unset("_stalled")
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        self._waiting = self.loop.call_later(self.header_seconds, self.transport.close)
+
+    def _unset(self, name: str) -> None:
+        timer: asyncio.TimerHandle | None = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+            setattr(self, name, None)
+
+
+class Server(uvicorn.Server):
+    """One that lets streams end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._application.end()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As uvicorn has it, but to end in good order is no failure: the signal is not raised once more afterwards."""
+        with super().capture_signals():
+            yield
+            self._captured_signals = [one for one in self._captured_signals if one != signal.SIGTERM]
+
+
+def make(application: Application, host: str, port: int, proxies: tuple[str, ...] = ()) -> Server:
+    """A server that has not started. `proxies` are the addresses whose word about a client's address counts."""
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        http=Connection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        server_header=False,
+        timeout_graceful_shutdown=ENDING_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        limit_concurrency=CONNECTIONS,
+    )
+    return Server(config, application)
+
+
+def _allow_files(connections: int) -> None:
+    """Let this process hold as many connections as it takes: shells allow a thousand files, and each is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 1_000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def run(server: Server, started: Callable[[str], None] | None = None) -> None:
+    """Serve until a signal. An address that cannot be had is an error, and not a line in a log."""
+    family = socket.AF_INET6 if ":" in server.config.host else socket.AF_INET
+    try:
+        listening = socket.create_server((server.config.host, server.config.port), family=family, backlog=2048)
+    except OSError as error:
+        where = f"{server.config.host}:{server.config.port}"
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}", key="port") from error
+    _allow_files(CONNECTIONS)
+    with listening:
+        if started is not None:
+            host, port = listening.getsockname()[:2]
+            started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run([listening])

@@ -1,0 +1,56 @@
+// A session's timeline: new events as they happen, and the verdict of a replay without leaving the page.
+import { $, part, put } from "./app.js";
+
+const timeline = $("[data-timeline]");
+const verdict = $("[data-verdict-here]");
+const live = $("[data-live]");
+
+let busy = false, missed = false;
+
+async function more() {
+  if (busy) { missed = true; return; }
+  busy = true;
+  const { session, show } = timeline.dataset;
+  const query = new URLSearchParams({ after: timeline.dataset.last });
+  if (show) query.set("show", show);
+  try {
+    const template = document.createElement("template");
+    template.innerHTML = await part(`/activity/${encodeURIComponent(session)}?${query}`);
+    const last = template.content.lastElementChild;
+    if (last) {
+      timeline.dataset.last = last.dataset.seq;
+      $("[data-none]")?.remove();
+      timeline.append(template.content);
+    }
+  } catch { /* the stream says when there is more */ }
+  busy = false;
+  if (missed) { missed = false; more(); }
+}
+
+if (timeline && !("still" in timeline.dataset)) {
+  const { session, last } = timeline.dataset;
+  const stream = new EventSource(`/api/sessions/${encodeURIComponent(session)}/events?after=${last}`);
+  stream.onopen = () => { live.hidden = false; };
+  stream.onerror = () => { live.hidden = true; };
+  const kinds = ["session_started", "skill_catalog_updated", "skill_loaded", "skill_invoked", "skill_warning",
+    "skill_resource_read", "skill_resource_refused", "skills_searched", "tool_started", "tool_stdout", "tool_stderr",
+    "tool_ended", "tool_failed", "skill_override_proposed", "policy_chosen", "policy_asked", "session_called",
+    "session_returned"];
+  for (const kind of kinds) stream.addEventListener(kind, more);
+  addEventListener("pagehide", () => stream.close());
+}
+
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("[data-verdict]");
+  if (!link || event.metaKey || event.ctrlKey) return;
+  event.preventDefault();
+  const url = new URL(link.href);
+  url.searchParams.set("part", "verdict");
+  link.setAttribute("aria-busy", "true");
+  try {
+    put(verdict, await part(url));
+  } catch (error) {
+    verdict.textContent = error.message;
+  }
+  link.removeAttribute("aria-busy");
+});

@@ -1,0 +1,300 @@
+// The chat: what is said goes to the API, what happens comes back as cards that the server rendered.
+import { $, later, part, put, say } from "./app.js";
+
+const main = $("main.chat");
+const items = $("[data-items]");
+const scroller = $("[data-scroller]");
+const composer = $("[data-composer]");
+const message = $("[data-message]");
+const words = $("[data-status-words]");
+let chat = main.dataset.chat;
+let stream = null;
+
+// --- talking to the server ---
+
+async function call(method, address, body) {
+  let answer;
+  try {
+    answer = await fetch(address, {
+      method, headers: body ? { "content-type": "application/json" } : {}, body: body && JSON.stringify(body),
+    });
+  } catch {
+    throw new Error("The server cannot be reached.");
+  }
+  if (answer.ok) return answer;
+  const told = await answer.json().catch(() => null);
+  throw new Error(told?.error?.message ?? `The server answered with ${answer.status}.`);
+}
+
+/** Begin a turn. Its answer is a stream of data; the page follows the one of rendered cards instead. */
+async function begin(address, body) {
+  const answer = await call("POST", address, body);
+  await answer.body?.cancel();
+}
+
+// --- items ---
+
+const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
+const toEnd = () => { scroller.scrollTop = scroller.scrollHeight; };
+
+function show(id, html) {
+  const stay = atEnd();
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  const made = template.content.firstElementChild;
+  const old = document.getElementById(`item-${id}`);
+  if (!made) { old?.remove(); return; }
+  if (old) {
+    // What the reader opened stays open, and a focus inside stays inside.
+    const open = [...old.querySelectorAll("details")].map((one) => one.open);
+    made.querySelectorAll("details").forEach((one, number) => { if (number in open) one.open = open[number]; });
+    const focused = old.contains(document.activeElement) && !old.matches("[data-ask]");
+    old.replaceWith(made);
+    if (focused) made.querySelector("summary, a, button")?.focus();
+  } else {
+    items.append(made);
+    $("[data-welcome]")?.remove();
+  }
+  const terminal = $(".terminal", made);
+  if (terminal) terminal.scrollTop = terminal.scrollHeight;
+  // The focus stays where it is: whoever types must not allow something with the same key.
+  if (made.matches(".ask.waiting")) words.textContent = "A question waits for your answer.";
+  if (stay || made.matches(".user")) toEnd();
+}
+
+function grow(id, text) {
+  const place = $(`#item-${CSS.escape(id)} [data-grows]`);
+  if (!place) return;
+  const stay = atEnd();
+  place.append(text);
+  if (stay) toEnd();
+}
+
+// --- a turn ---
+
+function working(on) {
+  main.dataset.status = on ? "running" : "idle";
+  items.setAttribute("aria-busy", String(on));
+  $("[data-stop]").hidden = !on;
+  $("[data-send]").hidden = on;
+}
+
+function follow() {
+  stream?.close();
+  working(true);
+  stream = new EventSource(`/chat/${encodeURIComponent(chat)}/stream`);
+  const heard = (work) => (event) => work(JSON.parse(event.data));
+  stream.addEventListener("item", heard(({ id, html }) => show(id, html)));
+  stream.addEventListener("delta", heard(({ id, text }) => grow(id, text)));
+  stream.addEventListener("end", heard(({ title, chips, chats }) => {
+    stream.close();
+    $("[data-title]").textContent = title;
+    $("[data-title]").classList.toggle("sr", !title);
+    put($("[data-chips]"), chips);
+    put($("[data-chats]"), chats);
+    working(false);
+    words.textContent = "The answer is complete.";
+  }));
+  stream.onerror = () => {
+    if (stream.readyState === EventSource.CLOSED) { working(false); say("The connection was lost. Load the page again."); }
+    else words.textContent = "The connection was lost; trying again.";
+  };
+}
+
+async function send(text) {
+  working(true);
+  try {
+    if (!chat) {
+      chat = (await (await call("POST", "/api/chats")).json()).id;
+      main.dataset.chat = chat;
+      history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
+      $("[data-remove]").hidden = false;
+    }
+    await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, { text });
+    message.value = "";
+    fit();
+    follow();
+  } catch (error) {
+    working(false);
+    say(error.message);
+  }
+}
+
+composer.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = message.value.trim();
+  if (text && main.dataset.status === "idle") { close(); send(text); }
+});
+
+$("[data-stop]").addEventListener("click", () => {
+  call("POST", `/api/chats/${encodeURIComponent(chat)}/stop`).catch((error) => say(error.message));
+  message.focus();
+});
+
+document.addEventListener("click", async (event) => {
+  const at = event.target.closest("[data-answer], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
+  if (!at) return;
+  if (at.dataset.answer) {
+    const ask = at.closest("[data-ask]");
+    for (const button of ask.querySelectorAll("button")) button.disabled = true;
+    message.focus();
+    try {
+      await call("POST", `/api/chats/${encodeURIComponent(chat)}/answers/${encodeURIComponent(ask.dataset.ask)}`, { answer: at.dataset.answer });
+    } catch (error) {
+      say(error.message);
+    }
+  } else if ("retry" in at.dataset) {
+    at.disabled = true;
+    try {
+      await begin(`/api/chats/${encodeURIComponent(chat)}/retry`);
+      follow();
+    } catch (error) {
+      at.disabled = false;
+      say(error.message);
+    }
+  } else if ("suggest" in at.dataset) {
+    message.value = at.dataset.suggest;
+    fit();
+    message.focus();
+  } else if ("remove" in at.dataset) {
+    if (!confirm("Remove this chat from the list? What happened stays in the activity.")) return;
+    try {
+      await call("DELETE", `/api/chats/${encodeURIComponent(chat)}`);
+      location.assign("/");
+    } catch (error) {
+      say(error.message);
+    }
+  } else if ("chatsToggle" in at.dataset) {
+    const open = $(".shell").classList.toggle("listing");
+    at.setAttribute("aria-expanded", String(open));
+    if (open) $(".chats a").focus();
+  } else {
+    openModel();
+  }
+});
+
+// --- commands ---
+
+const list = $("[data-completions]");
+const COMMAND = /^\/\S*$/;
+let chosen = -1, shownFor = "";
+
+function close() {
+  list.hidden = true;
+  message.removeAttribute("aria-activedescendant");
+  chosen = -1;
+}
+
+function choose(number) {
+  const options = [...list.children];
+  chosen = (number + options.length) % options.length;
+  options.forEach((one, at) => one.setAttribute("aria-selected", String(at === chosen)));
+  message.setAttribute("aria-activedescendant", options[chosen].id);
+  options[chosen].scrollIntoView({ block: "nearest" });
+}
+
+function take(option) {
+  message.value = `${option.dataset.command} `;
+  close();
+  fit();
+  message.focus();
+}
+
+function option({ name, command, description }, number) {
+  const made = document.createElement("li");
+  made.id = `completion-${number}`;
+  made.role = "option";
+  made.dataset.command = command ?? `/${name}`;
+  const label = document.createElement("b"), about = document.createElement("span");
+  label.textContent = made.dataset.command;
+  about.textContent = description;
+  about.dir = "auto";
+  made.append(label, about);
+  return made;
+}
+
+const complete = later(60, async () => {
+  const typed = message.value;
+  if (!COMMAND.test(typed)) return;
+  try {
+    const { commands } = await (await call("GET", `/api/commands?q=${encodeURIComponent(typed.slice(1))}`)).json();
+    if (message.value !== typed) return;
+    shownFor = typed;
+    list.replaceChildren(...commands.slice(0, 20).map(option));
+    list.hidden = !commands.length;
+    if (commands.length) choose(0);
+    words.textContent = commands.length ? `${commands.length} skills` : "No skill fits.";
+  } catch { close(); }
+});
+
+function fit() {
+  if (CSS.supports("field-sizing", "content")) return;
+  message.style.height = "auto";
+  message.style.height = `${message.scrollHeight}px`;
+}
+
+message.addEventListener("input", () => {
+  fit();
+  if (!COMMAND.test(message.value)) close();
+  complete();
+});
+message.addEventListener("blur", () => setTimeout(close, 150));
+message.addEventListener("keydown", (event) => {
+  // A list for what was typed before is no list to choose from.
+  if (!list.hidden && shownFor === message.value) {
+    if (event.key === "ArrowDown") { event.preventDefault(); choose(chosen + 1); return; }
+    if (event.key === "ArrowUp") { event.preventDefault(); choose(chosen - 1); return; }
+    if (event.key === "Escape") { event.preventDefault(); close(); return; }
+    if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) { event.preventDefault(); take(list.children[chosen]); return; }
+  }
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); composer.requestSubmit(); }
+});
+list.addEventListener("mousedown", (event) => {
+  const at = event.target.closest("li");
+  if (at) { event.preventDefault(); take(at); }
+});
+
+// --- the model ---
+
+const dialog = $("[data-model]");
+const form = $("[data-model-form]");
+const trouble = $("[data-model-error]");
+
+function openModel() {
+  trouble.hidden = true;
+  dialog.showModal();
+}
+
+form.elements.provider.addEventListener("change", () => {
+  $("[data-model-fields]").hidden = form.elements.provider.value === "offline";
+});
+
+form.addEventListener("submit", async (event) => {
+  if (event.submitter?.value !== "save") { form.elements.api_key.value = ""; return; }
+  event.preventDefault();
+  const { provider, model, base_url: address, api_key: key, tools } = form.elements;
+  const asked = { provider: provider.value };
+  if (provider.value !== "offline") {
+    Object.assign(asked, { model: model.value.trim(), base_url: address.value.trim(), tools: tools.checked });
+    if (key.value) asked.api_key = key.value;
+  }
+  key.value = "";
+  try {
+    const chosenModel = await (await call("PUT", "/api/model", asked)).json();
+    $("[data-model-label]").textContent = chosenModel.model;
+    $("[data-offline]").hidden = !chosenModel.offline;
+    $("[data-has-key]").hidden = !chosenModel.has_key;
+    dialog.close();
+    say(chosenModel.offline ? "The offline guide answers." : `${chosenModel.model} answers from now on.`);
+  } catch (error) {
+    trouble.textContent = error.message;
+    trouble.hidden = false;
+  }
+});
+
+// --- the beginning ---
+
+toEnd();
+if (main.dataset.status !== "idle") follow();
+if (matchMedia("(min-width: 52rem)").matches) message.focus();
+addEventListener("pagehide", () => stream?.close());

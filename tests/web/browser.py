@@ -1,0 +1,109 @@
+"""A real server in a thread, pages of a real browser in front of it, and what people do there."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, ConsoleMessage, Page
+
+from metier.app import App
+from metier.web.api import build
+from metier.web.guard import Gate
+from worlds import World
+
+SKILLS = ".agents/skills"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "skills"
+
+
+def missing(why: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(f"the pages must be tested in CI: {why}")
+    pytest.skip(f"the pages cannot be tested here: {why}")
+
+
+@dataclass
+class Site:
+    """A server that is up: its address, and what it serves."""
+
+    url: str
+    app: App
+    world: World
+
+
+@contextlib.contextmanager
+def serving(world: World, gate: Gate | None = None, **given: Any) -> Generator[Site]:
+    """A server on a port of its own while this is entered."""
+    given.setdefault("store", "memory:")
+    app = App(world.project, home=world.home, surface="http", **given)
+    application = build(app, gate, watch=False)
+    config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            if server.started:
+                break
+            threading.Event().wait(0.01)
+        assert server.started, "the server did not start"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Site(f"http://127.0.0.1:{port}", app, world)
+    finally:
+        application.end()
+        server.should_exit = True
+        thread.join(20)
+        app.close()
+    assert not thread.is_alive(), "the server did not end"
+
+
+@dataclass
+class Watch:
+    """What a page complained about. A test that provokes a complaint takes it out."""
+
+    heard: list[str] = field(default_factory=list[str])
+
+    def listen(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.heard.append(f"pageerror: {error}"))
+        page.on("dialog", self._dialog)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.heard.append(f"console: {message.text}")
+
+    def _dialog(self, dialog: Any) -> None:
+        self.heard.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@contextlib.contextmanager
+def new_page(chromium: Browser, watch: Watch, width: int = 1280, theme: Any = "light") -> Generator[Page]:
+    context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(10_000)
+    made = context.new_page()
+    watch.listen(made)
+    try:
+        yield made
+    finally:
+        context.close()
+
+
+# --- the chat ---
+
+
+def say(page: Page, text: str) -> None:
+    """Type a message and send it."""
+    page.locator("[data-message]").fill(text)
+    page.locator("[data-message]").press("Enter")
+
+
+def answered(page: Page) -> None:
+    """Wait for the end of a turn."""
+    page.wait_for_selector('main[data-status="idle"] [data-items] > :last-child:not([data-growing])')

@@ -1,0 +1,99 @@
+"""A real server for tests: `metier serve` in a process of its own, and ways to speak to it."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from worlds import World
+
+METIER = (sys.executable, "-c", "from metier.cli import main; main()")
+
+
+class Process:
+    """A running server: its address, its process, and a client."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process, self.url = process, url
+        self.host, port = url.removeprefix("http://").rsplit(":", 1)
+        self.port = int(port)
+        self.client = httpx2.Client(base_url=url, timeout=30, trust_env=False)
+
+    def connect(self, timeout: float = 20) -> socket.socket:
+        return socket.create_connection((self.host, self.port), timeout=timeout)
+
+    def begin(self) -> str:
+        return self.client.post("/api/sessions").json()["session_id"]
+
+    def call(self, session: str, tool: str, **args: Any) -> dict[str, Any]:
+        answer = self.client.post(f"/api/sessions/{session}/call", json={"tool": tool, "args": args})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def frames(self, session: str) -> list[dict[str, Any]]:
+        return self.client.get(f"/api/sessions/{session}/events").json()
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@contextlib.contextmanager
+def serve(
+    world: World, *more: str, store: str = "memory:", env: dict[str, str] | None = None
+) -> Generator[Process, None, None]:
+    """The server while this is entered. What it says besides its address is kept in `serve.log` of the home."""
+    place = ["--cwd", str(world.project), "--home", str(world.home), "--store", store]
+    command = [*METIER, "serve", "--port", "0", *place, *more]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+    assert process.stderr is not None
+    log = Path(world.home, "serve.log")
+    copy = threading.Thread(target=_copy, args=(process.stderr, log), daemon=True)
+    running: Process | None = None
+    try:
+        said = b""
+        while not (found := re.search(rb"listening on (http://\S+)\n", said)):
+            line = process.stderr.readline()
+            assert line, f"the server did not start: {said.decode()}"
+            said += line
+        running = Process(process, found[1].decode())
+        copy.start()
+        yield running
+    finally:
+        if running is not None:
+            running.client.close()
+        if process.poll() is None:
+            process.kill()
+        process.wait(30)
+        if running is not None:
+            copy.join(10)
+        process.stderr.close()
+
+
+def _copy(source: Any, target: Path) -> None:
+    with contextlib.suppress(ValueError), target.open("ab") as kept:
+        for line in source:
+            kept.write(line)
+            kept.flush()
+
+
+def messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The messages of a stream of server-sent events, without its comments."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            key, _, value = line.partition(": ")
+            fields[key] = value
+        elif not line and fields:
+            yield {"id": int(fields["id"]), "event": fields["event"], "data": json.loads(fields["data"])}
+            fields = {}

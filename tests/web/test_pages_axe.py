@@ -1,0 +1,79 @@
+"""Every page, judged by axe: nothing serious or critical, in light and dark, on a screen and on a phone."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from metier.web.guard import Gate
+from web.browser import Site, Watch, answered, new_page, say, serving
+from worlds import World
+
+pytest_plugins = ["web.page_fixtures"]
+
+RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
+
+
+def findings(page: Page, axe: str) -> list[str]:
+    page.evaluate(axe)
+    found: list[dict[str, Any]] = page.evaluate(RUN)
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_has_a_serious_finding(
+    site: Site, chromium: Browser, watch: Watch, axe: str, theme: str, width: int
+) -> None:
+    session = site.app.session(surface="cli")
+    session.load("csv-profile")
+    session.call("skill_load", {"name": "nope"})
+    found: dict[str, list[str]] = {}
+    with new_page(chromium, watch, width, theme) as page:
+        page.goto(site.url)
+        found["new chat"] = findings(page, axe)
+        page.locator("[data-message]").press_sequentially("/c")
+        expect(page.get_by_role("option").first).to_be_visible()
+        found["completion"] = findings(page, axe)
+        say(page, "/skills-system-validation read assets/fixture.json")
+        answered(page)
+        page.locator('[data-card="load"] summary').click()
+        say(page, "run scripts/echo.sh hello")
+        expect(page.locator(".ask.waiting")).to_be_visible()
+        found["chat"] = findings(page, axe)
+        page.locator(".chat-head [data-model-open]").click()
+        page.select_option("#provider", "openai")
+        found["model"] = findings(page, axe)
+        for path in (
+            "/skills", "/skills?kind=broken", "/skills?q=zzzz", "/skills/csv-profile",
+            "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/activity", f"/activity/{session.id}", f"/activity/{session.id}/replay",
+        ):  # fmt: skip
+            page.goto(site.url + path, wait_until="networkidle" if "activity" not in path else "load")
+            found[path] = findings(page, axe)
+    assert {name: notes for name, notes in found.items() if notes} == {}
+    assert watch.heard == []
+
+
+def test_the_door_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:
+    with (
+        serving(world, Gate(token="a-token-of-some-length")) as site,
+        new_page(chromium, watch) as page,
+    ):
+        page.goto(f"{site.url}/skills")
+        assert findings(page, axe) == []
+
+
+def test_a_page_can_be_used_with_the_keyboard_alone(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/skills")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("searchbox")).to_be_focused()
