@@ -1,0 +1,220 @@
+"""Archives that attack whoever unpacks them, each with the reason for which it is refused."""
+
+import gzip
+import io
+import random
+import stat
+import struct
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+SKILL = b"---\nname: probe\ndescription: A skill for a test.\n---\n# Probe\n"
+Member = tuple[str, bytes, int]
+
+
+def zipped(*members: tuple[Any, ...], skill: bytes | None = SKILL, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip with a good SKILL.md and these members: name, content, mode."""
+    stream = io.BytesIO()
+    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
+        warnings.simplefilter("ignore")  # names that stand twice
+        for name, data, *mode in (*good, *members):
+            info = zipfile.ZipInfo("x")
+            info.filename, info.create_system, info.compress_type = name, 3, method
+            info.external_attr = (mode[0] if mode else stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, data)
+    return stream.getvalue()
+
+
+def tarred(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar.gz with a good SKILL.md and these members: name, content, and what else their header says."""
+    return gzip.compress(plain_tar(*members, skill=skill, form=form))
+
+
+def plain_tar(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+    stream = io.BytesIO()
+    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+        for name, data, *more in (*good, *members):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            for key, value in (more[0] if more else {}).items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def patched(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    return data.replace(old, new)
+
+
+def header(name: bytes, size: bytes, kind: bytes = b"0", mode: bytes = b"0000644\x00") -> bytes:
+    """A tar header with fields as they are given, and a right checksum."""
+    block = bytearray(512)
+    block[: len(name)] = name
+    block[100:108] = mode
+    block[124:136] = size
+    block[156:157] = kind
+    block[257:265] = b"ustar\x0000"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\x00 " % sum(block)
+    return bytes(block)
+
+
+def raw_tar(*blocks: bytes) -> bytes:
+    good = header(b"SKILL.md", b"%011o\x00" % len(SKILL)) + SKILL.ljust(512, b"\x00")
+    return gzip.compress(good + b"".join(blocks) + bytes(1024))
+
+
+def extended(**fields: str) -> bytes:
+    """A tar.gz with a member whose extended header says these things."""
+    return tarred(("a", b"", {"pax_headers": fields}), form=tarfile.PAX_FORMAT)
+
+
+def endless_header() -> bytes:
+    """An extended header with a record of length nothing, at which a careless reader stays for ever."""
+    return raw_tar(header(b"a", b"%011o\x00" % 512, b"x"), b"0 path=x\n".ljust(512, b"\x00"))
+
+
+def lying_zip() -> bytes:
+    """A file that says it is one byte long and is not."""
+    data = bytearray(zipped(("big.txt", b"x" * 5000)))
+    for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        at = data.rfind(signature)
+        data[at + offset : at + offset + 4] = struct.pack("<I", 1)
+    return bytes(data)
+
+
+def overlapping_zip() -> bytes:
+    """Many names for one piece of compressed data, as in a bomb without recursion."""
+    first = zipped(("a.bin", b"\x00" * (1 << 20)))
+    data = bytearray(first)
+    at = data.rfind(b"PK\x01\x02")
+    end = data.rfind(b"PK\x05\x06")
+    entry = bytes(data[at:end])
+    copies = b"".join(entry.replace(b"a.bin", b"%c.bin" % (98 + n)) for n in range(20))
+    start, size = struct.unpack("<I", data[end + 16 : end + 20])[0], struct.unpack("<I", data[end + 12 : end + 16])[0]
+    count = struct.unpack("<H", data[end + 10 : end + 12])[0] + 20
+    tail = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, count, count, size + len(copies), start, 0)
+    return bytes(data[:end]) + copies + tail
+
+
+def crowded_directory() -> bytes:
+    """A table of contents of some megabytes, in an archive of nothing."""
+    entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    table = entry * 40_000
+    return b"PK\x03\x04" + table + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 40_000, 40_000, len(table), 4, 0)
+
+
+LINK, PIPE, DEVICE = stat.S_IFLNK | 0o777, stat.S_IFIFO | 0o644, stat.S_IFCHR | 0o644
+HALF_EMPTY = random.Random(1).randbytes(20_000) + bytes((1 << 20) - 20_000)
+"""Packs fiftyfold: too little for the bound on that."""
+ENTRY = b"PK\x01\x02\x14\x03\x14\x00"
+TO_TMP = {"type": tarfile.SYMTYPE, "linkname": "/tmp"}
+
+ZIPS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "parent": ("unsafe-name", lambda: zipped(("../evil", b"x"))),
+    "parent-below": ("unsafe-name", lambda: zipped(("a/../../evil", b"x"))),
+    "absolute": ("unsafe-name", lambda: zipped(("/tmp/evil", b"x"))),
+    "home": ("unsafe-name", lambda: zipped(("~/evil", b"x"))),
+    "drive": ("unsafe-name", lambda: zipped(("C:/evil", b"x"))),
+    "drive-relative": ("unsafe-name", lambda: zipped(("C:evil", b"x"))),
+    "backslash": ("unsafe-name", lambda: zipped(("..\\evil", b"x"))),
+    "share": ("unsafe-name", lambda: zipped(("\\\\host\\evil", b"x"))),
+    "nul": ("unsafe-name", lambda: zipped(("evil\x00.md", b"x"))),
+    "newline": ("unsafe-name", lambda: zipped(("a\nb", b"x"))),
+    "escape-sequence": ("unsafe-name", lambda: zipped(("a\x1b[2Jb", b"x"))),
+    "reordered-text": ("unsafe-name", lambda: zipped(("a\u202egnp.exe", b"x"))),
+    "long-name": ("unsafe-name", lambda: zipped(("x" * 300, b"x"))),
+    "long-path": ("unsafe-name", lambda: zipped(("/".join(["x" * 100] * 11), b"x"))),
+    "deep": ("unsafe-name", lambda: zipped(("/".join("x" * 30), b"x"))),
+    "repository": ("unsafe-name", lambda: zipped((".git/hooks/post-checkout", b"x", stat.S_IFREG | 0o755))),
+    "repository-below": ("unsafe-name", lambda: zipped(("a/.GIT/config", b"x"))),
+    "repository-dot": ("unsafe-name", lambda: zipped((".git./config", b"x"))),
+    "submodule": ("unsafe-name", lambda: zipped(("a/.git", b"gitdir: /tmp/x"))),
+    "settings": ("unsafe-name", lambda: zipped((".metier/config.toml", b"x"))),
+    "link": ("link", lambda: zipped(("a", b"/etc/passwd", LINK))),
+    "link-inside": ("link", lambda: zipped(("a", b"SKILL.md", LINK))),
+    "link-then-through": ("link", lambda: zipped(("a", b"/tmp", LINK), ("a/evil", b"x"))),
+    "skill-is-a-link": ("link", lambda: zipped(("SKILL.md", b"/etc/passwd", LINK), skill=None)),
+    "pipe": ("not-a-file", lambda: zipped(("a", b"", PIPE))),
+    "device": ("not-a-file", lambda: zipped(("a", b"", DEVICE))),
+    "folder-that-is-a-file": ("not-a-file", lambda: zipped(("a/", b"x", stat.S_IFREG | 0o644))),
+    "setuid": ("unsafe-mode", lambda: zipped(("a", b"x", stat.S_IFREG | 0o4755))),
+    "setgid": ("unsafe-mode", lambda: zipped(("a", b"x", stat.S_IFREG | 0o2755))),
+    "twice": ("collision", lambda: zipped(("a", b"1"), ("a", b"2"))),
+    "twice-spelled": ("collision", lambda: zipped(("a/b", b"1"), ("a//b", b"2"))),
+    "skill-twice": ("collision", lambda: zipped(("./SKILL.md", SKILL))),
+    "case": ("collision", lambda: zipped(("readme", b"1"), ("README", b"2"))),
+    "case-of-a-folder": ("collision", lambda: zipped(("a/x", b"1"), ("A/y", b"2"))),
+    "accents": ("collision", lambda: zipped(("caf\u00e9", b"1"), ("cafe\u0301", b"2"))),
+    "file-and-folder": ("collision", lambda: zipped(("a", b"1"), ("a/b", b"2"))),
+    "folder-and-file": ("collision", lambda: zipped(("a/b", b"1"), ("a", b"2"))),
+    "many": ("too-many-files", lambda: zipped(*((f"f{n}", b"") for n in range(2_100)), method=zipfile.ZIP_STORED)),
+    "crowded": ("too-many-files", crowded_directory),
+    "large": ("too-large", lambda: zipped(*((f"f{n}", HALF_EMPTY) for n in range(66)))),
+    "dense": ("too-large", lambda: zipped(("a", bytes(20 << 20)))),
+    "overlapping": ("too-large", overlapping_zip),
+    "lying": ("damaged", lying_zip),
+    "encrypted": ("encrypted", lambda: patched(zipped(("a", b"x")), ENTRY + b"\x00", ENTRY + b"\x01")),
+    "odd-compression": ("damaged", lambda: zipped(("a", b"x"), method=zipfile.ZIP_BZIP2)),
+    "cut-off": ("damaged", lambda: zipped(("a", b"x" * 500))[:-30]),
+    "wrong-checksum": ("damaged", lambda: patched(zipped(("a", b"good"), method=zipfile.ZIP_STORED), b"good", b"evil")),
+    "empty": ("no-skill", lambda: zipped(skill=None)),
+    "no-skill": ("no-skill", lambda: zipped(("a.md", SKILL), skill=None)),
+    "two-folders": ("no-skill", lambda: zipped(("a/SKILL.md", SKILL), ("b/x", b""), skill=None)),
+}  # fmt: skip
+
+TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "parent": ("unsafe-name", lambda: tarred(("../evil", b"x"))),
+    "absolute": ("unsafe-name", lambda: tarred(("/tmp/evil", b"x"))),
+    "long-name-parent": ("unsafe-name", lambda: tarred((f"{'x' * 120}/../../../evil", b"x"))),
+    "extended-name-parent": ("unsafe-name", lambda: extended(path="../evil")),
+    "no-utf8": ("unsafe-name", lambda: raw_tar(header(b"\xff", b"%011o\x00" % 0))),
+    "link": ("link", lambda: tarred(("a", b"", {"type": tarfile.SYMTYPE, "linkname": "/etc"}))),
+    "link-then-through": ("link", lambda: tarred(("a", b"", TO_TMP), ("a/evil", b"x"))),
+    "hard-link": ("link", lambda: tarred(("a", b"", {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"}))),
+    "device": ("not-a-file", lambda: tarred(("a", b"", {"type": tarfile.CHRTYPE}))),
+    "disk": ("not-a-file", lambda: tarred(("a", b"", {"type": tarfile.BLKTYPE}))),
+    "pipe": ("not-a-file", lambda: tarred(("a", b"", {"type": tarfile.FIFOTYPE}))),
+    "holes": ("not-a-file", lambda: raw_tar(header(b"a", b"%011o\x00" % 0, b"S"))),
+    "extended-holes": ("not-a-file", lambda: extended(**{"GNU.sparse.major": "1"})),
+    "extended-size": ("not-a-file", lambda: extended(size="9")),
+    "setuid": ("unsafe-mode", lambda: tarred(("a", b"x", {"mode": 0o4755}))),
+    "twice": ("collision", lambda: tarred(("a", b"1"), ("a", b"2"))),
+    "negative-size": ("damaged", lambda: raw_tar(header(b"a", b"\xff" * 12))),
+    "huge-size": ("damaged", lambda: raw_tar(header(b"a", b"\x80" + b"\xff" * 11))),
+    "announced-size": ("damaged", lambda: raw_tar(header(b"a", b"77777777777\x00"))),
+    "size-is-no-number": ("damaged", lambda: raw_tar(header(b"a", b"-0000000001\x00"))),
+    "wrong-checksum": ("damaged", lambda: raw_tar(header(b"a", b"%011o\x00" % 0).replace(b"a", b"b", 1))),
+    "endless-extended-header": ("damaged", endless_header),
+    "no-end": ("damaged", lambda: gzip.compress(plain_tar()[:1024])),
+    "cut-off": ("damaged", lambda: tarred(("a", b"x" * 500))[:-20]),
+    "second-archive-behind": ("damaged", lambda: tarred() + tarred(("evil", b"x"))),
+    "many": ("too-many-files", lambda: tarred(*((f"f{n}", b"") for n in range(2_100)))),
+    "many-headers": ("too-many-files", lambda: raw_tar(header(b"a", b"%011o\x00" % 0, b"L") * 6_100)),
+    "large": ("too-large", lambda: tarred(*((f"f{n}", HALF_EMPTY) for n in range(66)))),
+    "only-zeros": ("too-large", lambda: gzip.compress(bytes(80 << 20), 1)),
+    "dense": ("too-large", lambda: tarred(("a", bytes(20 << 20)))),
+    "no-skill": ("no-skill", lambda: tarred(("a", b"x"), skill=None)),
+}  # fmt: skip
+
+SKILLS: dict[str, tuple[str, bytes]] = {
+    "no-frontmatter": ("invalid", b"# Probe\n"),
+    "no-name": ("invalid", b"---\ndescription: x\n---\n"),
+    "name-is-a-path": ("invalid", b"---\nname: ../evil\ndescription: x\n---\n"),
+    "name-is-absolute": ("invalid", b"---\nname: /tmp/evil\ndescription: x\n---\n"),
+    "name-is-a-dot": ("invalid", b"---\nname: '..'\ndescription: x\n---\n"),
+    "name-is-hidden": ("invalid", b"---\nname: .ssh\ndescription: x\n---\n"),
+    "name-is-long": ("invalid", b"---\nname: " + b"x" * 300 + b"\ndescription: x\n---\n"),
+    "name-is-a-list": ("invalid", b"---\nname: [a]\ndescription: x\n---\n"),
+    "no-description": ("InvalidSkill", b"---\nname: probe\n---\n"),
+    "hidden-text": ("InvalidSkill", '---\nname: probe\ndescription: "x\u202ey"\n---\n'.encode()),
+    "anchors": ("invalid", b"---\na: &a [x]\nb: [*a, *a]\nname: probe\ndescription: x\n---\n"),
+    "unknown-key": ("InvalidSkill", SKILL.replace(b"---\n# ", b"evil: yes\n---\n# ")),
+    "binary": ("invalid", b"\x00\x01\x02"),
+}

@@ -1,0 +1,133 @@
+"""Hostile archives: each is refused for its own reason, and leaves nothing behind anywhere."""
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import hostile
+import pytest
+from hostile import SKILL, tarred, zipped
+
+from metier.errors import InstallError, MetierError
+from metier.install import Installer, Wish
+from metier.settings import resolve
+from metier.store.memory import MemoryStore
+from worlds import World
+
+
+def attempt(world: World, source: Path, **given: Any) -> MemoryStore:
+    store = MemoryStore()
+    Installer(resolve(world.project, home=world.home), store).install(Wish(str(source), **given), lambda _: True)
+    return store
+
+
+def everything(folder: Path) -> dict[str, object]:
+    """Every path below a folder, with what it is: links are not followed."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        found[str(path)] = (stat.S_IFMT(status.st_mode), status.st_size if path.is_file() else 0)
+    return found
+
+
+def refused(world: World, data: bytes, tmp_path: Path, name: str) -> str:
+    """The reason for which an archive is refused, after a look that nothing came of it."""
+    source = tmp_path / name
+    source.write_bytes(data)
+    outside = {path: os.path.lexists(path) for path in ("/tmp/evil", "/evil", os.path.expanduser("~/evil"))}
+    before = everything(tmp_path)
+    with pytest.raises(MetierError) as error:
+        attempt(world, source)
+    assert everything(tmp_path) == before
+    assert {path: os.path.lexists(path) for path in outside} == outside
+    return getattr(error.value, "reason", "") or type(error.value).__name__
+
+
+@pytest.mark.parametrize("attack", hostile.ZIPS)
+def test_a_hostile_zip_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str) -> None:
+    reason, build = hostile.ZIPS[attack]
+    assert refused(world, build(), tmp_path, "x.zip") == reason
+
+
+@pytest.mark.parametrize("attack", hostile.TARS)
+def test_a_hostile_tar_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str) -> None:
+    reason, build = hostile.TARS[attack]
+    assert refused(world, build(), tmp_path, "x.tar.gz") == reason
+
+
+@pytest.mark.parametrize("attack", hostile.SKILLS)
+@pytest.mark.parametrize("packed", [zipped, tarred], ids=["zip", "tar"])
+def test_an_invalid_skill_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str, packed: Any) -> None:
+    reason, text = hostile.SKILLS[attack]
+    assert refused(world, packed(skill=text), tmp_path, "x.skill") == reason
+
+
+def test_a_crowded_table_of_contents_is_refused_before_it_is_parsed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it was parsed"))
+    assert refused(world, hostile.crowded_directory(), tmp_path, "x.zip") == "too-many-files"
+
+
+def test_what_is_no_archive_is_refused(world: World, tmp_path: Path) -> None:
+    assert refused(world, b"\x7fELF", tmp_path, "x.zip") == "not-an-archive"
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe"])
+def test_a_folder_with_a_link_or_a_pipe_is_refused(world: World, tmp_path: Path, trap: str) -> None:
+    folder = tmp_path / "probe"
+    folder.mkdir()
+    (folder / "SKILL.md").write_bytes(SKILL)
+    if trap == "link":
+        (folder / "a").symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(folder / "a")
+    with pytest.raises(InstallError) as error:
+        attempt(world, folder)
+    assert error.value.reason == {"link": "link", "pipe": "not-a-file"}[trap]
+    assert not (world.home / ".agents").exists()
+
+
+@pytest.mark.parametrize("packed", [zipped, tarred], ids=["zip", "tar"])
+@pytest.mark.parametrize("wrapper", ["", "probe/", "probe-main/"])
+def test_a_good_archive_comes_out_as_it_went_in(world: World, tmp_path: Path, packed: Any, wrapper: str) -> None:
+    long = "references/" + "x" * 120 + ".md"
+    runs: Any = stat.S_IFREG | 0o755 if packed is zipped else {"mode": 0o755}
+    files = [("SKILL.md", SKILL), ("scripts/a.sh", b"#!/bin/sh\n", runs), (long, b"y" * 2000), ("a/\u00e9.md", b"z")]
+    source = tmp_path / "probe.skill"
+    source.write_bytes(packed(*((wrapper + name, *rest) for name, *rest in files), skill=None))
+    attempt(world, source)
+    installed = world.home / ".agents/skills/probe"
+    found = {
+        path.relative_to(installed).as_posix(): path.read_bytes() for path in installed.rglob("*") if path.is_file()
+    }
+    assert found == {name: data for name, data, *_ in files}
+    assert os.access(installed / "scripts/a.sh", os.X_OK)
+    assert not os.access(installed / long, os.X_OK)
+    assert [skill.name for skill in world.discover()] == ["probe"]
+
+
+def test_what_a_desktop_adds_is_left_out(world: World, tmp_path: Path) -> None:
+    source = tmp_path / "probe.zip"
+    source.write_bytes(zipped(("__MACOSX/._SKILL.md", b"x"), (".DS_Store", b"x"), ("a/.DS_Store", b"x")))
+    attempt(world, source)
+    assert os.listdir(world.home / ".agents/skills/probe") == ["SKILL.md"]
+
+
+def test_a_folder_comes_without_its_repository(world: World, tmp_path: Path) -> None:
+    world.skill("probe", files={"a.md": "x"})
+    for extra in (".git", "node_modules", "scripts/__pycache__"):
+        (world.project / "probe" / extra).mkdir(parents=True)
+        (world.project / "probe" / extra / "x").write_text("x")
+    attempt(world, world.project / "probe")
+    assert sorted(os.listdir(world.home / ".agents/skills/probe")) == ["SKILL.md", "a.md"]
+
+
+def test_a_comment_about_the_whole_tar_is_no_obstacle(world: World, tmp_path: Path) -> None:
+    source = tmp_path / "probe.tar.gz"
+    note = b"20 comment=0123456\n\x00"
+    source.write_bytes(hostile.raw_tar(hostile.header(b"g", b"%011o\x00" % 20, b"g"), note.ljust(512, b"\x00")))
+    attempt(world, source)
+    assert (world.home / ".agents/skills/probe/SKILL.md").read_bytes() == SKILL
