@@ -1,0 +1,110 @@
+"""`pick`: choose a skill on the terminal."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator
+
+import click
+
+from metier.cli import output
+from metier.cli.context import Context, shared
+from metier.errors import ConfigError, MissingExtra
+from metier.state import Level
+from metier.tui.model import ALL, Entry, Picker
+
+
+@click.command(
+    "pick",
+    epilog="Examples:\n\n\b\n"
+    "  metier pick\n"
+    '  metier show "$(metier pick)"\n'
+    "  metier pick pdf --scope repo --print path\n"
+    "  metier pick --plain",
+)
+@click.argument("query", required=False, default="")
+@click.option(
+    "--print",
+    "what",
+    type=click.Choice(["name", "path", "load"]),
+    default="name",
+    show_default=True,
+    help="What of the choice to print; load prints what the model would get.",
+)
+@click.option("--scope", metavar="S", help="Begin with the skills of this scope.")
+@click.option("--project", is_flag=True, help="Switch skills for everyone who works in this project.")
+@click.option("--plain", is_flag=True, help="Ask line by line, without a full screen: for screen readers.")
+@shared
+def pick_command(context: Context, query: str, what: str, scope: str | None, project: bool, plain: bool) -> None:
+    """Choose a skill by typing, and print its name.
+
+    The list narrows with every letter. Skills can be switched on and off and
+    pinned on the way, which lasts. Exits with 1 where nothing was chosen.
+    """
+    level: Level = "project" if project else "user"
+    picker = Picker(context.discover(), level)
+    view = scope or ALL
+    if view not in {each.name for each in picker.views}:
+        known = ", ".join(each.name for each in picker.views)
+        raise ConfigError(f"there is nothing in the scope {view!r}", key="scope", hint=f"there is {known}")
+    entry = _ask_plainly(picker, query, view) if plain else _ask(picker, query, view)
+    if entry is None:
+        raise click.exceptions.Exit(1)
+    _print(context, picker, entry, what)
+
+
+def _ask_plainly(picker: Picker, query: str, view: str) -> Entry | None:
+    from metier.tui.plain import Dialogue
+
+    return Dialogue(picker, view).run(query)
+
+
+def _ask(picker: Picker, query: str, view: str) -> Entry | None:
+    try:
+        from metier.tui.screen import pick
+    except ImportError as error:
+        raise MissingExtra("the picker", "tui") from error
+    with _terminal():
+        return pick(picker, query, view)
+
+
+@contextlib.contextmanager
+def _terminal() -> Generator[None]:
+    """Input and drawing on the terminal itself, wherever the streams lead; output stays where it is."""
+    stray = [descriptor for descriptor in (0, 2) if not os.isatty(descriptor)]
+    if not stray:
+        yield
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        hint = "`metier pick --plain` asks line by line, `metier search` needs no answer"
+        raise ConfigError("the picker needs a terminal, and there is none", hint=hint) from None
+    kept = {descriptor: os.dup(descriptor) for descriptor in stray}
+    try:
+        sys.stderr.flush()
+        for descriptor in stray:
+            os.dup2(terminal, descriptor)
+        yield
+    finally:
+        sys.stderr.flush()
+        for descriptor, original in kept.items():
+            os.dup2(original, descriptor)
+            os.close(original)
+        os.close(terminal)
+
+
+def _print(context: Context, picker: Picker, entry: Entry, what: str) -> None:
+    if what == "load":
+        loaded = context.open_session().load(path=entry.path)
+        if context.as_json:
+            output.json_out(loaded.as_dict())
+        else:
+            click.echo(output.safe(loaded.text))
+    elif context.as_json and entry.skill is not None:
+        output.json_out(entry.skill.as_dict())
+    else:
+        click.echo(output.safe(entry.path if what == "path" else picker.word(entry)))
+
+
+COMMANDS = (pick_command,)

@@ -1,0 +1,100 @@
+"""What there is to see of an entry: facts, remarks, files and the text of SKILL.md, as lines with a role each.
+
+It reads at most `BYTES` of the file and shows at most `LINES` of it; a file that cannot be read says so here and is
+never an error. Every line is clean: nothing of a skill reaches the terminal as anything but letters.
+"""
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from metier import limits
+from metier.errors import ResourceError
+from metier.frontmatter import Fences, find_fences
+from metier.paths import list_files, read_file
+from metier.tui.model import Entry, clean
+
+Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
+
+BYTES: Final = 32 * 1024
+LINES: Final = 300
+FILES: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    role: Role
+    text: str
+    label: str = ""
+
+
+def preview(entry: Entry, home: str) -> list[Line]:
+    """All lines on an entry; `home` is shown as `~`."""
+    return list(_lines(entry, home))
+
+
+def _lines(entry: Entry, home: str) -> Iterator[Line]:
+    skill = entry.skill
+    yield Line("title", clean(entry.name))
+    if skill is not None:
+        yield Line("about", clean(skill.description, 2_000))
+    yield Line("blank", "")
+    yield Line("fact", clean(short(entry.path, home), 2_000), "path")
+    if entry.shadowed is not None:
+        yield Line("fact", clean(short(entry.shadowed.winner.path, home), 2_000), "shadowed by")
+    if skill is not None:
+        yield Line("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
+        yield Line("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
+        for label, value in (("license", skill.license), ("needs", skill.compatibility)):
+            if value:
+                yield Line("fact", clean(value), label)
+        if skill.allowed_tools:
+            yield Line("fact", clean(", ".join(skill.allowed_tools)), "tools")
+    for note in entry.notes:
+        place = f" (line {note.line})" if note.line else ""
+        yield Line("note", clean(f"{note.message}{place}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity)
+    if os.path.basename(entry.path) != "SKILL.md":
+        return
+    yield from _files(os.path.dirname(entry.path))
+    yield Line("blank", "")
+    yield from _body(entry)
+
+
+def short(path: str, home: str) -> str:
+    return f"~{path[len(home) :]}" if home and path.startswith(home.rstrip("/") + "/") else path
+
+
+def _files(folder: str) -> Iterator[Line]:
+    listing = list_files(folder, FILES, limits.SKILL_FILE_BYTES)
+    more = " and more" if listing.truncated else ""
+    if listing.files:
+        yield Line("file", clean(", ".join(listing.files), 2_000) + more, "files")
+
+
+def _body(entry: Entry) -> Iterator[Line]:
+    real = entry.skill.real_path if entry.skill is not None else entry.path
+    folder, file = os.path.split(real)
+    try:
+        data = read_file(folder, file, BYTES).data
+    except ResourceError as error:
+        yield Line("note", clean(f"the text cannot be shown: {error}"), "note")
+        return
+    fences = find_fences(data, complete=True)
+    whole = data[fences.body if isinstance(fences, Fences) and entry.skill is not None else 0 :]
+    lines = whole.decode("utf-8", "replace").strip("\r\n").splitlines()
+    in_code = False
+    for line in lines[:LINES]:
+        text = _printable_line(line)
+        fence = text.lstrip().startswith(("```", "~~~"))
+        role: Role = "code" if in_code or fence else "heading" if text.startswith("#") else "text"
+        in_code = in_code != fence
+        yield Line(role, text)
+    if len(lines) > LINES or len(data) >= BYTES:
+        yield Line("note", "the rest is not shown here; `metier load` gives all of it", "more")
+
+
+def _printable_line(line: str) -> str:
+    """A line as it stands, indentation included, without what a terminal would obey."""
+    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in line.expandtabs(4)[:1_000])

@@ -1,0 +1,180 @@
+"""The list of entries: ten thousand of them, of which only the lines on the screen are ever drawn."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from metier.tui.model import Entry, clean
+
+_GAP: Final = 2
+_NARROWEST: Final = 10
+_TAGS: Final = {
+    "error": "rows--error",
+    "warning": "rows--warning",
+    "untrusted": "rows--warning",
+    "off": "rows--muted",
+    "shadowed": "rows--muted",
+}
+
+
+class Rows(ScrollView, can_focus=True):
+    """Entries in columns, one of them under the cursor. The query field drives it, too, so it has no keys of letters
+    but where it has the focus."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "rows--cursor",
+        "rows--name",
+        "rows--scope",
+        "rows--user",
+        "rows--tag",
+        "rows--error",
+        "rows--warning",
+        "rows--muted",
+        "rows--hit",
+    }
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", show=False),
+        Binding("j", "step(1)", show=False),
+        Binding("k", "step(-1)", show=False),
+        Binding("g", "screen.jump(0)", show=False),
+        Binding("G", "screen.jump(-1)", show=False),
+        Binding("space", "screen.switch", show=False),
+        Binding("p", "screen.pin", show=False),
+        Binding("v", "screen.view(1)", show=False),
+        Binding("slash", "screen.search", show=False),
+        Binding("question_mark", "screen.keys", show=False),
+        Binding("q", "screen.leave", show=False),
+    ]
+
+    class Moved(Message):
+        """Another entry is under the cursor, or none."""
+
+    class Chosen(Message):
+        """The entry under the cursor is wanted."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the framework's name for it
+        super().__init__(id=id)
+        self.entries: Sequence[Entry] = ()
+        self.cursor = 0
+        self.empty = ""
+        self._hits: re.Pattern[str] | None = None
+        self._longest = self._scope = self._tag = 0
+
+    @property
+    def current(self) -> Entry | None:
+        return self.entries[self.cursor] if self.cursor < len(self.entries) else None
+
+    def measure(self, entries: Sequence[Entry]) -> None:
+        """Make columns for these, of which some will be shown: columns that moved with every letter would flicker."""
+        self._longest = max((len(entry.name) for entry in entries), default=0)
+        self._scope = min(max((len(entry.scope) for entry in entries), default=0), 10)
+        self._tag = min(max((len(entry.tag) for entry in entries), default=0), 10)
+
+    def show(self, entries: Sequence[Entry], words: Sequence[str], empty: str, keep: str = "") -> None:
+        """Show these; the cursor stays on the entry with the path `keep`, else it goes to the first."""
+        self.entries, self.empty = entries, empty
+        self._hits = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
+        self.cursor = next((n for n, entry in enumerate(entries) if entry.path == keep), 0) if keep else 0
+        self.virtual_size = Size(self.size.width, len(entries))
+        self._follow()
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def move(self, to: int) -> None:
+        to = max(0, min(to, len(self.entries) - 1))
+        if to != self.cursor:
+            self.cursor = to
+            self._follow()
+            self.refresh()
+            self.post_message(self.Moved())
+
+    def _follow(self) -> None:
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
+
+    # --- what the framework asks ---
+
+    def action_step(self, by: int) -> None:
+        self.move(self.cursor + by)
+
+    def action_choose(self) -> None:
+        self.post_message(self.Chosen())
+
+    def on_click(self, event: events.Click) -> None:
+        number = event.y + self.scroll_offset.y
+        if number < len(self.entries):
+            if number == self.cursor and event.chain > 1:
+                self.action_choose()
+            self.move(number)
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(self.size.width, len(self.entries))
+        self._follow()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        number = y + self.scroll_offset.y
+        if not self.entries:
+            return self._empty_line(y, width)
+        if number >= len(self.entries):
+            return Strip.blank(width, self.rich_style)
+        under_cursor = number == self.cursor
+        base = self.get_component_rich_style("rows--cursor") if under_cursor else self.rich_style
+        mark = Segment("❯ " if under_cursor else "  ", base)
+        return (
+            Strip([mark, *self._cells(self.entries[number], width - 2, base, under_cursor)])
+            .adjust_cell_length(width, base)
+            .simplify()
+        )
+
+    def _cells(self, entry: Entry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
+        name = max(_NARROWEST, min(self._longest, width // 3))
+        off = entry.tag == "off"
+        yield from self._marked(
+            clean(entry.name),
+            name,
+            base + self._style("rows--muted" if off else "rows--name") + Style(bold=bold or None),
+        )
+        yield Segment(" " * _GAP, base)
+        if self._scope:
+            style = self._style("rows--user" if entry.scope == "user" else "rows--scope")
+            yield Segment(_fit(clean(entry.scope), self._scope) + " " * _GAP, base + style)
+        if self._tag:
+            style = self._style(_TAGS.get(entry.tag, "rows--tag"))
+            yield Segment(_fit(entry.tag, self._tag) + " " * _GAP, base + style)
+        used = name + _GAP + sum(part + _GAP for part in (self._scope, self._tag) if part)
+        yield from self._marked(clean(entry.about), max(0, width - used - 1), base + self._style("rows--muted"))
+
+    def _marked(self, text: str, width: int, style: Style) -> Iterator[Segment]:
+        """The text in its width, with what was typed set off."""
+        text = _fit(text, width)
+        at = 0
+        for found in self._hits.finditer(text) if self._hits else ():
+            yield Segment(text[at : found.start()], style)
+            yield Segment(found[0], style + self._style("rows--hit"))
+            at = found.end()
+        yield Segment(text[at:], style)
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(name, partial=True)
+
+    def _empty_line(self, y: int, width: int) -> Strip:
+        lines = self.empty.split("\n")
+        text = lines[y - 1] if 0 < y <= len(lines) else ""
+        style = self.rich_style + self._style("rows--muted" if y > 1 else "rows--name")
+        return Strip([Segment(set_cell_size("  " + text, width), style)])
+
+
+def _fit(text: str, width: int) -> str:
+    """The text in exactly so many columns, cut with an ellipsis."""
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"

@@ -1,0 +1,406 @@
+"""The picker on a whole terminal: a field to type in, the list, a preview, and the keys.
+
+The thread of the screen never searches an index nor scans a disk. Typing narrows the list at once by the letters
+typed; a thread asks for the ranking of the newest query and its answer is merged when it comes. The watcher's news
+arrive as messages. Everything from a skill is drawn as `Text` or segments, which know no markup.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import ClassVar, Final, cast
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal, VerticalScroll
+from textual.message import Message
+from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
+from textual.widgets import Input, Static
+
+from metier.errors import MetierError
+from metier.model import Mode
+from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, said
+from metier.tui.preview import Line, Role, preview, short
+from metier.tui.rows import Rows
+from metier.watch import News, Watcher
+
+_LOG: Final = logging.getLogger("metier")
+
+_DARK: Final = Theme(
+    name="metier-dark", primary="#7aa2c9", secondary="#8fb39a", accent="#d6a35c", warning="#d6a35c", error="#d97b6c",
+    success="#8fb39a", foreground="#d5d8dc", background="#15181c", surface="#1b1f24", panel="#242a31", dark=True,
+    variables={"muted": "#8d959e"},
+)  # fmt: skip
+_LIGHT: Final = Theme(
+    name="metier-light", primary="#2f5f8f", secondary="#3d6b4c", accent="#8a5a12", warning="#8a5a12", error="#a8392a",
+    success="#3d6b4c", foreground="#22262b", background="#fbfaf7", surface="#f3f1ec", panel="#e6e3dc", dark=False,
+    variables={"muted": "#6b6f75"},
+)  # fmt: skip
+
+_KEYS: Final = """\
+Typing narrows the list: every word must occur in a name or a
+description. Skills that fit the words best come first.
+
+  enter             choose, print it, and leave
+  esc               leave without a choice
+  up, down          move; page up and page down move by a screen
+  ctrl+v            next view: all, a scope, off, shadowed, problems
+  ctrl+t            switch the skill on or off, which lasts
+  ctrl+p            pin it to every prompt, or unpin it
+  shift+up, +down   scroll the preview
+  tab               to the list and back
+
+In the list, letters are keys: space switches, p pins, v views,
+j and k move, / goes back to the field, q leaves.
+
+Any key closes this.
+"""
+
+_BAR: Final = (
+    ("enter", "choose"), ("^v", "view"), ("^t", "on/off"), ("^p", "pin"), ("f1", "keys"), ("esc", "leave"),
+)  # fmt: skip
+
+_EMPTY: Final = {
+    OFF: "No skill is switched off.",
+    SHADOWED: "No skill is shadowed.",
+    PROBLEMS: "Nothing is wrong with any skill.",
+}
+
+
+class Ranked(Message):
+    """The ranking of a query in a view has come."""
+
+    def __init__(self, query: str, view: str, paths: list[str]) -> None:
+        super().__init__()
+        self.query, self.view, self.paths = query, view, paths
+
+
+class Switched(Message):
+    """A switch was thrown, or could not be."""
+
+    def __init__(self, text: str, failed: bool = False) -> None:
+        super().__init__()
+        self.text, self.failed = text, failed
+
+
+class Changed(Message):
+    """Skills changed on disk."""
+
+    def __init__(self, news: News) -> None:
+        super().__init__()
+        self.news = news
+
+
+class Keys(ModalScreen[None]):
+    """What the keys do."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text(_KEYS), id="keys")
+
+    def on_key(self) -> None:
+        self.dismiss()
+
+
+class PickScreen(Screen[Entry]):
+    """See the module."""
+
+    AUTO_FOCUS = "#query"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", show=False),
+        Binding("ctrl+v", "view(1)", show=False, priority=True),
+        Binding("ctrl+t", "switch", show=False, priority=True),
+        Binding("ctrl+p", "pin", show=False, priority=True),
+        Binding("f1", "keys", show=False, priority=True),
+        Binding("escape", "leave", show=False),
+        Binding("up", "step(-1)", show=False),
+        Binding("down", "step(1)", show=False),
+        Binding("ctrl+up", "view(-1)", show=False),
+        Binding("ctrl+down", "view(1)", show=False),
+        Binding("pageup", "page(-1)", show=False, priority=True),
+        Binding("pagedown", "page(1)", show=False, priority=True),
+        Binding("ctrl+home", "jump(0)", show=False, priority=True),
+        Binding("ctrl+end", "jump(-1)", show=False, priority=True),
+        Binding("shift+up", "scroll(-1)", show=False, priority=True),
+        Binding("shift+down", "scroll(1)", show=False, priority=True),
+    ]
+
+    def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
+        super().__init__()
+        self.picker, self.view = picker, view
+        self._begin = query
+        self._wanted: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
+        self._ranked: tuple[str, str, list[str]] = ("", ALL, [])
+        self._watcher = Watcher(picker.skills, lambda news: self.post_message(Changed(news)))
+        self._status: tuple[str, str] = ("", "")
+        self._colours: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        yield Input(self._begin, placeholder="type to search skills", id="query", select_on_focus=False)
+        with Horizontal(id="bar"):
+            yield Static(id="views")
+            yield Static(id="status")
+        with Container(id="middle"):
+            yield Rows("rows")
+            with VerticalScroll(id="preview", can_focus=False):
+                yield Static(id="text")
+        yield Static(_key_bar(), id="bottom")
+
+    def on_mount(self) -> None:
+        program = cast("App[Entry]", self.app)  # pyright: ignore[reportUnknownMemberType]
+        self._colours = program.theme_variables
+        field = self.query_one("#query", Input)
+        place = self.picker.skills.settings.place
+        field.border_title = "metier pick"
+        where = short(place.cwd, place.home)
+        field.border_subtitle = escape(f"{self.picker.skills.profile.name} in {where}")
+        threading.Thread(target=self._rank, name="metier-rank", daemon=True).start()
+        self._watcher.start()
+        self._look()
+
+    def on_unmount(self) -> None:
+        self._wanted.put(None)
+        self._watcher.stop()
+
+    # --- what is shown ---
+
+    @property
+    def typed(self) -> str:
+        return self.query_one("#query", Input).value
+
+    @property
+    def answered(self) -> tuple[str, str]:
+        """The query and the view whose ranking is on the screen."""
+        return self._ranked[0], self._ranked[1]
+
+    @property
+    def rows(self) -> Rows:
+        return self.query_one("#rows", Rows)
+
+    def on_input_changed(self) -> None:
+        self._status = ("", "")
+        self._narrow()
+
+    def _look(self, keep: str = "") -> None:
+        """Show another view, or another catalog."""
+        self.rows.measure(self.picker.narrow("", self.view))
+        self._narrow(keep)
+
+    def _narrow(self, keep: str = "") -> None:
+        """Show what fits, by letters at once and by rank as soon as that is known."""
+        query, view = self.typed, self.view
+        known = self._ranked[2] if self._ranked[:2] == (query, view) else []
+        if query.strip() and self._ranked[:2] != (query, view):
+            self._wanted.put((query, view))
+        found = self.picker.narrow(query, view, known)
+        self.rows.show(found, query.split(), "" if found else self._nothing(query), keep)
+        self._draw_bar()
+
+    def _nothing(self, query: str) -> str:
+        if query.strip():
+            elsewhere = len(self.picker.narrow(query, ALL)) if self.view != ALL else 0
+            hint = f"{elsewhere:,} in the view all: press ctrl+v." if elsewhere else "Fewer or other words may help."
+            return f"Nothing here fits “{query.strip()[:40]}”.\n{hint}"
+        if self.view in _EMPTY:
+            return _EMPTY[self.view]
+        skills = self.picker.skills
+        if not skills.profile.enabled:
+            return f"Skills are switched off in the profile {skills.profile.name}.\nSet enabled = true."
+        home = skills.settings.place.home
+        searched = "\n".join(f"  {short(root.path, home)}" for root in skills.roots[:6])
+        return f"No skills here yet.\nA folder with a SKILL.md in one of these becomes one:\n{searched}"
+
+    def _draw_bar(self) -> None:
+        bar = Text(no_wrap=True, overflow="ellipsis")
+        for view in self.picker.views:
+            style = "reverse bold" if view.name == self.view else ""
+            bar.append(f" {view.name} {view.count:,} ", style)
+        self.query_one("#views", Static).update(bar)
+        shown, total = len(self.rows.entries), self.picker.total(self.view)
+        text, kind = self._status
+        count = f"{shown:,} of {total:,}" if self.typed.strip() else ""
+        status = self.query_one("#status", Static)
+        status.set_class(kind == "failed", "failed")
+        status.update(Text(" · ".join(part for part in (text, count) if part), no_wrap=True, overflow="ellipsis"))
+
+    def on_rows_moved(self) -> None:
+        self.call_after_refresh(self._draw_preview)
+
+    def _draw_preview(self) -> None:
+        entry = self.rows.current
+        lines = preview(entry, self.picker.skills.settings.place.home) if entry is not None else []
+        self.query_one("#text", Static).update(_drawn(lines, self._colours))
+        self.query_one("#preview", VerticalScroll).scroll_home(animate=False)
+
+    # --- the ranking, in a thread of its own ---
+
+    def _rank(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            while not self._wanted.empty():  # only the newest query matters
+                newer = self._wanted.get()
+                if newer is None:
+                    return
+                wanted = newer
+            try:
+                paths = self.picker.rank(*wanted)
+            except Exception:  # noqa: BLE001 - without a ranking, letters still narrow the list
+                _LOG.exception("ranking failed")
+                continue
+            self.post_message(Ranked(*wanted, paths))
+
+    def on_ranked(self, message: Ranked) -> None:
+        self._ranked = (message.query, message.view, message.paths)
+        if (self.typed, self.view) == (message.query, message.view) and message.paths:
+            at_top = self.rows.cursor == 0
+            current = self.rows.current
+            self._narrow("" if at_top or current is None else current.path)
+
+    # --- what happens elsewhere ---
+
+    def on_changed(self, message: Changed) -> None:
+        if self.picker.refresh():
+            self._say(str(message.news.changes) if message.news.changes else "")
+            self._renew()
+
+    def on_switched(self, message: Switched) -> None:
+        self.picker.refresh()
+        self._say(message.text, "failed" if message.failed else "")
+        self._renew()
+
+    def _renew(self) -> None:
+        """The same place in a new catalog."""
+        current = self.rows.current
+        if self.picker.total(self.view) == 0:
+            self.view = ALL
+        self._ranked = ("", ALL, [])
+        self._look(current.path if current is not None else "")
+
+    def _say(self, text: str, kind: str = "") -> None:
+        if text:
+            self._status = (text, kind)
+
+    # --- keys ---
+
+    def on_input_submitted(self) -> None:
+        self.action_choose()
+
+    def on_rows_chosen(self) -> None:
+        self.action_choose()
+
+    def action_choose(self) -> None:
+        entry = self.rows.current
+        if entry is None:
+            return
+        if entry.skill is None:
+            self._say("this file is not a skill: see why below", "failed")
+            self._draw_bar()
+            return
+        self.dismiss(entry)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def action_step(self, by: int) -> None:
+        self.rows.move(self.rows.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        self.rows.move(self.rows.cursor + by * max(1, self.rows.size.height - 1))
+
+    def action_jump(self, to: int) -> None:
+        self.rows.move(to if to >= 0 else len(self.rows.entries) - 1)
+
+    def action_scroll(self, by: int) -> None:
+        self.query_one("#preview", VerticalScroll).scroll_relative(y=by * 3, animate=False)
+
+    def action_view(self, step: int) -> None:
+        self.view = self.picker.next_view(self.view, step)
+        self._look()
+
+    def action_search(self) -> None:
+        self.query_one("#query", Input).focus()
+
+    def action_keys(self) -> None:
+        self.app.push_screen(Keys())  # pyright: ignore[reportUnknownMemberType]
+
+    def action_switch(self) -> None:
+        self._throw(self.picker.switch)
+
+    def action_pin(self) -> None:
+        self._throw(self.picker.pin)
+
+    def _throw(self, switch: Callable[[Entry], Mode]) -> None:
+        entry = self.rows.current
+        if entry is None or entry.skill is None:
+            return
+
+        def work() -> None:
+            try:
+                self.post_message(Switched(said(entry, switch(entry))))
+            except (MetierError, OSError) as error:
+                self.post_message(Switched(f"not switched: {error}", failed=True))
+
+        threading.Thread(target=work, name="metier-switch", daemon=True).start()
+
+
+class PickApp(App[Entry]):
+    """The picker as a program; it returns the chosen entry, or nothing."""
+
+    TITLE = "metier pick"
+    CSS_PATH = "picker.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - so declared
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
+
+    def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
+        # Native colours are the only ones that can be taken away entirely.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.register_theme(_DARK)
+        self.register_theme(_LIGHT)
+        self.theme = "metier-light" if _light_terminal() else "metier-dark"
+        self._first = PickScreen(picker, query, view)
+
+    def on_mount(self) -> None:
+        self.push_screen(self._first, lambda entry: self.exit(entry))
+
+
+def _key_bar() -> Text:
+    bar = Text(no_wrap=True)
+    for key, does in _BAR:
+        bar.append(f" {key} ", "bold")
+        bar.append(f"{does}  ")
+    return bar
+
+
+def _light_terminal() -> bool:
+    """Whether the terminal says that its background is light; few say anything."""
+    return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+
+
+def _drawn(lines: Iterable[Line], colours: dict[str, str]) -> Group:
+    """The lines of a preview; those with a label in two columns, so that long values stay in theirs."""
+    styles: dict[Role, str] = {"title": "bold", "heading": "bold", "code": colours["secondary"]}
+    parts: list[RenderableType] = []
+    for line in lines:
+        if line.label:
+            colour = colours.get(line.label, colours["muted"])  # themes have a colour for errors and one for warnings
+            grid = Table.grid(padding=(0, 1))
+            grid.add_column(width=11)
+            grid.add_column()
+            grid.add_row(Text(line.label, colour), Text(line.text, overflow="fold"))
+            parts.append(grid)
+        else:
+            parts.append(Text(line.text, styles.get(line.role, ""), overflow="fold"))
+    return Group(*parts)
+
+
+def pick(picker: Picker, query: str = "", view: str = ALL) -> Entry | None:
+    """Run the picker on the terminal; the chosen entry, or `None`."""
+    _LOG.addHandler(logging.NullHandler())  # a line of a log would be drawn across the screen
+    return PickApp(picker, query, view).run()
