@@ -1,13 +1,16 @@
 """JSON-RPC over pipes: a client that stays is told what changes, and sees it on its next call."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metier.rpc import METHODS
 from worlds import World
 
 
@@ -51,3 +54,8 @@ def test_a_client_is_told_what_was_added_removed_and_changed(world: World, pipe:
     assert [skill["name"] for skill in receive(pipe, "result")["result"]["skills"]] == ["one", "two"]
     (world.project / ".agents/skills/one/SKILL.md").unlink()
     assert receive(pipe, "method")["params"] == {"added": [], "removed": ["one"], "changed": []}
+
+
+def test_every_method_is_on_the_page_and_no_other() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "rpc.md").read_text()
+    assert set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", page, re.MULTILINE)) == set(METHODS)
