@@ -16,9 +16,12 @@ from metier.cli.context import Context, shared
 from metier.errors import MetierError
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "init": "making",
+    "new": "making",
     "list": "listing",
     "show": "listing",
     "profiles": "listing",
+    "pick": "pick",
     "search": "using",
     "prompt": "using",
     "load": "using",
@@ -36,6 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "disable": "switches",
     "mode": "switches",
     "trust": "trust",
+    "install": "installing",
     "events": "trail",
     "replay": "trail",
     "policy": "trail",
@@ -43,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serving",
     "rpc": "serving",
     "mcp": "serving",
+    "completion": "making",
 }
 """The module of each command, loaded when it is called: `list` should not pay for `replay`."""
 
@@ -72,7 +77,7 @@ def cli(context: Context) -> None:
 def main() -> None:
     """Run the command line; every error is one line on stderr and a stable exit code."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False, complete_var="_METIER_COMPLETE")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.UsageError as error:

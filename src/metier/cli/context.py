@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metier import Skills
+from metier.cli.completing import complete_folder, complete_profile
 from metier.policy import Request
 from metier.settings import Settings, resolve
 
@@ -145,16 +146,24 @@ class Progress:
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--cwd", metavar="DIR", help="Work from this folder instead of the current one."),
-    click.option("--home", metavar="DIR", help="Take this folder as the home folder."),
-    click.option("--profile", metavar="NAME|FILE", help="The host whose rules apply (see `metier profiles`)."),
-    click.option("--skills", metavar="DIR", multiple=True, help="Search this folder first; may be repeated."),
+    click.option(
+        "--cwd", metavar="DIR", help="Work from this folder instead of the current one.", shell_complete=complete_folder
+    ),
+    click.option("--home", metavar="DIR", help="Take this folder as the home folder.", shell_complete=complete_folder),
+    click.option(
+        "--profile", metavar="NAME|FILE", help="The host whose rules apply (see `metier profiles`).",
+        shell_complete=complete_profile,
+    ),
+    click.option(
+        "--skills", metavar="DIR", multiple=True, help="Search this folder first; may be repeated.",
+        shell_complete=complete_folder,
+    ),
     click.option("--store", metavar="URL", help="Keep and read events here (see `metier doctor`)."),
     click.option("--session", metavar="ID", help="Go on with this session, or speak of it."),
     click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
     click.option("-q", "--quiet", is_flag=True, default=None, help="Say less."),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Say more."),
-)
+)  # fmt: skip
 
 
 def shared(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metier import __version__, discover, validate
+from metier import __version__, check, discover, validate
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.errors import ConfigError, SandboxUnavailable
+from metier.errors import SandboxUnavailable
 from metier.model import SKILL_FILE, Diagnostic, Root
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(
     "validate", epilog="Examples:\n\n\b\n  metier validate ./skills/pdf\n  metier validate --strict --ascii ./skills"
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option("--strict", is_flag=True, help="Every breach of the standard is an error, unknown keys included.")
 @click.option("--ascii", "ascii_only", is_flag=True, help="Names only of a-z, 0-9 and hyphens.")
 @shared
@@ -38,7 +38,7 @@ def validate_command(context: Context, paths: tuple[str, ...], strict: bool, asc
     )
     files: dict[str, list[Diagnostic]] = {}
     for path in paths:
-        root = _root(os.path.normpath(os.path.join(config.place.cwd, os.path.expanduser(path))))
+        root = Root(check.folder_of(path, config.place.cwd), "extra", "argument", explicit=True)
         found, _ = discover.scan(profile, config.place, (root,))
         met = [skill.path for skill in found.skills] + found.failed
         files.update({file: [] for file in met if file not in files})
@@ -48,15 +48,6 @@ def validate_command(context: Context, paths: tuple[str, ...], strict: bool, asc
         if not met and not found.diagnostics:
             raise click.ClickException(f"there is no {SKILL_FILE} in or below {path}")
     _report(context, config.place.cwd, files)
-
-
-def _root(path: str) -> Root:
-    if os.path.basename(path) == SKILL_FILE and not os.path.isdir(path):
-        path = os.path.dirname(path)
-    if not os.path.isdir(path):
-        what = "is not a skill's folder" if os.path.lexists(path) else "does not exist"
-        raise ConfigError(f"{path} {what}", key="PATH", hint="name a skill's folder, its SKILL.md, or a folder above")
-    return Root(path, "extra", "argument", explicit=True)
 
 
 def _about_body(file: str) -> Diagnostic | None:

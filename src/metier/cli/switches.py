@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from metier.cli import output
+from metier.cli.completing import complete_skill
 from metier.cli.context import Context, shared
 from metier.model import MODES, Mode
 from metier.state import Level
@@ -39,7 +40,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
 
 
 @click.command("enable", epilog="Example:\n\n\b\n  metier enable release-notes")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_skill)
 @click.option("--project", is_flag=True, help="For everyone who works in this project.")
 @shared
 def enable_command(context: Context, name: str, project: bool) -> None:
@@ -48,7 +49,7 @@ def enable_command(context: Context, name: str, project: bool) -> None:
 
 
 @click.command("disable", epilog="Example:\n\n\b\n  metier disable release-notes --project")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_skill)
 @click.option("--project", is_flag=True, help="For everyone who works in this project.")
 @shared
 def disable_command(context: Context, name: str, project: bool) -> None:
@@ -59,7 +60,7 @@ def disable_command(context: Context, name: str, project: bool) -> None:
 @click.command(
     "mode", epilog="Examples:\n\n\b\n  metier mode release-notes pinned\n  metier mode csv-profile name-only --project"
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_skill)
 @click.argument("mode", type=click.Choice(MODES))
 @click.option("--project", is_flag=True, help="For everyone who works in this project.")
 @shared

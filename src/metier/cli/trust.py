@@ -11,7 +11,7 @@ from metier.settings import project_of
 
 
 @click.command("trust", epilog="Examples:\n\n\b\n  metier trust\n  metier trust ~/site\n  metier trust --remove")
-@click.argument("folder", required=False, metavar="[DIR]")
+@click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
 @click.option("--remove", is_flag=True, help="Trust it no longer.")
 @shared
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:

@@ -9,11 +9,11 @@ import click
 
 from metier import render
 from metier.cli import output
+from metier.cli.completing import complete_file, complete_skill
 from metier.cli.context import Context, approve_all, shared
 from metier.errors import ConfigError
 from metier.search import SearchResult
 from metier.session import By
-
 
 by_option = click.option(
     "--by",
@@ -144,7 +144,7 @@ def prompt_command(context: Context, message: str | None, budget: int | None, fo
     "load",
     epilog='Examples:\n\n\b\n  metier load release-notes --args "v1.0..v1.1"\n  metier load --path ./pdf/SKILL.md',
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_skill)
 @click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
 @click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
 @by_option
@@ -164,8 +164,8 @@ def load_command(context: Context, name: str | None, path: str | None, arguments
     "read",
     epilog="Examples:\n\n\b\n  metier read csv-profile references/pitfalls.md\n  metier read skill://csv-profile/references/pitfalls.md",
 )
-@click.argument("name")
-@click.argument("path", required=False)
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("path", required=False, shell_complete=complete_file)
 @click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
 @by_option
 @shared
@@ -182,7 +182,8 @@ def read_command(context: Context, name: str, path: str | None, raw: bool, by: B
 
 @click.command(
     "invoke",
-    epilog='Examples:\n\n\b\n  metier invoke "/release-notes v1.0..v1.1"\n  echo "use $csv-profile" | metier invoke -',
+    epilog='Examples:\n\n\b\n  metier invoke "/release-notes v1.0..v1.1"\n'
+    "  echo 'use $csv-profile' | metier invoke -",
 )
 @click.argument("message")
 @shared
@@ -266,8 +267,8 @@ def call_command(context: Context, tool: str, arguments: str) -> None:
 
 
 @click.command("run", epilog="Example:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help")
-@click.argument("name")
-@click.argument("script")
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("script", shell_complete=complete_file)
 @click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
 @click.option("--yes", is_flag=True, help="Allow this run without being asked.")
 @click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
