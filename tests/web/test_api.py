@@ -6,6 +6,7 @@ import json
 import tarfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from metier.runner.fake import FakeRunner
 from metier.web.api import build, operations
 from metier.web.guard import COOKIE, Gate
 from metier.web.runs import BoundedRunner
+from metier.web.veil import Veil
 from worlds import World
 
 HOST = "http://localhost"
@@ -252,6 +254,24 @@ def test_where_the_profile_hides_them_no_answer_has_an_absolute_path(world: Worl
             assert str(world.project) not in answer.text, answer.url
             assert str(world.home) not in answer.text, answer.url
         assert answers[1].json()["path"] == ".skills/pdf/SKILL.md"
+
+
+def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tmp_path: Path) -> None:
+    app = opened(world, profile="remcochat", settings={"enabled": True}, roots=[tmp_path / "more"])
+    (tmp_path / "more").mkdir()
+    app.skills()
+    veil = Veil(app)
+    told = {
+        f"{world.project}/.skills/pdf/SKILL.md": ".skills/pdf/SKILL.md",
+        f"in {world.project}": "in .",
+        f"{world.home}/x, {world.home}": "~/x, ~",
+        f"{tmp_path}/more/pdf": "more/pdf",
+        f"{world.home}stead": f"{world.home}stead",
+        f"a{world.home}/x": f"a{world.home}/x",
+        "no path, 1/2": "no path, 1/2",
+    }
+    assert [veil(given) for given in told] == list(told.values())
+    assert veil({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
 
 
 # --- skills to fetch ---

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import mcp_types as types
@@ -95,14 +95,20 @@ def test_a_stream_shows_what_happens_and_goes_on_after_the_last_id(world: World)
 
 @contextlib.contextmanager
 def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int], None, None]:
-    """The server in a thread of this process, so that its patience can be set."""
+    """The address of a server in a thread of this process, so that its patience can be set."""
+    with running(world, gate) as (_, address):
+        yield address
+
+
+@contextlib.contextmanager
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.Server, tuple[str, int]], None, None]:
     app = App(world.project, home=world.home, store="memory:", surface="http")
     made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=made.run, args=([listening],))
     thread.start()
     try:
-        yield listening.getsockname()
+        yield made, listening.getsockname()
     finally:
         made.should_exit = True
         thread.join(30)
@@ -117,6 +123,15 @@ def read_all(connection: socket.socket) -> bytes:
         while piece := connection.recv(65536):
             said += piece
     return said
+
+
+def test_an_answer_does_not_wait_until_its_first_part_is_confirmed(world: World) -> None:
+    with running(world) as (made, address), socket.create_connection(address, timeout=20) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert client.recv(65536)
+        (connection,) = made.server_state.connections
+        held = cast("server.Connection", connection).transport.get_extra_info("socket")
+        assert held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 LINE = b"GET /healthz HTTP/1.1\r\n"
@@ -168,6 +183,14 @@ def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(worl
             assert b"TOO_SLOW" in said
 
 
+def test_a_stream_whose_request_has_a_body_that_never_comes_ends(world: World) -> None:
+    with served(world, Gate(body_seconds=0.3)) as address, socket.create_connection(address, timeout=20) as slow:
+        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", trust_env=False).json()["session_id"]
+        head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
+        slow.sendall(f"{head}\r\ncontent-length: 99\r\n\r\n{{".encode())
+        assert b"event: session_started" in read_all(slow)
+
+
 def test_a_body_without_a_length_is_cut_at_the_limit(world: World) -> None:
     with served(world, Gate(body_bytes=1000)) as address, socket.create_connection(address, timeout=20) as large:
         large.sendall(b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -204,6 +227,19 @@ def test_a_reader_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytes
             else:
                 pytest.fail("the connection is still open")
         assert httpx2.get(f"http://127.0.0.1:{address[1]}/healthz", trust_env=False).status_code == 200
+
+
+# --- behind a proxy ---
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_only_a_named_proxy_is_believed_about_a_clients_address(world: World, named: bool) -> None:
+    with serve(world, "--rate", "0.001", *(["--proxy", "127.0.0.1"] if named else [])) as process:
+        found = [
+            process.client.get("/healthz", headers={"x-forwarded-for": f"192.0.2.{number}"}).status_code
+            for number in range(3)
+        ]
+    assert found == ([200, 200, 200] if named else [200, 429, 429])
 
 
 # --- the end ---

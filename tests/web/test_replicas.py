@@ -61,6 +61,15 @@ def test_either_answers_any_call_of_a_session(replicas: tuple[Process, Process])
         assert state["activated_skill_names"] == ["alpha", "beta"]
 
 
+def test_a_session_stays_in_its_folder_whoever_answers(replicas: tuple[Process, Process], tmp_path: Path) -> None:
+    one, two = replicas
+    (tmp_path / "elsewhere" / ".git").mkdir(parents=True)
+    World(tmp_path / "home", tmp_path / "elsewhere").skill(f"{SKILLS}/gamma")
+    session = one.client.post("/api/sessions", json={"cwd": str(tmp_path / "elsewhere")}).json()["session_id"]
+    assert loaded(two.call(session, "skill_load", name="gamma"))
+    assert not two.call(session, "skill_load", name="alpha")["ok"]
+
+
 def test_both_show_the_same_frames_without_a_gap(replicas: tuple[Process, Process]) -> None:
     one, two = replicas
     session = one.begin()
@@ -144,6 +153,7 @@ def test_while_the_database_restarts_calls_wait_or_are_refused_and_then_go_on(
         asked: list[dict[str, Any]] = []
         waiting = threading.Thread(target=lambda: asked.append(one.call(session, "skill_load", name="alpha")))
         waiting.start()
+        assert [skill["name"] for skill in one.client.get("/api/skills").json()["skills"]] == ["alpha", "beta"]
         database.start()
         waiting.join(60)
         assert asked[0]["ok"]

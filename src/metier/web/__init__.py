@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from metier.app import App
 from metier.errors import MissingExtra
+
+RATE: Final = 500.0
+"""Requests a second from one address, unless a server is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,7 @@ class Options:
     port: int = 8765
     token: str = ""
     names: tuple[str, ...] = ()
-    rate: float = 500.0
+    rate: float = RATE
     runs: int | None = None
     publish: bool = False
     proxies: tuple[str, ...] = ()

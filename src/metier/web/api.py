@@ -164,12 +164,16 @@ class Api:
         last = whole("Last-Event-ID", request.headers.get("last-event-id"))
         after = last if last is not None else -1 if named is None else named
         after = max(-1, min(after, _AFTER))
+        limit = whole("limit", query(request, "limit"))
+        if limit is not None and not 0 < limit <= _AFTER:
+            raise BadRequest("limit must be at least 1")
         await run_in_threadpool(self.find, session_id)
-        if _EVENT_STREAM in request.headers.get("accept", ""):
+        if _EVENT_STREAM in request.headers.get("accept", "") and request.method == "GET":
             stream = events(self.watcher, session_id, after)
             headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
             return StreamingResponse(stream, media_type=_EVENT_STREAM, headers=headers)
-        return self.answer(await run_in_threadpool(self.app.store.read, session_id, session_id, None, after))
+        frames = await run_in_threadpool(self.app.store.read, session_id, session_id, None, after, limit)
+        return self.answer(frames)
 
     async def rpc(self, request: Request) -> Response:
         text = await raw_body(request)
@@ -245,7 +249,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     CALL,
     Operation(
         "GET", "/api/sessions/{session_id}/events", "The frames of a session, or a live stream of them", Api.events,
-        {"after": WHOLE}, headers={"Last-Event-ID": WHOLE},
+        {"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
+        headers={"Last-Event-ID": WHOLE},
         answers={200: {JSON: many(schemas.FRAME), _EVENT_STREAM: TEXT}},
     ),
     _operation(

@@ -14,13 +14,14 @@ from starlette.responses import Response, StreamingResponse
 from metier.chat import Busy, NoSuchChat
 from metier.chat.choice import PROVIDERS
 from metier.chat.engine import MESSAGE_CHARACTERS
+from metier.chat.shelf import stream_of
 from metier.errors import ConfigError
 from metier.web import operations
 from metier.web.operations import JSON, NotFound, Operation, Problem, Refused, encode, json_body, query
 from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
 
 if TYPE_CHECKING:
-    from metier.chat.turn import Message
+    from metier.chat.stage import Message
     from metier.web.api import Api
 
 COMMANDS: Final = 50
@@ -117,7 +118,7 @@ async def _begin(api: "Api", chat_id: str, text: str | None) -> Response:
         if error.here:
             raise operations.Busy(str(error)) from error
         raise Conflict(str(error)) from error
-    return _stream(api, turn.follow())
+    return _stream(api, turn.stage.follow())
 
 
 async def join(api: "Api", request: Request) -> Response:
@@ -128,7 +129,7 @@ async def join(api: "Api", request: Request) -> Response:
         raise NotFound(str(error)) from error
 
     async def messages() -> AsyncIterator["Message"]:
-        async with api.watcher.watching(chat_id) as news:
+        async with api.watcher.watching(stream_of(chat_id)) as news:
             async for message in api.chats.follow(chat_id, news):
                 yield message
                 if api.watcher.ending and message[0] == "still":
@@ -147,7 +148,11 @@ async def stop(api: "Api", request: Request) -> Response:
 
 async def answer_ask(api: "Api", request: Request) -> Response:
     given = await json_body(request, ANSWER)
-    if not await api.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
+    try:
+        heard = await api.chats.answer(_id(request), request.path_params["ask_id"], given["answer"])
+    except NoSuchChat as error:
+        raise NotFound(str(error)) from error
+    if not heard:
         raise Conflict("this question does not wait for an answer")
     return Response(status_code=204)
 

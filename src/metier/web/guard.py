@@ -21,12 +21,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metier import limits
 from metier.errors import ConfigError
+from metier.web import RATE
 
 BODY_BYTES: Final = 4 * limits.MIB
 BODY_SECONDS: Final = 20.0
 """For the whole body of a request; who sends slower is cut off."""
-REQUESTS_PER_SECOND: Final = 500.0
-BURST: Final = 2_000.0
+BURST: Final = 4.0
+"""Seconds of the rate that may be asked for at once."""
 CLIENTS: Final = 10_000
 """Addresses whose rate is remembered; the one that has been silent longest is forgotten first."""
 
@@ -45,9 +46,9 @@ class Gate:
     token: str = ""
     body_bytes: int = BODY_BYTES
     body_seconds: float = BODY_SECONDS
-    rate: float = REQUESTS_PER_SECOND
+    rate: float = RATE
     """Requests a second from one address; 0 means no limit."""
-    burst: float = BURST
+    burst: float = RATE * BURST
 
     @property
     def cookie(self) -> str:
@@ -55,9 +56,7 @@ class Gate:
         return hmac.new(self.token.encode(), b"metier cookie", "sha256").hexdigest() if self.token else ""
 
     @classmethod
-    def for_address(
-        cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = REQUESTS_PER_SECOND
-    ) -> "Gate":
+    def for_address(cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = RATE) -> "Gate":
         """The gate for an address to listen on; one that others can reach needs a token."""
         local = host in LOOPBACK or _is_loopback(host)
         if not local and not token:
@@ -71,7 +70,7 @@ class Gate:
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise ConfigError("the token has characters that no header may have", key="token")
         hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
-        return cls(hosts, token, rate=rate, burst=max(rate * 4, 1.0))
+        return cls(hosts, token, rate=rate, burst=max(rate * BURST, 1.0))
 
 
 def _is_loopback(host: str) -> bool:
@@ -100,13 +99,11 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         answer = _Answer(send)
-        body = _Bounded(receive, self.gate)
+        body = _Bounded(receive, self.gate, answer)
         try:
             self._check(scope)
             await self.app(scope, body, answer)
         except _Refused as refused:
-            if answer.started:
-                raise
             # What is left of a body that was refused would be taken for the next request.
             headers = {**(refused.headers or {}), **({} if body.whole else {"connection": "close"})}
             shown = {"error": {"code": refused.code, "message": refused.message}}
@@ -191,10 +188,13 @@ def _netloc(origin: str) -> str:
 
 
 class _Bounded:
-    """A body that is refused once it is larger or slower than allowed, whatever its headers said."""
+    """A body that is refused once it is larger or slower than allowed, whatever its headers said.
 
-    def __init__(self, receive: Receive, gate: Gate) -> None:
-        self._receive, self._gate, self._left = receive, gate, gate.body_bytes
+    Where the answer has begun already, without it, the client counts as gone.
+    """
+
+    def __init__(self, receive: Receive, gate: Gate, answer: "_Answer") -> None:
+        self._receive, self._gate, self._answer, self._left = receive, gate, answer, gate.body_bytes
         self._deadline: float | None = None
         self.whole = False
         """Whether all of it has come; then the next message is that the client went away."""
@@ -207,14 +207,19 @@ class _Bounded:
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
-        except TimeoutError as error:
-            raise _Refused(408, "TOO_SLOW", f"a body must come within {self._gate.body_seconds:g} s") from error
+        except TimeoutError:
+            return self._refuse(_Refused(408, "TOO_SLOW", f"a body must come within {self._gate.body_seconds:g} s"))
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self.whole = not message.get("more_body", False)
             if self._left < 0:
-                raise _too_large(self._gate)
+                return self._refuse(_too_large(self._gate))
         return message
+
+    def _refuse(self, refused: _Refused) -> Message:
+        if not self._answer.started:
+            raise refused
+        return {"type": "http.disconnect"}
 
 
 class _Answer:

@@ -5,6 +5,8 @@ Nothing is loaded from elsewhere: an image is shown as its description. What a r
 direction overrides) is shown as an escape.
 """
 
+import functools
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from html import escape
@@ -19,6 +21,10 @@ MARKDOWN_CHARACTERS: Final = 100_000
 
 _JOINERS: Final = "\u200c\u200d"
 """Invisible, but a part of how words and emoji are written."""
+
+_ODD: Final = re.compile(r"[^ -~]")
+_ODD_LINES: Final = re.compile(r"[^ -~\n\t]")
+"""What needs a closer look."""
 
 _TAGS: Final = frozenset(
     (
@@ -37,10 +43,12 @@ def visible(text: object, *, lines: bool = False) -> str:
     given = str(text)
     if given.isprintable():
         return given
-    kept = _JOINERS
-    if lines:
-        given, kept = given.replace("\r\n", "\n"), f"{_JOINERS}\n\t"
-    return "".join(c if c.isprintable() or c in kept else _escaped(c) for c in given)
+    return _ODD_LINES.sub(_shown, given.replace("\r\n", "\n")) if lines else _ODD.sub(_shown, given)
+
+
+def _shown(found: re.Match[str]) -> str:
+    char = found[0]
+    return char if char.isprintable() or char in _JOINERS else _escaped(char)
 
 
 def _escaped(char: str) -> str:
@@ -76,6 +84,7 @@ def _attribute(tag: str, name: str, value: str) -> str | None:
     return value
 
 
+@functools.cache
 def _parser() -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable(["table", "strikethrough"])
     made.core.ruler.push("headings", _lower_headings)

@@ -46,6 +46,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # An answer is two writes, and without this the second waits for a client that waits to confirm the first.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:

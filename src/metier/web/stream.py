@@ -98,10 +98,10 @@ class Watcher:
     def _hand_out(self, frames: Iterable[Frame]) -> None:
         found: dict[str, list[Message]] = {}
         for frame in frames:
-            if frame["stream_id"] == frame["session_id"] and frame["session_id"] in self._ears:
-                found.setdefault(frame["session_id"], []).append(self.message(frame))
-        for session_id, messages in found.items():
-            self._tell(session_id, messages)
+            if frame["stream_id"] in self._ears:  # a session's own stream bears its id
+                found.setdefault(frame["stream_id"], []).append(self.message(frame))
+        for stream_id, messages in found.items():
+            self._tell(stream_id, messages)
 
     def _tell(self, session_id: str, messages: Iterable[Message]) -> None:
         for ear in self._ears.get(session_id, ()):

@@ -40,7 +40,7 @@ class Veil:
 
 def _covered(value: Any, names: Mapping[str, str]) -> Any:
     folders = "|".join(re.escape(folder) for folder in sorted(names, key=len, reverse=True))
-    pattern = re.compile(rf"({folders})(/|(?![\w.-]))")
+    pattern = re.compile(rf"(?<![\w.~-])({folders})(/|(?![\w.-]))")
 
     def short(found: re.Match[str]) -> str:
         name = names[found[1]]

@@ -105,7 +105,7 @@ class ActivityPages:
             request, "activity/lines.html" if part else "activity/session.html", session_id=session_id,
             lines=[_line(frame) for frame in frames], last=last, group=group, groups=tuple(GROUPS),
             earlier=after + 1 if after >= 0 else 0, newest=before > last,
-            started=store.read(session_id, session_id, ("session_started",), limit=1),
+            started=next(iter(store.read(session_id, session_id, ("session_started",), limit=1)), None),
         )  # fmt: skip
 
     async def artifact(self, request: Request) -> Response:

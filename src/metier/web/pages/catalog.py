@@ -3,12 +3,12 @@
 A page shows skills and changes whether they are offered; none writes, fetches or hands out a skill's files.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, urlencode
 
-from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,8 +23,11 @@ from metier.web.pages import usage
 from metier.web.pages.overview import KINDS, Overviews, key_of, source_line
 from metier.web.pages.site import Site, back_to, form, see, whole
 
-SHOWN_BYTES = 400_000
+SHOWN_BYTES: Final = 400_000
 """Of one file."""
+
+MANY: Final = 1_000
+"""With more skills than this, a look at the folders of every host takes so long that it is made only when asked for."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,15 @@ class CatalogPages:
         given = {key: request.query_params.get(key, "") for key in ("q", "kind", "scope")}
         part = request.query_params.get("part") == "list"
         answer = await run_in_threadpool(self._listing, request, given, part)
-        if not part:
-            answer.background = BackgroundTask(warm, self.site.skills())
+        if not part:  # not as a part of this answer, which a browser would wait for
+            asyncio.get_running_loop().run_in_executor(None, self.overviews.warm, self.site.skills())
         return answer
 
     def _listing(self, request: Request, given: dict[str, str], part: bool) -> Response:
         skills = self.site.skills()
         overview = self.overviews.of(skills)
         number = whole(request.query_params.get("page"), 1, 1)
-        page = overview.page(skills, given["q"], given["kind"], given["scope"], number)
+        page = self.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
         return self.site.page(
             request, "skills/list.html" if part else "skills/index.html", page=page, given=given, overview=overview,
             kinds=KINDS, source_line=source_line, counts=skills.counts, roots=skills.roots,
@@ -97,6 +100,7 @@ class CatalogPages:
             body=_body(skill, skills, address) if not wanted else None, wanted=wanted,
             diagnostics=[d for d in skills.diagnostics if d.path == skill.path], source_line=source_line,
             uses=usage.of(self.site.app.store).sessions_of(skill.name), fields=_fields(skill),
+            many=len(skills) > MANY,
         )  # fmt: skip
 
     def _hosts(self, request: Request, skill: Skill) -> Response:
@@ -107,11 +111,6 @@ class CatalogPages:
         except MetierError:
             verdicts = []
         return self.site.page(request, "skills/hosts.html", verdicts=verdicts)
-
-
-def warm(skills: Skills) -> None:
-    """Bring the search index up to date before anybody types."""
-    skills.search("a")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ CARD_CHARACTERS: Final = 100_000
 """Of one text on a card; all of it is in the activity."""
 LARGE_CHARACTERS: Final = 1_200
 """A resource that is longer is folded at first."""
+ITEMS: Final = 300
+"""Of a chat at first: the latest."""
 SUGGESTIONS: Final = 4
 LISTED: Final = 100
 """Chats at the side."""
@@ -38,16 +40,15 @@ class ChatPages:
     api: "Api"
 
     async def new(self, request: Request) -> Response:
-        part = request.query_params.get("part") == "chats"
-        return await run_in_threadpool(self._page, request, "chat/list.html" if part else "chat/index.html", "")
+        return await run_in_threadpool(self._page, request, "")
 
     async def chat(self, request: Request) -> Response:
-        return await run_in_threadpool(self._page, request, "chat/index.html", request.path_params["chat_id"])
+        return await run_in_threadpool(self._page, request, request.path_params["chat_id"])
 
-    def _page(self, request: Request, template: str, chat_id: str) -> Response:
+    def _page(self, request: Request, chat_id: str) -> Response:
         chats = self.api.chats
         items: list[dict[str, Any]] = []
-        status, skills, title = "idle", list[str](), ""
+        status, skills, title, earlier = "idle", list[str](), "", 0
         if chat_id:
             try:
                 head, kept = chats.read(chat_id)
@@ -56,10 +57,11 @@ class ChatPages:
             turn = chats.turn(chat_id)
             status = turn.status if turn is not None else head.status if head.busy else "idle"
             skills, title = turn.skills if turn is not None else list(head.skills), head.title
-            items = [_BLANK | self.api.veil(item.as_dict()) for item in kept]
+            earlier = 0 if "all" in request.query_params else max(0, len(kept) - ITEMS)
+            items = [_BLANK | self.api.veil(item.as_dict()) for item in kept[earlier:]]
         return self.site.page(
-            request, template, chat_id=chat_id, title=title, state=status, skills=skills, items=items,
-            chats=chats.shelf.chats()[:LISTED], model=chats.choice.as_dict(), providers=PROVIDERS,
+            request, "chat/index.html", chat_id=chat_id, title=title, state=status, skills=skills, items=items,
+            earlier=earlier, chats=chats.shelf.chats()[:LISTED], model=chats.choice.as_dict(), providers=PROVIDERS,
             suggestions=[] if items else chats.commands("", SUGGESTIONS), **_LIMITS,
         )  # fmt: skip
 

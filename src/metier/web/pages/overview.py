@@ -4,6 +4,7 @@ An overview belongs to one catalog and is made once for it; searching and paging
 index, so that the page of a catalog of ten thousand skills costs what the page of ten does.
 """
 
+import contextlib
 import hashlib
 import threading
 from collections import Counter
@@ -123,11 +124,13 @@ class Overview:
 
 
 class Overviews:
-    """The overview of the latest catalog, made when it is first asked for."""
+    """The overview of the latest catalog, made when it is first asked for. One search at a time reads the index."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._searching = threading.Lock()
         self._latest: Overview | None = None
+        self._warmed: Overview | None = None
 
     def of(self, skills: Skills) -> Overview:
         with self._lock:
@@ -135,6 +138,18 @@ class Overviews:
             if self._latest is None or self._latest.catalog is not catalog:
                 self._latest = Overview(catalog)
             return self._latest
+
+    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> Page:
+        overview = self.of(skills)
+        with self._searching if text else contextlib.nullcontext():
+            return overview.page(skills, text, kind, scope, number)
+
+    def warm(self, skills: Skills) -> None:
+        """Bring the search index up to date before anybody types."""
+        overview = self.of(skills)
+        if self._warmed is not overview:
+            self._warmed = overview
+            self.page(skills, "a", "", "", 1)
 
 
 def key_of(path: str) -> str:

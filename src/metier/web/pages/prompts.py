@@ -24,6 +24,9 @@ MESSAGE_CHARACTERS: Final = 4_000
 TOKEN_CHARACTERS: Final = 4
 """A rule of thumb for English."""
 
+TEXT_CHARACTERS: Final = 60_000
+"""Of the prompt that are shown; the sizes are those of all of it."""
+
 SHOWN: Final = 200
 """Names in one list."""
 
@@ -92,7 +95,7 @@ class PromptPages:
         return self.site.page(
             request, "prompt/answer.html" if part else "prompt/index.html", prompt=prompt, given=given, names=names,
             chosen=chosen, left=left_out(session, prompt), shown=SHOWN, per_token=TOKEN_CHARACTERS,
-            profile=session.profile, whole_size=len(session.system_prompt(message=message or None)),
+            most=TEXT_CHARACTERS,
         )  # fmt: skip
 
     def _ask(self, profile: str, message: str, budget: int) -> tuple[Session, Prompt]:
@@ -103,7 +106,7 @@ class PromptPages:
 def left_out(session: Session, prompt: Prompt) -> list[Left]:
     """What the prompt does not show, by the reason."""
     visible = session.visible()
-    described, named = set(prompt.names), set(prompt.more)
+    named, shown = set(prompt.more), {*prompt.names, *prompt.more}
     found: list[Left] = []
     if visible and not prompt.text:
         rules = session.profile.prompt
@@ -111,7 +114,7 @@ def left_out(session: Session, prompt: Prompt) -> list[Left]:
         return [Left(why, [skill.name for skill in visible])]
     short = [skill.name for skill in visible if skill.name in named and skill.mode != "name-only"]
     by_choice = [skill.name for skill in visible if skill.name in named and skill.mode == "name-only"]
-    missing = [skill.name for skill in visible if skill.name not in described | named]
+    missing = [skill.name for skill in visible if skill.name not in shown]
     found.append(Left("no room for a description: named only", short))
     found.append(Left("named only, as you chose", by_choice))
     found.append(Left("no room: still found by search and loaded by name", missing))

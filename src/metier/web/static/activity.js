@@ -1,5 +1,5 @@
 // A session's timeline: new events as they happen, and the verdict of a replay without leaving the page.
-import { $, part, put } from "./app.js";
+import { $, localise, part, put } from "./app.js";
 
 const timeline = $("[data-timeline]");
 const verdict = $("[data-verdict-here]");
@@ -20,6 +20,7 @@ async function more() {
     if (last) {
       timeline.dataset.last = last.dataset.seq;
       $("[data-none]")?.remove();
+      localise(template.content);
       timeline.append(template.content);
     }
   } catch { /* the stream says when there is more */ }
@@ -27,9 +28,11 @@ async function more() {
   if (missed) { missed = false; more(); }
 }
 
-if (timeline && !("still" in timeline.dataset)) {
+let stream = null;
+
+function watch() {
   const { session, last } = timeline.dataset;
-  const stream = new EventSource(`/api/sessions/${encodeURIComponent(session)}/events?after=${last}`);
+  stream = new EventSource(`/api/sessions/${encodeURIComponent(session)}/events?after=${last}`);
   stream.onopen = () => { live.hidden = false; };
   stream.onerror = () => { live.hidden = true; };
   const kinds = ["session_started", "skill_catalog_updated", "skill_loaded", "skill_invoked", "skill_warning",
@@ -37,8 +40,22 @@ if (timeline && !("still" in timeline.dataset)) {
     "tool_ended", "tool_failed", "skill_override_proposed", "policy_chosen", "policy_asked", "session_called",
     "session_returned"];
   for (const kind of kinds) stream.addEventListener(kind, more);
-  addEventListener("pagehide", () => stream.close());
 }
+
+function leave() {
+  stream?.close();
+  stream = null;
+}
+
+if (timeline && !("still" in timeline.dataset)) {
+  watch();
+  addEventListener("pagehide", leave);
+  // A browser opens few connections to one server; a page that nobody looks at holds none of them.
+  document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else if (!stream) watch(); });
+}
+
+const meant = location.hash && document.getElementById(location.hash.slice(1));
+if (meant) $("details", meant).open = true;
 
 document.addEventListener("click", async (event) => {
   const link = event.target.closest("[data-verdict]");

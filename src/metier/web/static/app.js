@@ -37,10 +37,18 @@ export function put(element, html) {
 /** Fetch the part of a page that takes a moment, into the element that names it. */
 export async function load(place) {
   try {
-    put(place, await part(place.dataset.load));
+    put(place, await part(place.dataset.load ?? place.dataset.loadLater));
   } catch (error) {
     const words = $("[data-loading]", place);
     if (words) words.textContent = error.message;
+  }
+}
+
+/** Show the times of day of the reader's own place; the server knows only its clock. */
+export function localise(within) {
+  for (const time of within.querySelectorAll("time[data-clock]")) {
+    time.textContent = new Date(time.dateTime).toLocaleTimeString([], { hour12: false });
+    time.title = new Date(time.dateTime).toLocaleString();
   }
 }
 
@@ -79,9 +87,25 @@ document.addEventListener("click", (event) => {
   else toggleTheme();
 });
 
+document.addEventListener("click", (event) => {
+  const place = event.target.closest("[data-load-later]");
+  if (!place || event.metaKey || event.ctrlKey) return;
+  event.preventDefault();
+  place.classList.add("busy");
+  load(place).then(() => { place.classList.remove("busy"); delete place.dataset.loadLater; });
+});
+
 document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   if (form) form.requestSubmit();
 });
 
+/** Where tabs do not fit, the chosen one is in sight. */
+export function inSight() {
+  const tabs = $(".tabs"), chosen = $(".tabs [aria-current]");
+  if (chosen) tabs.scrollLeft = chosen.offsetLeft - tabs.offsetLeft - tabs.clientWidth / 2 + chosen.clientWidth / 2;
+}
+
+localise(document);
+inSight();
 for (const place of document.querySelectorAll("[data-load]")) load(place);

@@ -44,6 +44,9 @@ function show(id, html) {
   const made = template.content.firstElementChild;
   const old = document.getElementById(`item-${id}`);
   if (!made) { old?.remove(); return; }
+  // Ids rise with time: what is older than the first item shown was left out on purpose.
+  const first = $(".item", items);
+  if (!old && first && made.id < first.id) return;
   if (old) {
     // What the reader opened stays open, and a focus inside stays inside.
     const open = [...old.querySelectorAll("details")].map((one) => one.open);
@@ -171,6 +174,11 @@ document.addEventListener("click", async (event) => {
   } else {
     openModel();
   }
+});
+
+document.addEventListener("keydown", (event) => {
+  const toggle = $("[data-chats-toggle]");
+  if (event.key === "Escape" && toggle.getAttribute("aria-expanded") === "true") { toggle.click(); toggle.focus(); }
 });
 
 // --- commands ---

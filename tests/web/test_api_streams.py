@@ -1,0 +1,170 @@
+"""Streams of events from the inside: no gap, no doubling, whatever comes how fast, and nothing left behind."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from metier.app import App
+from metier.store import Draft, StoreError, open_store
+from metier.web import server, stream
+from metier.web.api import build
+from metier.web.stream import Watcher, events
+from worlds import World
+
+NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(bounded())
+
+
+def drafts(first: int, count: int) -> list[Draft]:
+    return [Draft(f"event-{number}", number, "noted", {"number": number}) for number in range(first, first + count)]
+
+
+async def numbers(messages: AsyncIterator[bytes], last: int) -> list[int]:
+    """The numbers of the frames in a stream, up to that one."""
+    seen: list[int] = []
+    while not seen or seen[-1] != last:
+        seen += [int(found) for found in NUMBER.findall(await anext(messages))]
+    return seen
+
+
+def shown(frame: Any) -> Any:
+    return frame
+
+
+def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> None:
+    total = stream.PAGE * 4 + 7
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            watcher = Watcher(store, shown)
+            await watcher.start()
+            store.append("s", "session", "s", drafts(0, 3))
+            reading = events(watcher, "s", -1)
+            assert await numbers(reading, 2) == [0, 1, 2]
+
+            def write() -> None:
+                for first in range(3, total, 50):
+                    store.append("s", "session", "s", drafts(first, min(50, total - first)))
+                    store.append("other", "session", "other", [Draft(f"other-{first}", 0, "noted")])
+
+            writing = asyncio.to_thread(write)
+            seen, _ = await asyncio.gather(numbers(reading, total - 1), writing)
+            assert seen == list(range(3, total))
+            later = events(watcher, "s", total - 3)
+            assert await numbers(later, total - 1) == [total - 2, total - 1]
+            await watcher.stop()
+
+    run(check)
+
+
+def test_what_was_heard_with_a_gap_is_read_again() -> None:
+    ear = stream.Ear()
+    ear.tell([(4, b"4"), (5, b"5")])
+    assert ear.following(3) == [(4, b"4"), (5, b"5")]
+    assert ear.following(3) == []
+    ear.tell([(3, b"3"), (5, b"5")])
+    assert ear.following(3) == []
+    ear.tell([(number, b"") for number in range(stream.PAGE + 1)])
+    assert ear.following(-1) == []
+
+
+def test_a_store_that_fails_ends_the_stream_and_the_watcher_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_LOOK_SECONDS", 0.01)
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            watcher = Watcher(store, shown)
+            await watcher.start()
+            failing = threading.Event()
+            failing.set()
+            read, page = store.read, store.page
+
+            def refuse(work: Callable[..., Any]) -> Callable[..., Any]:
+                def answer(*given: Any) -> Any:
+                    if failing.is_set():
+                        raise StoreError("gone", reason="lost")
+                    return work(*given)
+
+                return answer
+
+            monkeypatch.setattr(store, "read", refuse(read))
+            monkeypatch.setattr(store, "page", refuse(page))
+            store.append("s", "session", "s", drafts(0, 1))
+            assert [message async for message in events(watcher, "s", -1)] == [b": the frames of a session\n\n"]
+            failing.clear()
+            reading = events(watcher, "s", -1)
+            assert await numbers(reading, 0) == [0]
+            store.append("s", "session", "s", drafts(1, 1))
+            assert await numbers(reading, 1) == [1]
+            await watcher.stop()
+            assert [message async for message in reading] == []
+
+    run(check)
+
+
+def test_a_silent_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            watcher = Watcher(store, shown)
+            reading = events(watcher, "s", -1)
+            assert [await anext(reading) for _ in range(3)][1:] == [b": still here\n\n"] * 2
+
+    run(check)
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    application = build(app, watch=False)
+    made = server.make(application, "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=made.run, args=([listening],))
+    thread.start()
+    try:
+        session = app.session(surface="http")
+        session.keep()
+        line = f"GET /api/sessions/{session.id}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+        with contextlib.ExitStack() as clients:
+            for _ in range(20):
+                client = clients.enter_context(socket.create_connection(listening.getsockname(), timeout=20))
+                client.sendall(line.encode())
+                said = b""
+                while b"event: session_started" not in said:
+                    said += client.recv(65536)
+            assert len(application.api.watcher._ears[session.id]) == 20
+        for _ in range(1_000):
+            if not application.api.watcher._ears:
+                break
+            threading.Event().wait(0.01)
+        assert application.api.watcher._ears == {}
+    finally:
+        made.should_exit = True
+        thread.join(30)
+        listening.close()
+        app.close()
+
+
+def test_a_message_is_one_line_of_json_whatever_a_frame_holds() -> None:
+    with open_store("memory:") as store:
+        text = "a\nb\r\nc\u2028d\x85e\n\nid: 99\n\n"
+        (frame,) = store.append("s", "session", "s", [Draft("one", 1, "noted", {"text": text})])
+        _, message = Watcher(store, shown).message(frame)
+    lines = message.decode().split("\n")
+    assert lines[:2] == ["id: 0", "event: noted"]
+    assert lines[3:] == ["", ""]
+    assert json.loads(lines[2].removeprefix("data: "))["text"] == text
