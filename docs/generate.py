@@ -13,11 +13,14 @@ from typing import Any
 
 import click
 
-from metier import events, profiles, settings, validate
+from metier import check, events, profiles, settings, validate
 from metier.cli import cli
 
 DOCS = Path(__file__).parent
 HOSTS = DOCS.parent / "tests" / "hosts"
+NOT_SETTABLE = (
+    "fingerprint", "aliases", "environment", "ranges", "roots", "name", "summary", "documented", "documentation",
+)  # fmt: skip
 NAMES = {"C": "Codelia", "O": "oh-my-pi", "M": "MyCodeAgent", "R": "rip", "K": "RemcoChat"}
 
 
@@ -25,6 +28,9 @@ def diagnostics() -> str:
     lines = ["# Diagnostics", "", "Every code that the runtime reports. Codes are stable; messages are not.", ""]
     lines += ["| code | meaning |", "|---|---|"]
     lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.CODES.items()]
+    lines += ["", "## In a host", "", "What `metier check` says besides, and what SARIF has as rules.", ""]
+    lines += ["| code | meaning |", "|---|---|"]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in check.FINDINGS.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -62,7 +68,7 @@ def settings_page() -> str:
 def _settings(cls: type, values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any, str]]:
     about = _field_docs(cls)
     for item in fields(cls):  # pyright: ignore[reportArgumentType]
-        if item.name in ("fingerprint", "aliases", "environment", "ranges", "roots", "name", "summary", "documented"):
+        if item.name in NOT_SETTABLE:
             continue
         factory: Any = item.default_factory
         if isinstance(factory, type) and is_dataclass(factory):
@@ -87,19 +93,36 @@ def profiles_page() -> str:
     built = [profiles.build(profiles.load(name)) for name in profiles.BUILT_IN]
     lines = ["# Profiles", "", _paragraph(profiles), "", "| profile | what it is | described in |", "|---|---|---|"]
     lines += [f"| `{p.name}` | {p.summary} | {p.documented} |" for p in built]
-    described = [dict(_flat(profiles.describe(p), "")) for p in built]
-    lines += ["", "## Where they differ", "", f"| setting | {' | '.join(p.name for p in built)} |"]
-    lines += ["|---" * (len(built) + 1) + "|"]
-    skipped = ("name", "summary", "documented", "roots", "aliases", "environment", "ranges", "toggles")
-    for key in dict.fromkeys(key for one in described for key in one):
-        values = [one.get(key) for one in described]
-        if key.split(".")[0] not in skipped and any(value != values[0] for value in values):
-            lines.append(f"| `{key}` | {' | '.join(_shown(value) for value in values)} |")
+    public = [p for p in built if p.documentation]
+    lines += ["", "## Where they differ", "", *_differences([p for p in built if p not in public])]
+    lines += ["", "The hosts that are described from their public documentation:", ""]
+    lines += _differences([built[0], *public])
     lines += ["", "## Where they look", ""]
     for profile in built:
         lines.append(f"**{profile.name}**: " + "; ".join(_places(profile)) + ".")
         lines.append("")
+    lines += [
+        "## Where the rules come from",
+        "",
+        "A table's page holds for each of its settings that has none itself.",
+        "",
+    ]
+    for profile in public:
+        lines += [f"**{profile.name}**", ""]
+        lines += [f"- `{rule}`: <{page}>" for rule, page in profile.documentation.items()]
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _differences(built: list[profiles.Profile]) -> Iterator[str]:
+    """A table of the settings in which the profiles are not all the same."""
+    described = [dict(_flat(profiles.describe(p), "")) for p in built]
+    yield f"| setting | {' | '.join(p.name for p in built)} |"
+    yield "|---" * (len(built) + 1) + "|"
+    for key in dict.fromkeys(key for one in described for key in one):
+        values = [one.get(key) for one in described]
+        if key.split(".")[0] not in (*NOT_SETTABLE, "toggles") and any(value != values[0] for value in values):
+            yield f"| `{key}` | {' | '.join(_shown(value) for value in values)} |"
 
 
 def _places(profile: profiles.Profile) -> Iterator[str]:

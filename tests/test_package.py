@@ -23,12 +23,13 @@ LAYERS = [
     ["settings", "check"],
     ["tools"],
     ["session"],
-    ["skills", "testing"],
+    ["skills", "testing", "asking"],
+    ["recorded"],
     ["replay", "app", "install", "watch"],
-    ["rpc", "mcp"],
+    ["rpc", "mcp", "adapters"],
     ["chat"],
-    ["web", "tui"],
-    ["cli"],
+    ["web"],
+    ["tui", "cli"],
 ]
 
 
