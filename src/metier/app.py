@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from metier import telemetry
+from metier.errors import StoreError
 from metier.events import random_ids
 from metier.model import Changes
 from metier.policy import Request
@@ -25,6 +26,12 @@ _LOG: Final = logging.getLogger("metier")
 
 SESSIONS: Final = 1_000
 """Sessions that are kept ready; others are taken up again from the store when they are called."""
+
+OPENING: Final = 64
+"""Sessions that can be opened at the same time; each waits for the store, and others need not wait with it."""
+
+PLACE: Final = "place"
+"""The document of a store with the working directory of a session that has one of its own."""
 
 CHANGED: Final = "skills.changed"
 """The channel of a store on which hosts tell each other that skills changed on disk."""
@@ -53,7 +60,9 @@ class App:
         self._roots, self._overrides = roots, settings
         self.config = resolve(cwd, overrides=settings, **self._given)
         if self.config.telemetry and telemetry.active is None:
-            telemetry.enable()
+            traced = telemetry.enable()
+            if traced.unheard:
+                _LOG.warning("telemetry is on, but nobody hears it: this process has set up no OpenTelemetry SDK")
         self.store = (
             store if store is not None and not isinstance(store, str) else open_store(store or self.config.store)
         )
@@ -61,6 +70,7 @@ class App:
         self.runner: Runner | None = None
         """What runs scripts in every session; the machine's own sandbox where there is none."""
         self._lock = threading.RLock()
+        self._opening = tuple(threading.RLock() for _ in range(OPENING))
         self._catalogs: OrderedDict[str, Skills] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
@@ -115,15 +125,16 @@ class App:
     ) -> Session:
         """The session of that id, as it was left by whichever process used it last; a new one without an id."""
         wanted = id or random_ids()
-        with self._lock:
+        with self._opening[hash(wanted) % len(self._opening)]:
             saved = self.store.load_state(wanted, "session") if id else None
-            known = self._sessions.get(wanted)
-            current = known is not None and (saved is None or known.saved_version >= saved.version)
-            # Whoever can be asked decides what the session is; others take it as it is.
-            if known is not None and current and (approve is None or known.shaped(approve, tools)):
-                self._sessions.move_to_end(wanted)
-                return known
-            session = self.skills(cwd).session(
+            with self._lock:
+                known = self._sessions.get(wanted)
+                current = known is not None and (saved is None or known.saved_version >= saved.version)
+                # Whoever can be asked decides what the session is; others take it as it is.
+                if known is not None and current and (approve is None or known.shaped(approve, tools)):
+                    self._sessions.move_to_end(wanted)
+                    return known
+            session = self.skills(self._place_of(wanted) if cwd is None and saved else cwd).session(
                 id=wanted,
                 store=self.store,
                 approve=approve,
@@ -133,10 +144,25 @@ class App:
                 runner=self.runner,
                 store_required=self.config.store_required,
             )
-            self._sessions[wanted] = session
-            while len(self._sessions) > SESSIONS:
-                self._sessions.popitem(last=False)
+            if cwd is not None:
+                self._keep_place(wanted, cwd)
+            with self._lock:
+                self._sessions[wanted] = session
+                while len(self._sessions) > SESSIONS:
+                    self._sessions.popitem(last=False)
             return session
+
+    def _place_of(self, session_id: str) -> str | None:
+        """The working directory that a session was begun with, if it was one of its own."""
+        kept = self.store.load_state(session_id, PLACE)
+        return kept.value["cwd"] if kept else None
+
+    def _keep_place(self, session_id: str, cwd: PathLike) -> None:
+        try:
+            self.store.save_state(session_id, PLACE, {"cwd": os.path.abspath(cwd)})
+        except StoreError:
+            if self.config.store_required:
+                raise
 
     def exists(self, session_id: str) -> bool:
         return session_id in self._sessions or self.store.load_state(session_id, "session") is not None

@@ -5,7 +5,7 @@ names, paths and digests, never bodies.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from metier import limits
@@ -93,5 +93,6 @@ class Recollection:
         hidden = [replace(seen, arguments="[redacted]") if redact and seen.arguments else seen for seen in self]
         # The parent of a chain is whatever somebody said it was, so it goes where arguments go.
         chains = {name: list(chain) for name, chain in self._chains.items() if len(chain) > 1 and not redact}
-        known = {"activated_skill_names": list(self.activated), "loaded": [asdict(seen) for seen in hidden]}
+        loaded = [{key: getattr(seen, key) for key in Seen.__slots__} for seen in hidden]
+        known: dict[str, Any] = {"activated_skill_names": list(self.activated), "loaded": loaded}
         return known | ({"chains": chains} if chains else {})

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import uvicorn
@@ -21,7 +21,7 @@ SKILLS = ".agents/skills"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "skills"
 
 
-def missing(why: str) -> None:
+def missing(why: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"the pages must be tested in CI: {why}")
     pytest.skip(f"the pages cannot be tested here: {why}")
@@ -86,7 +86,7 @@ class Watch:
 def new_page(chromium: Browser, watch: Watch, width: int = 1280, theme: Any = "light") -> Generator[Page]:
     context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(20_000)
     made = context.new_page()
     watch.listen(made)
     try:

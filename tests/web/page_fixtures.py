@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from web.browser import EXAMPLES, SKILLS, Site, Watch, missing, new_page, serving
 from worlds import World
@@ -42,6 +42,7 @@ def chromium() -> Iterator[Browser]:
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         missing("there is no Chromium")
+    expect.set_options(timeout=20_000)  # a machine that is busy with other tests is slow, and not wrong
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield browser

@@ -303,6 +303,7 @@ def test_published_skills_have_archives_whose_bytes_match_their_digests(publishi
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert sorted(archive.getnames()) == ["SKILL.md", "references/a.md", "scripts/x.sh"]
         assert all(member.isreg() for member in archive)
+        assert {member.name: member.mode for member in archive}["scripts/x.sh"] == 0o755
         inside = archive.extractfile("references/a.md")
         assert inside is not None
         assert inside.read() == b"the reference"

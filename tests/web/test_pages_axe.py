@@ -13,6 +13,14 @@ pytest_plugins = ["web.page_fixtures"]
 
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
 
+SHIFTS = """() => new Promise(done => {
+  const moved = [];
+  const note = list => list.getEntries().forEach(one => moved.push(one.sources.map(at => at.node?.className)));
+  new PerformanceObserver(note).observe({type: "layout-shift", buffered: true});
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(moved), 50)));
+})"""
+"""What moved since the page began to be painted, without anybody having touched it."""
+
 
 def findings(page: Page, axe: str) -> list[str]:
     page.evaluate(axe)
@@ -49,14 +57,27 @@ def test_no_page_has_a_serious_finding(
         page.locator(".chat-head [data-model-open]").click()
         page.select_option("#provider", "openai")
         found["model"] = findings(page, axe)
-        for path in (
-            "/skills", "/skills?kind=broken", "/skills?q=zzzz", "/skills/csv-profile",
-            "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/activity", f"/activity/{session.id}", f"/activity/{session.id}/replay",
-        ):  # fmt: skip
+        trail = f"/activity/{session.id}"
+        catalog = ("/skills", "/skills?kind=broken", "/skills?q=zzzz", "/skills/csv-profile")
+        for path in (*catalog, "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/activity", trail):
             page.goto(site.url + path, wait_until="networkidle" if "activity" not in path else "load")
             found[path] = findings(page, axe)
     assert {name: notes for name, notes in found.items() if notes} == {}
     assert watch.heard == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
+    session = site.app.session()
+    session.load("csv-profile")
+    with new_page(chromium, watch, width) as page:
+        for path in ("/", "/skills", "/skills/csv-profile", "/prompt", "/activity", f"/activity/{session.id}"):
+            page.goto(site.url + path)
+            if path == "/skills/csv-profile":
+                page.wait_for_selector(".hosts")
+            elif path == "/prompt":
+                page.wait_for_selector(".table")
+            assert page.evaluate(SHIFTS) == [], path
 
 
 def test_the_door_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:

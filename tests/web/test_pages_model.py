@@ -134,3 +134,24 @@ def test_on_a_phone_the_chats_open_over_the_page_and_nothing_is_too_wide(
         expect(page.locator("#chats")).to_be_hidden()
         expect(page.locator(".answer")).to_contain_text("a line")
     assert watch.heard == []
+
+
+def test_a_second_page_of_a_chat_that_is_at_work_is_told_so_and_watches_it(
+    talking: Site, model: ModelServer, page: Page, watch: Watch
+) -> None:
+    gate = threading.Event()
+    model.plays(held(gate, "slowly "))
+    page.goto(talking.url)
+    say(page, "hello")
+    expect(page.locator("[data-grows]")).to_contain_text("slowly")
+    second = page.context.new_page()
+    second.goto(page.url)
+    second.evaluate("document.querySelector('main').dataset.status = 'idle'")  # as it was before the turn began
+    say(second, "me too")
+    expect(second.locator("[data-toast]")).to_contain_text("at work")
+    expect(second.locator("[data-message]")).to_have_value("me too")
+    gate.set()
+    for one in (page, second):
+        answered(one)
+        expect(one.locator(".answer .prose")).to_contain_text("slowly the end")
+    watch.heard.clear()

@@ -34,8 +34,19 @@ def test_typing_searches_at_once_and_the_address_keeps_it(site: Site, page: Page
     expect(page).to_have_url(f"{site.url}/skills?q=duplicate+rows+in+a+csv")
     page.get_by_role("searchbox", name="Search skills").fill("zzzz")
     expect(page.locator("[data-list]")).to_contain_text("Nothing fits")
+    expect(page.get_by_role("status").first).to_have_text("Nothing fits")
     page.get_by_role("link", name="Show all skills").click()
     expect(page.locator(".row")).not_to_have_count(0)
+
+
+def test_a_server_that_is_gone_is_told_and_the_list_stays(site: Site, page: Page, watch: Watch) -> None:
+    page.goto(f"{site.url}/skills")
+    before = names(page)
+    page.route("**/skills?*", lambda route: route.abort())
+    page.get_by_role("searchbox", name="Search skills").fill("csv")
+    expect(page.locator("[data-toast]")).to_have_text("The server cannot be reached.")
+    assert names(page) == before
+    watch.heard.clear()
 
 
 def test_a_part_of_a_word_finds_what_has_it(site: Site, page: Page) -> None:

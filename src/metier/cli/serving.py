@@ -1,9 +1,11 @@
 """`serve`, `rpc`, `mcp`: the runtime for other programs."""
 
 import os
+import webbrowser
 
 import click
 
+from metier import web
 from metier.cli.context import Context, shared
 
 
@@ -22,11 +24,12 @@ def rpc_command(context: Context) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen here; others than loopback need a token.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name; may be repeated.")
+@click.option("--open", "opens", is_flag=True, help="Open the web app in a browser once it is there.")
 @click.option("--publish", is_flag=True, help="Offer the skills at /.well-known/agent-skills/index.json.")
 @click.option("--runs", metavar="N", type=click.IntRange(1), help="Run this many scripts at once.")
 @click.option(
     "--rate",
-    default=500.0,
+    default=web.RATE,
     show_default=True,
     type=click.FloatRange(0),
     metavar="N",
@@ -45,18 +48,27 @@ def serve_command(
     host: str,
     port: int,
     names: tuple[str, ...],
+    opens: bool,
     publish: bool,
     runs: int | None,
     rate: float,
     proxies: tuple[str, ...],
 ) -> None:
-    """Serve the HTTP API, JSON-RPC and MCP. A token comes from METIER_TOKEN, never from the command line."""
-    from metier import web
+    """Serve the web app, the HTTP API, JSON-RPC and MCP.
 
+    A token comes from METIER_TOKEN, never from the command line.
+    """
     app = context.open_app("http")
     token = os.environ.get("METIER_TOKEN", "")
     options = web.Options(host, port, token, names, rate, runs, publish, proxies)
-    web.serve(app, options, None if context.quiet else lambda where: click.echo(f"listening on {where}", err=True))
+
+    def started(where: str) -> None:
+        if not context.quiet:
+            click.echo(f"listening on {where}", err=True)
+        if opens:
+            webbrowser.open(where)
+
+    web.serve(app, options, started)
 
 
 @click.command("mcp", epilog="Example:\n\n\b\n  metier mcp --cwd ~/project")

@@ -212,10 +212,12 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout
     assert process.stderr
     said = b""
+    waiting = select.poll()  # select() knows no descriptor above 1023, and a server has more
+    waiting.register(process.stdout, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
     while said != _READY:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+        if left <= 0 or not waiting.poll(left * 1000):
             raise SandboxUnavailable(f"the sandbox was not ready after {START_SECONDS:g} seconds")
         piece = os.read(process.stdout.fileno(), len(_READY) - len(said))
         if not piece:

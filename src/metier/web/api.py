@@ -56,7 +56,7 @@ from metier.web.operations import (
     whole,
 )
 from metier.web.runs import RUNS, BoundedRunner
-from metier.web.schemas import COUNT, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
+from metier.web.schemas import BY, COUNT, FLAG, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
 from metier.web.stream import Watcher, events
 from metier.web.veil import Veil
 from metier.web.wellknown import FOLDER, Shelf
@@ -255,16 +255,19 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     _operation(
         "load", "Load a skill",
-        record({}, {"name": TEXT, "path": TEXT, "arguments": TEXT, "parent": TEXT}), schemas.LOADED,
+        record({}, {"name": TEXT, "path": TEXT, "arguments": TEXT, "parent": TEXT, "by": BY}), schemas.LOADED,
     ),
-    _operation("read", "Read a file of a skill", record({"name": NAME}, {"path": TEXT}), schemas.RESOURCE),
+    _operation(
+        "read", "Read a file of a skill",
+        record({"name": NAME}, {"path": TEXT, "raw": FLAG, "by": BY}), schemas.RESOURCE,
+    ),
     _operation(
         "run", "Run a script of a skill in the sandbox",
-        record({"name": NAME, "script": NAME}, {"arguments": many(TEXT), "stdin": TEXT}), schemas.RUN,
+        record({"name": NAME, "script": NAME}, {"arguments": many(TEXT), "stdin": TEXT, "by": BY}), schemas.RUN,
     ),
     _operation(
         "search", "Search, as a step of the session",
-        record({"query": TEXT}, {"limit": WHOLE, "scope": TEXT}), schemas.FOUND,
+        record({"query": TEXT}, {"limit": WHOLE, "scope": TEXT, "by": BY}), schemas.FOUND,
     ),
     _operation("invoke", "What a user's message calls", record({"message": TEXT}), schemas.INVOKED),
     _operation(

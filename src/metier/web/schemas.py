@@ -26,6 +26,8 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 WHOLE: Final[Schema] = {"type": "integer"}
 NUMBER: Final[Schema] = {"type": "number"}
 OBJECT: Final[Schema] = {"type": "object"}
+BY: Final[Schema] = {"enum": ["user", "model"]}
+"""Who asks."""
 
 ERROR: Final = record({"error": record({"code": TEXT, "message": TEXT})})
 

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import os
+import stat
 import tarfile
 import threading
 from collections import OrderedDict
@@ -122,7 +123,7 @@ class Shelf:
         return tuple(found) or None
 
     def _pack(self, skill: Skill) -> bytes | None:
-        """The same bytes for the same files: sorted, without times, owners or modes of their own."""
+        """The same bytes for the same files: sorted, without times and owners; of a mode, only whether it runs."""
         files = self._files(skill)
         if files is None:
             return None
@@ -144,9 +145,16 @@ class Shelf:
                 if left < 0:
                     return None
                 member = tarfile.TarInfo(path)
-                member.size, member.mode = len(content.data), 0o644
+                member.size, member.mode = len(content.data), 0o755 if _runs(skill, path) else 0o644
                 archive.addfile(member, io.BytesIO(content.data))
         return gzip.compress(inside.getvalue(), compresslevel=6, mtime=0)
+
+
+def _runs(skill: Skill, path: str) -> bool:
+    try:
+        return bool(os.stat(os.path.join(skill.dir, path)).st_mode & stat.S_IXUSR)
+    except OSError:
+        return False
 
 
 def _is_settled(signature: _Signature) -> bool:

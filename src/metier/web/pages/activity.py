@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from metier import replay
 from metier.errors import SkillNotFound, StoreError
+from metier.events import TYPES
 from metier.profiles import BUILT_IN
 from metier.skills import Skills
 from metier.store import ENVELOPE, Frame
@@ -104,7 +105,7 @@ class ActivityPages:
         return self.site.page(
             request, "activity/lines.html" if part else "activity/session.html", session_id=session_id,
             lines=[_line(frame) for frame in frames], last=last, group=group, groups=tuple(GROUPS),
-            earlier=after + 1 if after >= 0 else 0, newest=before > last,
+            earlier=after + 1 if after >= 0 else 0, newest=before > last, kinds=[one.type for one in TYPES],
             started=next(iter(store.read(session_id, session_id, ("session_started",), limit=1)), None),
         )  # fmt: skip
 

@@ -35,11 +35,7 @@ function watch() {
   stream = new EventSource(`/api/sessions/${encodeURIComponent(session)}/events?after=${last}`);
   stream.onopen = () => { live.hidden = false; };
   stream.onerror = () => { live.hidden = true; };
-  const kinds = ["session_started", "skill_catalog_updated", "skill_loaded", "skill_invoked", "skill_warning",
-    "skill_resource_read", "skill_resource_refused", "skills_searched", "tool_started", "tool_stdout", "tool_stderr",
-    "tool_ended", "tool_failed", "skill_override_proposed", "policy_chosen", "policy_asked", "session_called",
-    "session_returned"];
-  for (const kind of kinds) stream.addEventListener(kind, more);
+  for (const kind of timeline.dataset.kinds.split(" ")) stream.addEventListener(kind, more);
 }
 
 function leave() {

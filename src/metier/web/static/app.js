@@ -34,6 +34,12 @@ export function put(element, html) {
   element.replaceChildren(template.content);
 }
 
+/** Read out what a part that was put anew has to tell, in a few words. */
+export function tell(element) {
+  const told = $("[data-told]");
+  if (told) told.textContent = $("[data-tells]", element)?.dataset.tells ?? "";
+}
+
 /** Fetch the part of a page that takes a moment, into the element that names it. */
 export async function load(place) {
   try {

@@ -23,7 +23,9 @@ async function call(method, address, body) {
   }
   if (answer.ok) return answer;
   const told = await answer.json().catch(() => null);
-  throw new Error(told?.error?.message ?? `The server answered with ${answer.status}.`);
+  const error = new Error(told?.error?.message ?? `The server answered with ${answer.status}.`);
+  error.status = answer.status;
+  throw error;
 }
 
 /** Begin a turn. Its answer is a stream of data; the page follows the one of rendered cards instead. */
@@ -92,6 +94,7 @@ function follow() {
   stream.addEventListener("end", heard(({ title, chips, chats }) => {
     stream.close();
     $("[data-title]").textContent = title;
+    document.title = `${title || "Chat"} · Metier`;
     $("[data-title]").classList.toggle("sr", !title);
     put($("[data-chips]"), chips);
     put($("[data-chats]"), chats);
@@ -120,6 +123,7 @@ async function send(text) {
   } catch (error) {
     working(false);
     say(error.message);
+    if (error.status === 409) follow(); // somebody else's turn is at work here: watch it
   }
 }
 

@@ -1,5 +1,5 @@
 // The catalog: search as one types, and switches that leave the page where it is.
-import { $, inSight, later, part, put, say } from "./app.js";
+import { $, inSight, later, part, put, say, tell } from "./app.js";
 
 const list = $("[data-list]");
 const form = $("[data-live-search]");
@@ -15,6 +15,7 @@ async function show(address, push = true) {
     url.searchParams.set("part", "list");
     put(list, await part(url, { signal: asked.signal }));
     inSight();
+    tell(list);
     if (push) history.replaceState(null, "", address);
     list.setAttribute("aria-busy", "false");
   } catch (error) {
