@@ -1,6 +1,7 @@
 """`metier check` and its verdicts: what each public host's documentation says, case by case, and how it is told."""
 
 import json
+import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -250,6 +251,23 @@ def test_fields_without_a_meaning_are_named_for_each_host(world: World) -> None:
     }
 
 
+def test_what_a_host_does_with_a_skill_besides_is_noted(world: World) -> None:
+    notes = {
+        host: of(world, world.skill(".claude/skills/x", name="Label", description=None, paths=["src/**"]), host).notes
+        for host in ("claude-code", "remcochat")
+    }
+    assert notes["claude-code"] == (
+        "`name` is only a label: the skill is called by its folder",
+        "there is no description: the first paragraph of the body stands for it",
+        "the model sees it only while files that fit `paths` are worked on",
+    )
+    off = of(world, world.skill(".skills/y"), "remcochat")
+    assert off.notes == ("skills are off in this host until they are switched on",)
+    world.skill("~/.agents/skills/twice", description="The user's.")
+    twin = of(world, world.skill(".agents/skills/twice"), "codex")
+    assert twin.notes == ("another skill bears the name, and both are offered: ~/.agents/skills/twice/SKILL.md",)
+
+
 def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
     file = world.skill("prompts/x")
     places = {host: of(world, file, host).put for host in ("claude-code", "codex", "mycodeagent", "remcochat")}
@@ -394,6 +412,13 @@ def test_check_asks_only_the_hosts_that_were_named(world: World, run: Run) -> No
     assert run("check", "x", "--host", "codx").code == 2
 
 
+def test_check_counts_the_folders_that_hosts_are_told_to_search(world: World, run: Run) -> None:
+    world.skill("prompts/x")
+    asked = ["check", "prompts/x", "--host", "codex", "--json"]
+    assert run(*asked).json["skills"][0]["verdicts"][0]["status"] == "elsewhere"
+    assert run(*asked, "--skills", "prompts").json["skills"][0]["verdicts"][0]["status"] == "offered"
+
+
 @pytest.mark.parametrize(("path", "code"), [("nowhere", 2), ("file.txt", 2), ("empty", 1)])
 def test_check_of_what_is_no_skill_says_so(world: World, run: Run, path: str, code: int) -> None:
     (world.project / "file.txt").write_text("x")
@@ -411,6 +436,15 @@ def test_check_prints_nothing_that_a_terminal_could_obey(world: World, run: Run)
     for arguments in (["."], [f".agents/skills/{nasty}"], [".", "--json"], [".", "--sarif", "-v"]):
         shown = run("check", *arguments, "-v").out
         assert not [char for char in shown if (ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160]
+
+
+def test_a_folder_whose_name_is_no_utf8_is_told_of_all_the_same(world: World, run: Run) -> None:
+    odd = os.fsdecode(b".agents/skills/x\xff")
+    world.skill(odd, name="x")
+    for arguments in ([], ["--json"], ["--sarif"]):
+        assert "x" in run("check", ".", *arguments).out
+    (result, *_) = run("check", ".", "--sarif").json["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == ".agents/skills/x%FF/SKILL.md"
 
 
 SARIF: dict[str, Any] = {

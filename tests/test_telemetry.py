@@ -291,9 +291,12 @@ def test_nothing_is_traced_before_and_after(world: World, seen: Seen) -> None:
     session = opened(world)
     session.load("notes")
     watch(seen)
+    session.search("notes")
     telemetry.disable()
+    session.search("notes")
     session.load("notes")
-    assert (seen.spans, telemetry.active) == ({}, None)
+    assert (list(seen.spans), telemetry.active) == (["search"], None)
+    assert seen.counts()["metier.skills.searched"] == 1
 
 
 def test_tracing_changes_no_event(world: World, seen: Seen) -> None:
@@ -333,13 +336,16 @@ def test_a_session_that_is_not_traced_loads_nothing_of_it(world: World) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_server_traces_where_the_setting_says_so(world: World) -> None:
+def test_a_server_traces_where_the_setting_says_so_and_warns_if_nobody_hears_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     try:
         App(world.project, home=world.home, store="memory:").close()
         assert telemetry.active is None
         App(world.project, home=world.home, store="memory:", settings={"telemetry": True}).close()
         assert telemetry.active is not None
         assert not telemetry.active.content
+        assert "nobody hears it" in caplog.text
     finally:
         telemetry.disable()
 

@@ -115,14 +115,15 @@ def verdicts(
     profiles: Sequence[str | Profile] | None = None,
     cwd: PathLike | None = None,
     home: PathLike | None = None,
+    extra: Sequence[PathLike] = (),
 ) -> list[Verdict]:
     """One verdict for each profile (all built-in ones by default) on one skill: its folder, its SKILL.md or a `Skill`.
 
-    Raises `ConfigError` where there is no SKILL.md.
+    `extra` are folders that each host is told to search besides. Raises `ConfigError` where there is no SKILL.md.
     """
-    folder = skill.dir if isinstance(skill, Skill) else _folder(os.fspath(skill), _absolute(cwd, "."))
+    folder = skill.dir if isinstance(skill, Skill) else folder_of(os.fspath(skill), _absolute(cwd, "."))
     file = os.path.join(folder, SKILL_FILE)
-    found = [verdict for verdict in examine([folder], profiles, cwd, home) if verdict.path == file]
+    found = [verdict for verdict in examine([folder], profiles, cwd, home, extra) if verdict.path == file]
     if not found:
         raise ConfigError(f"there is no {SKILL_FILE} in {folder}", key="PATH", hint="name the folder of a skill")
     return found
@@ -133,14 +134,15 @@ def examine(
     profiles: Sequence[str | Profile] | None = None,
     cwd: PathLike | None = None,
     home: PathLike | None = None,
+    extra: Sequence[PathLike] = (),
 ) -> list[Verdict]:
     """The verdicts on every skill in or below these folders, by path and then in the order of the profiles."""
     where, own_home = _absolute(cwd, "."), _absolute(home, "~")
-    folders = list(dict.fromkeys(_folder(os.fspath(path), where) for path in paths))
+    folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
     facts: dict[str, _Facts] = {}
     result: list[Verdict] = []
     for profile in _built(profiles):
-        host = _Host(profile, where, own_home, facts)
+        host = _Host(profile, where, own_home, [os.fspath(path) for path in extra], facts)
         for folder in folders:
             result += host.judge(folder)
     order = {profile: number for number, profile in enumerate(dict.fromkeys(v.profile for v in result))}
@@ -157,7 +159,8 @@ def _absolute(path: PathLike | None, default: str) -> str:
     return os.path.abspath(os.path.expanduser(os.fspath(path) if path is not None else default))
 
 
-def _folder(path: str, cwd: str) -> str:
+def folder_of(path: str, cwd: str) -> str:
+    """The folder that somebody means by a path: itself, or that of the SKILL.md. Raises `ConfigError` for others."""
     folder = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
     if os.path.basename(folder) == SKILL_FILE and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
@@ -193,10 +196,10 @@ def _read(file: str) -> _Facts:
 class _Host:
     """One profile at one place: what it finds there, and how it judges any file."""
 
-    def __init__(self, profile: Profile, cwd: str, home: str, facts: dict[str, _Facts]) -> None:
+    def __init__(self, profile: Profile, cwd: str, home: str, extra: list[str], facts: dict[str, _Facts]) -> None:
         self.profile, self.facts = profile, facts
         self.place, _ = roots.locate(profile, cwd, home, {})
-        self.roots, _ = roots.resolve(profile, self.place)
+        self.roots, _ = roots.resolve(profile, self.place, extra)
         found, _ = discover.scan(profile, self.place, self.roots)
         nobody = State(os.devnull, os.devnull)  # no file lies below it, so that no skill is switched
         self.catalog = catalog.build(profile, self.place, self.roots, found, nobody)
@@ -248,9 +251,10 @@ class _Host:
 
     def of_file(self, file: str, real: str, said: dict[str, list[Diagnostic]]) -> Verdict:
         """A file that is no skill by these rules; where it lies, the host may be more forgiving."""
-        met = self.offered.get(real)
+        loser = self.shadowed.get(real)
+        met = self.offered.get(real) or (loser.skill if loser else None)
         if met is not None:
-            return replace(self.described(file, met, "offered", ""), diagnostics=tuple(said.get(met.path, ())))
+            return self.of_skill(replace(met, path=file), said)
         errors = [d for d in said.get(file, ()) if d.severity == "error"]
         why = errors[0].message if errors else "it is not a skill to this host"
         name = os.path.basename(os.path.dirname(file))
@@ -267,7 +271,7 @@ class _Host:
     def described(self, path: str, skill: Skill, status: Status, why: str) -> Verdict:
         facts, rules = self.fact(path), self.profile
         forms = rules.invocation.forms
-        on = skill.enabled and status not in ("left-out", "shadowed")
+        on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
         return Verdict(
             rules.name, path, status, why,
             name=skill.name,
@@ -292,9 +296,9 @@ class _Host:
         return (*STANDARD_KEYS, *extensions, *arguments)
 
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
-        rules = self.profile
-        uncut = replace(rules, prompt=replace(rules.prompt, description_chars=0))
-        length, most = len(render.description_of(skill, uncut)), rules.prompt.description_chars
+        rules, most = self.profile, self.profile.prompt.description_chars
+        uncut = replace(rules, prompt=replace(rules.prompt, description_chars=0)) if most else rules
+        length = len(render.description_of(skill, uncut))
         if most and length > most:
             more = "".join(f", with `{key}`," for key in rules.prompt.description_fields if key in skill.frontmatter)
             yield f"the description{more} is cut at {most:,} of {length:,} characters"
@@ -323,6 +327,9 @@ class _Host:
             yield "`name` is only a label: the skill is called by its folder"
         if not skill.description and rules.validation.description_missing == "body" and facts.has_text:
             yield "there is no description: the first paragraph of the body stands for it"
+        bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
+        if bound:
+            yield f"the model sees it only while files that fit `{bound[0]}` are worked on"
         others = self.catalog.by_name.get(skill.name, ())
         if status == "offered" and len(others) > 1:
             twin = next(other.path for other in others if other.real_path != skill.real_path)

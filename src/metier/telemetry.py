@@ -36,7 +36,7 @@ def enable(
     content: bool = False,
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
-) -> None:
+) -> "Telemetry":
     """Trace from now on, in every session of this process; without providers, those that the process has set.
 
     `content` adds arguments, queries, paths and results, except where policy redacts them.
@@ -46,6 +46,7 @@ def enable(
         active = Telemetry(content, tracer_provider, meter_provider)
     except ImportError as error:
         raise MissingExtra("telemetry", "otel") from error
+    return active
 
 
 def disable() -> None:
@@ -66,6 +67,8 @@ class Telemetry:
 
         self.content = content
         self._trace = trace
+        self.unheard = tracer_provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        """Whether nobody takes the spans, because the process has set no provider yet."""
         self._tracer = trace.get_tracer("metier", __version__, tracer_provider)
         meter = metrics.get_meter("metier", __version__, meter_provider)
         self._counters = {

@@ -65,6 +65,15 @@ def header(name: bytes, size: bytes, kind: bytes = b"0", mode: bytes = b"0000644
     return bytes(block)
 
 
+def rightly_summed(data: bytearray) -> bytearray:
+    """A tar whose headers have right checksums, whatever else they say: damage gets past the first check."""
+    for start in range(0, len(data) - 511, 512):
+        if bytes(data[start + 257 : start + 262]) == b"ustar":
+            data[start + 148 : start + 156] = b" " * 8
+            data[start + 148 : start + 156] = b"%06o\x00 " % sum(data[start : start + 512])
+    return data
+
+
 def raw_tar(*blocks: bytes) -> bytes:
     good = header(b"SKILL.md", b"%011o\x00" % len(SKILL)) + SKILL.ljust(512, b"\x00")
     return gzip.compress(good + b"".join(blocks) + bytes(1024))

@@ -1,6 +1,8 @@
 """Hostile archives: each is refused for its own reason, and leaves nothing behind anywhere."""
 
+import gzip
 import os
+import random
 import stat
 import zipfile
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from hostile import SKILL, tarred, zipped
 
 from metier.errors import InstallError, MetierError
-from metier.install import Installer, Wish
+from metier.install import Installer, Wish, archive
 from metier.settings import resolve
 from metier.store.memory import MemoryStore
 from worlds import World
@@ -69,6 +71,31 @@ def test_a_crowded_table_of_contents_is_refused_before_it_is_parsed(
 ) -> None:
     monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it was parsed"))
     assert refused(world, hostile.crowded_directory(), tmp_path, "x.zip") == "too-many-files"
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_damage_of_any_kind_ends_in_a_refusal_or_in_files_with_checked_names(kind: str) -> None:
+    chance = random.Random(7)
+    files = [("a/b.md", b"hello" * 40), ("y" * 120, b"z"), ("scripts/x.sh", b"x" * 700)]
+    good = zipped(*files) if kind == "zip" else hostile.plain_tar(*files)
+    outcomes: set[str] = set()
+    for _ in range(2_000):
+        data = bytearray(good)
+        for _ in range(chance.choice([1, 1, 2, 8])):
+            place = chance.randrange(len(data))
+            data[place : place + chance.randrange(3)] = chance.randbytes(chance.randrange(5))
+        if kind == "tar":
+            data = hostile.rightly_summed(data)
+        try:
+            entries = archive.unpack(bytes(data) if kind == "zip" else gzip.compress(bytes(data), 1))
+        except InstallError as error:
+            outcomes.add(error.reason)
+            continue
+        outcomes.add("unpacked")
+        for entry in entries:
+            assert os.path.normpath(entry.path) == entry.path
+            assert not entry.path.startswith(("/", ".."))
+    assert {"unpacked", "damaged"} <= outcomes
 
 
 def test_what_is_no_archive_is_refused(world: World, tmp_path: Path) -> None:

@@ -147,6 +147,11 @@ def test_a_rule_about_a_name_holds_also_when_the_name_comes_out_later(world: Wor
     assert place(world, rules).refused(world.project / "probe") == "denied"
 
 
+def test_the_policy_full_auto_opens_the_network_as_its_name_says(world: World, site: Site) -> None:
+    site.offer("probe", zipped())
+    assert place(world, {"profile": "full-auto"}).take(site.url, "probe").name == "probe"
+
+
 def test_a_local_source_needs_no_rule_but_obeys_one(world: World) -> None:
     world.skill("probe")
     source = world.project / "probe"
@@ -217,6 +222,12 @@ def test_an_artifact_that_is_not_the_announced_one_is_refused(world: World, site
     site.offer("probe", zipped())
     site.pages["/.well-known/agent-skills/probe.bin"] = zipped(("evil.sh", b"x"))
     assert place(world, OPEN).refused(site.url, "probe") == "digest"
+
+
+def test_an_index_that_announces_another_digest_than_the_wanted_one_is_refused(world: World, site: Site) -> None:
+    site.offer("probe", zipped())
+    assert place(world, OPEN).refused(site.url, "probe", digest=f"sha256:{'0' * 64}") == "digest"
+    assert site.asked == [INDEX]
 
 
 def test_the_skill_inside_must_be_the_one_that_was_asked_for(world: World, site: Site) -> None:
@@ -297,6 +308,14 @@ def test_an_address_that_is_not_plain_https_is_refused_before_anything(
     assert place(world, OPEN).refused(url) == "bad-url"
 
 
+def test_a_password_in_an_address_is_neither_used_nor_written_down(world: World) -> None:
+    here = place(world, OPEN)
+    for url in ("https://me:secret@skills.example.com/x.zip?key=secret", "http://skills.example.com/x?key=secret"):
+        assert here.refused(url) == "bad-url"
+    assert "secret" not in json.dumps(here.trail())
+    assert here.trail()[0]["source"] == "https://skills.example.com/x.zip"
+
+
 def test_redirects_are_followed_a_few_times_and_no_more(world: World, site: Site) -> None:
     site.pages["/3"] = zipped()
     for step in range(3):
@@ -317,6 +336,7 @@ def test_redirects_are_followed_a_few_times_and_no_more(world: World, site: Site
         ("https://169.254.169.254/latest/meta-data", "private-address"),
         ("https://192.168.0.1/", "private-address"),
         ("https://[64:ff9b::7f00:1]/", "private-address"),
+        ("https://[2002:7f00:1::]/", "private-address"),
         ("https://[fe80::1]/", "private-address"),
         ("https://0.0.0.0/", "private-address"),
     ],
@@ -506,6 +526,14 @@ def test_what_fails_at_the_last_step_leaves_everything_as_it_was(world: World, b
     assert [f.problems for f in here.installer.verify()] == ([()] if before else [])
 
 
+def test_a_folder_may_be_held_to_a_digest_too(world: World) -> None:
+    world.skill("probe")
+    here = place(world)
+    assert here.refused(world.project / "probe", digest=f"sha256:{'0' * 64}") == "digest"
+    tree = here.take(world.project / "probe").tree
+    assert here.take(world.project / "probe", digest=tree, replace=True).tree == tree
+
+
 def test_a_breach_of_the_standard_is_accepted_only_when_asked_for(world: World) -> None:
     world.skill("probe", version="1.0")
     here = place(world)
@@ -540,6 +568,17 @@ def test_a_project_whose_folder_leads_elsewhere_gets_nothing(world: World, tmp_p
     assert os.listdir(tmp_path / "outside") == []
 
 
+def test_a_source_whose_path_is_no_utf8_is_recorded_all_the_same(world: World) -> None:
+    odd = os.fsencode(world.project) + b"/\xff"
+    world.skill("probe")
+    os.mkdir(odd)
+    os.rename(os.fsencode(world.project / "probe"), odd + b"/probe")
+    here = place(world)
+    here.take(os.fsdecode(odd + b"/probe"))
+    assert here.trail()[-1]["source"].endswith("\\udcff/probe")
+    assert [finding.problems for finding in here.installer.verify()] == [()]
+
+
 def test_discovery_never_sees_a_skill_half_way(world: World) -> None:
     world.skill("probe")
     world.skill("~/.agents/skills/other")
@@ -572,6 +611,8 @@ def test_verify_names_each_thing_that_changed(world: World) -> None:
     assert "link" in here.installer.verify()[0].problems[0]
     shutil.rmtree(folder)
     assert "not there" in here.installer.verify()[0].problems[0]
+    folder.symlink_to(world.project / "probe")
+    assert "is a link now" in here.installer.verify()[0].problems[0]
 
 
 def test_a_lock_file_that_was_tampered_with_is_noticed(world: World) -> None:
@@ -584,7 +625,8 @@ def test_a_lock_file_that_was_tampered_with_is_noticed(world: World) -> None:
     document["skills"]["probe"]["files"][0][1] = f"sha256:{'0' * 64}"
     file.write_text(json.dumps(document))
     assert "contradicts itself" in here.installer.verify()[0].problems[0]
-    document["skills"] = {"../../etc": json.loads(text)["skills"]["probe"]}
+    shutil.copytree(here.skills / "probe", world.home / ".agents/other")
+    document["skills"] = {"../other": json.loads(text)["skills"]["probe"]}
     file.write_text(json.dumps(document))
     assert "not there" in here.installer.verify()[0].problems[0]
     for broken in ("{", "[]", '{"version": 2, "skills": {}}', '{"version": 1, "skills": {"a": {"files": [1]}}}'):

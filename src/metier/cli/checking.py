@@ -58,7 +58,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
     asked = list(hosts) or ([context.profile] if context.profile else None)
-    verdicts = check.examine(paths, asked, cwd, context.home)
+    verdicts = check.examine(paths, asked, cwd, context.home, context.skills)
     if not verdicts:
         raise click.ClickException(f"there is no {SKILL_FILE} in or below {', '.join(paths)}")
     skills: dict[str, list[Verdict]] = {}
@@ -162,18 +162,22 @@ def _sarif(verdicts: Sequence[Verdict], base: str, notes: bool) -> dict[str, Any
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"PROJECT": {"uri": f"file://{quote(base)}/"}},
+        "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
         "results": [_result(remark, codes.index(remark.code), base) for remark in told],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
+def _uri(path: str) -> str:
+    return quote(os.fsencode(path))  # the name of a folder may hold bytes that are no UTF-8
+
+
 def _result(remark: Remark, rule: int, base: str) -> dict[str, Any]:
     inside = remark.path.startswith(f"{base.rstrip('/')}/")
     artifact = (
-        {"uri": quote(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
+        {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
         if inside
-        else {"uri": f"file://{quote(remark.path)}"}
+        else {"uri": f"file://{_uri(remark.path)}"}
     )
     region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
     return {

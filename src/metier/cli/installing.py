@@ -23,7 +23,7 @@ _LISTED = 40
 @click.argument("name", required=False)
 @click.option("--project", is_flag=True, help="Into the project's folder of skills, not the user's.")
 @click.option("--replace", is_flag=True, help="Replace a skill that is there already.")
-@click.option("--digest", default="", metavar="sha256:...", help="Refuse an archive with another digest.")
+@click.option("--digest", default="", metavar="sha256:...", help="Refuse what has another digest.")
 @click.option("--lenient", is_flag=True, help="Accept breaches of the standard that the profile forgives.")
 @click.option("--yes", is_flag=True, help="Install without a question.")
 @click.option("--verify", is_flag=True, help="Compare what is installed with the lock file instead.")

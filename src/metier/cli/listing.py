@@ -179,6 +179,10 @@ def _rules(profile: Profile) -> None:
         click.secho(f"[{section}]", bold=True)
         for key, value in values.items():
             click.echo(f"  {key} = {value!r}")
+    if profile.documentation:
+        click.secho("[documentation]", bold=True)
+        for rule, page in profile.documentation.items():
+            click.echo(f"  {rule}: {page}")
 
 
 COMMANDS = (list_command, show_command, profiles_command)

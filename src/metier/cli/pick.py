@@ -70,8 +70,11 @@ def _ask(picker: Picker, query: str, view: str) -> Entry | None:
 
 @contextlib.contextmanager
 def _terminal() -> Generator[None]:
-    """Input and drawing on the terminal itself, wherever the streams lead; output stays where it is."""
-    stray = [descriptor for descriptor in (0, 2) if not os.isatty(descriptor)]
+    """The terminal itself for all three streams while the picker runs, wherever they lead before and after.
+
+    Output, too: nothing is written to it meanwhile, but it is asked for the size of the terminal.
+    """
+    stray = [descriptor for descriptor in (0, 1, 2) if not os.isatty(descriptor)]
     if not stray:
         yield
         return
@@ -82,11 +85,13 @@ def _terminal() -> Generator[None]:
         raise ConfigError("the picker needs a terminal, and there is none", hint=hint) from None
     kept = {descriptor: os.dup(descriptor) for descriptor in stray}
     try:
+        sys.stdout.flush()
         sys.stderr.flush()
         for descriptor in stray:
             os.dup2(terminal, descriptor)
         yield
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         for descriptor, original in kept.items():
             os.dup2(original, descriptor)

@@ -39,7 +39,7 @@ class Wish:
     name: str = ""
     """The name it must bear; needed for a site that offers several."""
     digest: str = ""
-    """The SHA-256 that the archive must have, as `sha256:...`."""
+    """The SHA-256 that the archive must have, as `sha256:...`; of a folder, the one that the lock file would have."""
     project: bool = False
     replace: bool = False
     lenient: bool = False
@@ -119,12 +119,11 @@ class Installer:
 
     def install(self, wish: Wish, confirm: Callable[[Offer], bool]) -> Offer:
         """Install a skill, if policy and `confirm` say yes. A refusal is recorded too, and raised."""
-        source = wish.source
+        source = fetch.without_secrets(wish.source) if fetch.is_remote(wish.source) else self._local(wish.source)
         try:
             root = self.root(project=wish.project)
             if wish.digest and not fetch.DIGEST.fullmatch(wish.digest):
                 raise ConfigError("a digest is sha256: and 64 digits in lower case", key="digest")
-            source = fetch.shown(source) if fetch.is_remote(source) else self._local(source)
             fetched = self._fetch(wish, source)
             return self._stand(wish, fetched, root, confirm)
         except MetierError as error:
@@ -141,12 +140,15 @@ class Installer:
         if fetch.is_remote(wish.source):
             return self._download(wish)
         if os.path.isdir(source):
-            return _Fetched(archive.unwrap(archive.read_folder(source)), source)
+            entries = archive.unwrap(archive.read_folder(source))
+            _compare(lock.tree_digest(lock.rows(entries)), wish.digest, source)
+            return _Fetched(entries, source)
         try:
             data = read_regular(source, limits.ARTIFACT_BYTES)
-        except OSError as error:
-            raise InstallError(f"{source} cannot be read: {error.strerror}", reason="unreadable") from error
-        return _Fetched(archive.unpack(data), source, _checked(data, wish.digest, source))
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise InstallError(f"{source} cannot be read: {why}", reason="unreadable") from error
+        return _Fetched(archive.unpack(data), source, _compare(lock.sha256(data), wish.digest, source))
 
     def _download(self, wish: Wish) -> _Fetched:
         asked: set[str] = set()
@@ -165,7 +167,7 @@ class Installer:
                 raise InstallError(f"the index says {listed.digest}, not {digest}", reason="digest")
             url, digest, kind = listed.url, listed.digest, listed.kind
         url, data = client.get(url, limits.ARTIFACT_BYTES)
-        artifact = _checked(data, digest, fetch.shown(url))
+        artifact = _compare(lock.sha256(data), digest, fetch.shown(url))
         entries = [Entry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
         return _Fetched(entries, fetch.shown(url), artifact)
 
@@ -271,14 +273,13 @@ class Installer:
             undo.pop_all()
 
     def _record(self, event: Event) -> None:
-        self._sink.append(
-            INSTALLS, "install", INSTALLS, [Draft(random_ids(), system_clock(), event.type, event.data())]
-        )
+        # The name of a local folder may hold bytes that are no UTF-8, which no store takes.
+        data = {key: _storable(value) if isinstance(value, str) else value for key, value in event.data().items()}
+        self._sink.append(INSTALLS, "install", INSTALLS, [Draft(random_ids(), system_clock(), event.type, data)])
 
 
-def _checked(data: bytes, wanted: str, source: str) -> str:
+def _compare(digest: str, wanted: str, source: str) -> str:
     """The digest of what came, which must be the one that was announced."""
-    digest = lock.sha256(data)
     if wanted and digest != wanted:
         raise InstallError(f"{source} has the digest {digest}, not {wanted}", reason="digest")
     return digest
@@ -328,6 +329,10 @@ def _alone(folder: str) -> Generator[None, None, None]:
 
 def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _whoami() -> str:

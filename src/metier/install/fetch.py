@@ -52,22 +52,28 @@ def is_remote(source: str) -> bool:
     return "://" in source
 
 
+def without_secrets(url: str) -> str:
+    """A URL for messages and records, also one that is none: without user, password and query."""
+    return re.sub("//[^/?#]*@", "//", url).partition("?")[0]
+
+
 def check_url(url: str) -> SplitResult:
     """The parts of a URL that may be asked; everything that two programs could read differently is refused."""
+    told = without_secrets(url)
     if not url.isascii() or not url.isprintable() or any(char in url for char in '\\ "<>'):
-        refuse("bad-url", f"not a plain URL: {url!r}")
+        refuse("bad-url", f"not a plain URL: {told!r}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        refuse("bad-url", f"not a URL: {url!r} ({error})")
+        refuse("bad-url", f"not a URL: {told!r} ({error})")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
-        refuse("bad-url", f"only https is spoken: {url!r}", "plain http goes to this machine only")
+        refuse("bad-url", f"only https is spoken: {told!r}", "plain http goes to this machine only")
     if not host or "@" in parts.netloc or port == 0:
-        refuse("bad-url", f"a URL here has a host and no user or password: {url!r}")
+        refuse("bad-url", f"a URL here has a host and no user or password: {told!r}")
     decoded = re.sub("%2e", ".", parts.path, flags=re.IGNORECASE)
     if any(part in (".", "..") for part in re.split("/|%2f|%5c", decoded, flags=re.IGNORECASE)):
-        refuse("bad-url", f"the path of a URL must not have . or .. in it: {url!r}")
+        refuse("bad-url", f"the path of a URL must not have . or .. in it: {told!r}")
     return parts._replace(netloc=parts.netloc.lower(), path=parts.path or "/", fragment="")
 
 
@@ -170,7 +176,7 @@ class Client:
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address belongs to everyone, and hides none that does not."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        inner = address.sixtofour or (address.teredo or (None, None))[1]
         if address in _NAT64:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:

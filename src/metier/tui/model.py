@@ -61,6 +61,7 @@ class Picker:
         self.level: Level = level
         self._catalog: Catalog | None = None
         self._views: dict[str, list[Entry]] = {}
+        self._last: tuple[str, str, list[Entry]] = ("", "", [])
         self.refresh()
 
     def refresh(self) -> bool:
@@ -87,6 +88,7 @@ class Picker:
         by_path = {skill.path: skill for skill in current.skills}
         views[PROBLEMS] = [_problem(path, found, by_path.get(path), current) for path, found in notes.items()]
         self._views = {name: found for name, found in views.items() if found or name == ALL}
+        self._last = ("", "", [])
         return True
 
     @property
@@ -108,15 +110,24 @@ class Picker:
             return pool
         place = {path: number for number, path in enumerate(ranked)}
         first = sorted((entry for entry in pool if entry.path in place), key=lambda e: place[e.path]) if place else []
-        fits = pool
-        named = pool
+        fits = self._fitting(query.casefold(), view, words)
+        named = fits
         for word in words:
-            fits = [entry for entry in fits if word in entry.text]
             named = [entry for entry in named if word in entry.key]
         begin = " ".join(words)
-        named.sort(key=lambda entry: not entry.key.startswith(begin))
+        begins = [entry for entry in named if entry.key.startswith(begin)]
         # Each entry once, where it stands best.
-        return list(dict.fromkeys((*first, *named, *fits)))
+        return list(dict.fromkeys((*first, *begins, *named, *fits)))
+
+    def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[Entry]:
+        """What has all words. A letter more can only leave less, so the last answer is the place to look."""
+        before, of_view, fits = self._last
+        if of_view != view or not query.startswith(before):
+            fits = self._views.get(view, [])
+        for word in words:
+            fits = [entry for entry in fits if word in entry.text]
+        self._last = (query, view, fits)
+        return fits
 
     def rank(self, query: str, view: str = ALL) -> list[str]:
         """The paths that ranked search finds, the best first. The first call may have to make an index."""

@@ -99,7 +99,7 @@ class Dialogue:
         elif verb == "view":
             self._change_view(rest)
         elif verb == "show" and (entry := self._numbered(rest)):
-            for line in preview(entry, self.picker.skills.settings.place.home):
+            for line in preview(entry, self.picker.skills.settings.place):
                 self._say(f"{line.label}: {line.text}" if line.label else line.text)
         elif verb in _MODES and (entry := self._numbered(rest)):
             self._switch(entry, verb)

@@ -14,6 +14,7 @@ from metier import limits
 from metier.errors import ResourceError
 from metier.frontmatter import Fences, find_fences
 from metier.paths import list_files, read_file
+from metier.roots import Place
 from metier.tui.model import Entry, clean
 
 Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
@@ -30,20 +31,20 @@ class Line:
     label: str = ""
 
 
-def preview(entry: Entry, home: str) -> list[Line]:
-    """All lines on an entry; `home` is shown as `~`."""
-    return list(_lines(entry, home))
+def preview(entry: Entry, place: Place) -> list[Line]:
+    """All lines on an entry; paths are shown as from where the user stands."""
+    return list(_lines(entry, place))
 
 
-def _lines(entry: Entry, home: str) -> Iterator[Line]:
+def _lines(entry: Entry, place: Place) -> Iterator[Line]:
     skill = entry.skill
     yield Line("title", clean(entry.name))
     if skill is not None:
         yield Line("about", clean(skill.description, 2_000))
     yield Line("blank", "")
-    yield Line("fact", clean(short(entry.path, home), 2_000), "path")
+    yield Line("fact", clean(short(entry.path, place), 2_000), "path")
     if entry.shadowed is not None:
-        yield Line("fact", clean(short(entry.shadowed.winner.path, home), 2_000), "shadowed by")
+        yield Line("fact", clean(short(entry.shadowed.winner.path, place), 2_000), "shadowed by")
     if skill is not None:
         yield Line("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
         yield Line("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
@@ -53,8 +54,8 @@ def _lines(entry: Entry, home: str) -> Iterator[Line]:
         if skill.allowed_tools:
             yield Line("fact", clean(", ".join(skill.allowed_tools)), "tools")
     for note in entry.notes:
-        place = f" (line {note.line})" if note.line else ""
-        yield Line("note", clean(f"{note.message}{place}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity)
+        line = f" (line {note.line})" if note.line else ""
+        yield Line("note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity)
     if os.path.basename(entry.path) != "SKILL.md":
         return
     yield from _files(os.path.dirname(entry.path))
@@ -62,8 +63,12 @@ def _lines(entry: Entry, home: str) -> Iterator[Line]:
     yield from _body(entry)
 
 
-def short(path: str, home: str) -> str:
-    return f"~{path[len(home) :]}" if home and path.startswith(home.rstrip("/") + "/") else path
+def short(path: str, place: Place) -> str:
+    """A path below the working directory without it, one below the home with `~`."""
+    for folder, instead in ((place.cwd, ""), (place.home, "~/")):
+        if folder and path.startswith(folder.rstrip("/") + "/"):
+            return instead + path[len(folder.rstrip("/")) + 1 :]
+    return path
 
 
 def _files(folder: str) -> Iterator[Line]:

@@ -18,6 +18,8 @@ from metier.tui.model import Entry, clean
 
 _GAP: Final = 2
 _NARROWEST: Final = 10
+_NAME: Final = 24
+"""A name may take so much of a narrow list; a third of a wide one."""
 _TAGS: Final = {
     "error": "rows--error",
     "warning": "rows--warning",
@@ -138,7 +140,7 @@ class Rows(ScrollView, can_focus=True):
         )
 
     def _cells(self, entry: Entry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
-        name = max(_NARROWEST, min(self._longest, width // 3))
+        name = max(_NARROWEST, min(self._longest, max(_NAME, width // 3)))
         off = entry.tag == "off"
         yield from self._marked(
             clean(entry.name),
@@ -177,4 +179,6 @@ class Rows(ScrollView, can_focus=True):
 
 def _fit(text: str, width: int) -> str:
     """The text in exactly so many columns, cut with an ellipsis."""
-    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
+    if cell_len(text) > width:
+        text = set_cell_size(text, max(0, width - 1)).rstrip() + "…"
+    return set_cell_size(text, width)

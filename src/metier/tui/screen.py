@@ -8,17 +8,17 @@ arrive as messages. Everything from a skill is drawn as `Text` or segments, whic
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
-from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal, VerticalScroll
+from textual.containers import Container, Horizontal
+from textual.events import Resize
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
@@ -26,8 +26,9 @@ from textual.widgets import Input, Static
 
 from metier.errors import MetierError
 from metier.model import Mode
-from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, said
-from metier.tui.preview import Line, Role, preview, short
+from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, clean, said
+from metier.tui.pane import Pane
+from metier.tui.preview import preview, short
 from metier.tui.rows import Rows
 from metier.watch import News, Watcher
 
@@ -62,6 +63,10 @@ j and k move, / goes back to the field, q leaves.
 
 Any key closes this.
 """
+
+_PREVIEW_DELAY: Final = 0.06
+_WIDE: Final = 110
+_TALL: Final = 18
 
 _BAR: Final = (
     ("enter", "choose"), ("^v", "view"), ("^t", "on/off"), ("^p", "pin"), ("f1", "keys"), ("esc", "leave"),
@@ -108,7 +113,7 @@ class Keys(ModalScreen[None]):
         self.dismiss()
 
 
-class PickScreen(Screen[Entry]):
+class PickScreen(Screen[None]):
     """See the module."""
 
     AUTO_FOCUS = "#query"
@@ -120,6 +125,7 @@ class PickScreen(Screen[Entry]):
         Binding("ctrl+p", "pin", show=False, priority=True),
         Binding("f1", "keys", show=False, priority=True),
         Binding("escape", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("up", "step(-1)", show=False),
         Binding("down", "step(1)", show=False),
         Binding("ctrl+up", "view(-1)", show=False),
@@ -138,9 +144,8 @@ class PickScreen(Screen[Entry]):
         self._begin = query
         self._wanted: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
         self._ranked: tuple[str, str, list[str]] = ("", ALL, [])
-        self._watcher = Watcher(picker.skills, lambda news: self.post_message(Changed(news)))
+        self.watcher = Watcher(picker.skills, lambda news: self.post_message(Changed(news)))
         self._status: tuple[str, str] = ("", "")
-        self._colours: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         yield Input(self._begin, placeholder="type to search skills", id="query", select_on_focus=False)
@@ -149,25 +154,34 @@ class PickScreen(Screen[Entry]):
             yield Static(id="status")
         with Container(id="middle"):
             yield Rows("rows")
-            with VerticalScroll(id="preview", can_focus=False):
-                yield Static(id="text")
+            yield Pane("preview")
         yield Static(_key_bar(), id="bottom")
 
+    def on_resize(self, event: Resize) -> None:
+        self._arrange(event.size)
+
+    def _arrange(self, size: Size) -> None:
+        """The preview stands beside the list, below it, or, on a very small terminal, nowhere."""
+        self.set_class(size.width >= _WIDE, "-wide")
+        self.set_class(size.width < _WIDE, "-narrow")
+        self.set_class(size.height < _TALL, "-short")
+
     def on_mount(self) -> None:
-        program = cast("App[Entry]", self.app)  # pyright: ignore[reportUnknownMemberType]
-        self._colours = program.theme_variables
+        self._arrange(self.app.size)  # pyright: ignore[reportUnknownMemberType]
+        # Whoever types or runs through the list sees the preview where they stop.
+        self._soon = self.set_interval(_PREVIEW_DELAY, self._draw_preview, pause=True)
         field = self.query_one("#query", Input)
         place = self.picker.skills.settings.place
         field.border_title = "metier pick"
-        where = short(place.cwd, place.home)
-        field.border_subtitle = escape(f"{self.picker.skills.profile.name} in {where}")
+        where = place.cwd.replace(place.home, "~", 1) if place.cwd.startswith(place.home) else place.cwd
+        field.border_subtitle = escape(clean(f"{self.picker.skills.profile.name} in {where}"))
         threading.Thread(target=self._rank, name="metier-rank", daemon=True).start()
-        self._watcher.start()
+        self.watcher.start()
         self._look()
 
     def on_unmount(self) -> None:
         self._wanted.put(None)
-        self._watcher.stop()
+        self.watcher.stop()
 
     # --- what is shown ---
 
@@ -213,8 +227,8 @@ class PickScreen(Screen[Entry]):
         skills = self.picker.skills
         if not skills.profile.enabled:
             return f"Skills are switched off in the profile {skills.profile.name}.\nSet enabled = true."
-        home = skills.settings.place.home
-        searched = "\n".join(f"  {short(root.path, home)}" for root in skills.roots[:6])
+        place = skills.settings.place
+        searched = "\n".join(f"  {clean(short(root.path, place))}" for root in skills.roots[:6])
         return f"No skills here yet.\nA folder with a SKILL.md in one of these becomes one:\n{searched}"
 
     def _draw_bar(self) -> None:
@@ -231,13 +245,14 @@ class PickScreen(Screen[Entry]):
         status.update(Text(" · ".join(part for part in (text, count) if part), no_wrap=True, overflow="ellipsis"))
 
     def on_rows_moved(self) -> None:
-        self.call_after_refresh(self._draw_preview)
+        self._soon.reset()
+        self._soon.resume()
 
     def _draw_preview(self) -> None:
+        self._soon.pause()
         entry = self.rows.current
-        lines = preview(entry, self.picker.skills.settings.place.home) if entry is not None else []
-        self.query_one("#text", Static).update(_drawn(lines, self._colours))
-        self.query_one("#preview", VerticalScroll).scroll_home(animate=False)
+        lines = preview(entry, self.picker.skills.settings.place) if entry is not None else []
+        self.query_one("#preview", Pane).show(lines)
 
     # --- the ranking, in a thread of its own ---
 
@@ -302,10 +317,13 @@ class PickScreen(Screen[Entry]):
             self._say("this file is not a skill: see why below", "failed")
             self._draw_bar()
             return
-        self.dismiss(entry)
+        self._end(entry)
 
     def action_leave(self) -> None:
-        self.dismiss(None)
+        self._end(None)
+
+    def _end(self, entry: Entry | None) -> None:
+        cast("App[Entry]", self.app).exit(entry)  # pyright: ignore[reportUnknownMemberType]
 
     def action_step(self, by: int) -> None:
         self.rows.move(self.rows.cursor + by)
@@ -317,7 +335,7 @@ class PickScreen(Screen[Entry]):
         self.rows.move(to if to >= 0 else len(self.rows.entries) - 1)
 
     def action_scroll(self, by: int) -> None:
-        self.query_one("#preview", VerticalScroll).scroll_relative(y=by * 3, animate=False)
+        self.query_one("#preview", Pane).scroll_relative(y=by * 3, animate=False)
 
     def action_view(self, step: int) -> None:
         self.view = self.picker.next_view(self.view, step)
@@ -355,8 +373,6 @@ class PickApp(App[Entry]):
     TITLE = "metier pick"
     CSS_PATH = "picker.tcss"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - so declared
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
 
     def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
         # Native colours are the only ones that can be taken away entirely.
@@ -366,8 +382,8 @@ class PickApp(App[Entry]):
         self.theme = "metier-light" if _light_terminal() else "metier-dark"
         self._first = PickScreen(picker, query, view)
 
-    def on_mount(self) -> None:
-        self.push_screen(self._first, lambda entry: self.exit(entry))
+    def get_default_screen(self) -> Screen[Any]:
+        return self._first
 
 
 def _key_bar() -> Text:
@@ -381,23 +397,6 @@ def _key_bar() -> Text:
 def _light_terminal() -> bool:
     """Whether the terminal says that its background is light; few say anything."""
     return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
-
-
-def _drawn(lines: Iterable[Line], colours: dict[str, str]) -> Group:
-    """The lines of a preview; those with a label in two columns, so that long values stay in theirs."""
-    styles: dict[Role, str] = {"title": "bold", "heading": "bold", "code": colours["secondary"]}
-    parts: list[RenderableType] = []
-    for line in lines:
-        if line.label:
-            colour = colours.get(line.label, colours["muted"])  # themes have a colour for errors and one for warnings
-            grid = Table.grid(padding=(0, 1))
-            grid.add_column(width=11)
-            grid.add_column()
-            grid.add_row(Text(line.label, colour), Text(line.text, overflow="fold"))
-            parts.append(grid)
-        else:
-            parts.append(Text(line.text, styles.get(line.role, ""), overflow="fold"))
-    return Group(*parts)
 
 
 def pick(picker: Picker, query: str = "", view: str = ALL) -> Entry | None:
