@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from drivers import LangChain, langchain_model
 from langchain.agents import create_agent
 from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -14,6 +16,7 @@ from langgraph.types import Command
 from stage import LOAD, READ, RUN, Model, Step, runner, skills
 
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
+from metier.asking import Answers
 from worlds import World
 
 
@@ -28,12 +31,12 @@ def test_an_interrupt_has_the_form_of_a_review(world: World) -> None:
     assert review["questions"][0]["content"] == "#!/bin/sh\necho cut $1\n"
 
 
-def graph(tools: list[Any]) -> Any:
+def graph(tools: list[Any], memory: Any = None) -> Any:
     """A graph of one's own that runs one batch of tool calls."""
     builder: Any = StateGraph(MessagesState)
     builder.add_node("tools", ToolNode(tools))
     builder.add_edge(START, "tools")
-    return builder.compile(checkpointer=InMemorySaver())
+    return builder.compile(checkpointer=memory or InMemorySaver())
 
 
 def calls(*steps: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -48,12 +51,12 @@ def test_a_graph_of_ones_own_has_tools_that_interrupt_it(world: World) -> None:
     assert "Measure twice" in one.invoke(calls(LOAD), config)["messages"][-1].content
     state = one.invoke(calls(RUN), config)
     assert len(state["__interrupt__"]) == 1
+    assert "cut oak" in one.invoke(Command(resume=True), config)["messages"][-1].content
     for wrong in ({"decisions": []}, {"decisions": [{"type": "edit"}]}, "approve", None, {"type": "reject"}):
         other = graph(session_tools)
         other.invoke(calls(RUN), config)
         result = other.invoke(Command(resume=wrong if wrong is not None else False), config)
         assert "the answer was no" in result["messages"][-1].content
-    assert "cut oak" in one.invoke(Command(resume=True), config)["messages"][-1].content
 
 
 def test_results_that_the_framework_clears_are_put_back(world: World) -> None:
@@ -87,4 +90,54 @@ def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
 
 def test_the_result_of_a_call_is_kept_as_the_artifact_of_its_message(world: World) -> None:
     state = graph(skill_tools(skills(world))).invoke(calls(LOAD), {"configurable": {"thread_id": "1"}})
-    assert state["messages"][-1].artifact.data["skill"] == "carpentry"
+    assert state["messages"][-1].artifact["skill"] == "carpentry"
+
+
+ELM = ("skill_run", {**RUN[1], "arguments": ["elm"]})
+
+
+def test_calls_of_an_agent_that_wait_at_once_are_answered_one_by_one(world: World) -> None:
+    class Both(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> "Both":
+            return self
+
+    fake = runner()
+    said = iter([calls(LOAD)["messages"][1], calls(RUN, ELM)["messages"][1], AIMessage("Done.")])
+    middleware = [SkillsMiddleware(skills(world), runner=fake)]
+    agent: Any = create_agent(Both(messages=said), middleware=middleware, checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    state = agent.invoke({"messages": [HumanMessage("Cut.")]}, config)
+    answers = {
+        asked.id: {"type": "approve" if "oak" in asked.value["action_requests"][0]["description"] else "reject"}
+        for asked in state["__interrupt__"]
+    }
+    assert len(answers) == 2
+    told = [message.content for message in agent.invoke(Command(resume=answers), config)["messages"][-3:]]
+    assert ("cut oak" in told[0], "the answer was no" in told[1], told[2]) == (True, True, "Done.")
+    assert [job.argv for job in fake.jobs] == [("oak",)]
+
+
+@pytest.mark.parametrize("again", range(5))
+def test_calls_that_share_a_task_never_share_an_answer(world: World, again: int) -> None:
+    fake = runner()
+    one = graph(skill_tools(skills(world), runner=fake))
+    config = {"configurable": {"thread_id": "1"}}
+    one.invoke(calls(LOAD), config)
+    (asked,) = one.invoke(calls(RUN, ELM), config)["__interrupt__"]
+    wood = asked.value["action_requests"][0]["args"]["arguments"][0]
+    told = [message.content for message in one.invoke(Command(resume=True), config)["messages"][-2:]]
+    assert [job.argv for job in fake.jobs] == [(wood,)]
+    assert sum("Make this call again" in text for text in told) == 1
+
+
+def test_an_answer_to_a_question_that_was_put_elsewhere_is_none_for_tools_alone(world: World) -> None:
+    fake, memory = runner(), InMemorySaver()
+    found = skills(world)
+    config = {"configurable": {"thread_id": "1"}}
+    sessions = [found.session(approve=Answers(), runner=fake) for _ in range(2)]
+    for session in sessions:
+        session.call(*LOAD)
+    here, elsewhere = (graph(skill_tools(session), memory) for session in sessions)
+    here.invoke(calls(RUN), config)
+    assert "the answer was no" in elsewhere.invoke(Command(resume=True), config)["messages"][-1].content
+    assert fake.jobs == []

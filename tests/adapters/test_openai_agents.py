@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
-from agents import Agent, RunConfig, Runner, RunState, SessionSettings, SQLiteSession
+from agents import Agent, ModelResponse, RunConfig, Runner, RunState, SessionSettings, SQLiteSession, Usage
+from agents.models.interface import Model as Interface
 from drivers import OpenAIAgents, agents_model
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from stage import LOAD, READ, RUN, Model, Step, runner, skills
 
 from metier.adapters.openai_agents import AgentSkills, keep_skills
@@ -80,3 +82,40 @@ def test_other_agents_of_a_run_are_left_alone(world: World) -> None:
     config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
     assert asyncio.run(Runner.run(agent, "Hi.", run_config=config)).final_output == "Hello."
     assert model.shown[0].system == "Be kind."
+
+
+def test_arguments_that_are_no_json_do_not_end_the_run(world: World) -> None:
+    sent = iter(['{"name": ', "[1]", '"carpentry"'])
+    told: list[Any] = []
+
+    class Torn(Interface):
+        async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **more: Any) -> ModelResponse:  # noqa: A002
+            told[:] = input
+            torn = next(sent, None)
+            output: Any = ResponseFunctionToolCall(
+                call_id=f"call-{len(input)}", name="skill_load", arguments=torn or "", type="function_call"
+            )
+            if torn is None:
+                text = ResponseOutputText(text="I give up.", type="output_text", annotations=[])
+                output = ResponseOutputMessage(
+                    id="1", content=[text], role="assistant", status="completed", type="message"
+                )
+            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+
+        def stream_response(self, *given: Any, **more: Any) -> Any:
+            raise NotImplementedError
+
+    own = AgentSkills(skills(world))
+    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=Torn())
+
+    async def run() -> str:
+        result = await Runner.run(agent, "Cut.", run_config=RunConfig(tracing_disabled=True))
+        while result.interruptions:  # newer versions ask about calls that they cannot read
+            state = result.to_state()
+            for asked in result.interruptions:
+                state.approve(asked)
+            result = await Runner.run(agent, state, run_config=RunConfig(tracing_disabled=True))
+        return result.final_output
+
+    assert asyncio.run(run()) == "I give up."
+    assert [item["output"] for item in told if "output" in item] == ["the arguments must be a JSON object"] * 3

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from test_docs import blocks
 
 REPOSITORY = Path(__file__).resolve().parents[2]

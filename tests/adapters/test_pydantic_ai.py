@@ -6,6 +6,8 @@ from typing import Any
 
 from drivers import PydanticAI, pydantic_model
 from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from stage import LOAD, MARK, RUN, Model, runner, skills
 
@@ -60,8 +62,6 @@ def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
 
 
 def test_a_streamed_run_is_shown_the_same(world: World) -> None:
-    from pydantic_ai.models.function import FunctionModel
-
     shown: list[str] = []
 
     async def stream(messages: Any, info: Any) -> AsyncIterator[str]:
@@ -76,3 +76,14 @@ def test_a_streamed_run_is_shown_the_same(world: World) -> None:
     assert asyncio.run(run()) == "Done."
     assert "<name>carpentry</name>" in shown[0]
     assert MARK not in shown[0]
+
+
+def test_arguments_that_are_no_json_do_not_end_the_run(world: World) -> None:
+    sent = iter(['{"name": ', "[1]", '"carpentry"'])
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        torn = next(sent, None)
+        return ModelResponse(parts=[TextPart("I give up.") if torn is None else ToolCallPart("skill_load", torn)])
+
+    agent = Agent(FunctionModel(answer), toolsets=[SkillsToolset(skills(world))])
+    assert asyncio.run(agent.run("Cut.")).output == "I give up."

@@ -11,6 +11,7 @@ import pytest
 
 from chat.openai_server import ModelServer, calls, held, text
 from chat.serving import Chatting, app_of, kinds, serving, until
+from metier import replay, scripts
 from metier.app import App
 from metier.chat import shelf, turn
 from metier.runner import Job, OnOutput, Outcome
@@ -175,20 +176,58 @@ def test_the_output_of_a_script_shows_while_it_runs(skilled: World, model: Model
         assert live[-1] == "first\nsecond\n"
 
 
-def test_a_script_really_runs_in_the_sandbox(skilled: World, model: ModelServer) -> None:
-    from metier import scripts
-
+@pytest.fixture
+def sandboxed() -> None:
     sandbox = scripts.default_runner()
     if sandbox is None or sandbox.problem() is not None:
         if os.environ.get("CI"):
             pytest.fail("in CI the sandbox must work")
         pytest.skip("no sandbox works here")
+
+
+@pytest.mark.usefixtures("sandboxed")
+def test_a_script_really_runs_in_the_sandbox(skilled: World, model: ModelServer) -> None:
     with serving(app_with(skilled, model, None)) as chatting:
         chat = chatting.chat()
         model.plays(calls(LOAD, RUN), text("It ran."))
         with chatting.saying(chat, "run it") as shown:
             answer(chatting, chat, chatting.waiting(chat)["id"], "once")
         assert (shown[2]["exit_code"], shown[2]["stdout"]) == (0, "ran\n")
+
+
+@pytest.mark.usefixtures("sandboxed")
+def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
+    world.skill(".agents/skills/notes", files={"scripts/echo.sh": "#!/bin/sh\necho begun\nsleep 600\n"})
+    with serving(app_with(world, model, None)) as chatting:
+        chat = chatting.chat()
+        model.plays(calls(LOAD, RUN), text("Never said."))
+        for event, item in chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "run it"}):
+            if event == "item" and item["type"] == "ask" and item["state"] == "waiting":
+                answer(chatting, chat, item["id"], "once")
+            if event == "item" and item.get("stdout") == "begun\n" and item["state"] == "running":
+                chatting.http.post(f"/api/chats/{chat}/stop")
+        assert [item["state"] for item in chatting.items(chat, "tool")] == ["done", "failed"]
+        model.plays(text("Free again."))
+        assert chatting.say(chat, "and now?")[-1]["text"] == "Free again."
+        failed = [frame for frame in chatting.app.store.read(chat) if frame["type"] == "tool_failed"]
+        assert [frame["reason"] for frame in failed] == ["stopped"]
+
+
+def test_the_session_of_a_chat_can_be_run_again_from_its_record(
+    chatting: Chatting, model: ModelServer, tmp_path: Path
+) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD, RUN, ("made_up", {})), text("It ran."))
+    with chatting.saying(chat, "run it"):
+        answer(chatting, chat, chatting.waiting(chat)["id"], "once")
+    chatting.http.put("/api/model", json={"provider": "openai", "model": "other", "tools": False})
+    chatting.say(chat, "/notes again")
+    store = chatting.app.store
+    done = replay.replay(replay.from_store(store, chat))
+    assert (done.differences, len(done.frames) > 10) == ([], True)
+    file = tmp_path / "chat.jsonl"
+    file.write_text("\n".join(store.export_lines(chat)))
+    assert replay.replay(replay.from_file(str(file))).identical
 
 
 # --- stop, leave, join ---

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -346,6 +347,42 @@ def test_switching_to_a_model_without_tools_keeps_the_chat(chatting: Chatting, m
     chatting.say(chat, "go on")
     assert (model.tools(), model.requests[-1]["model"]) == ([], "other")
     assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "ollama"])
+def test_every_provider_is_asked_at_its_address_and_its_refusal_is_told(
+    skilled: World, model: ModelServer, provider: str
+) -> None:
+    model.plays(status(401, "who are you?"))
+    app = app_of(skilled, provider=provider, name="some-model", base_url=model.url.removesuffix("/v1"))
+    with serving(app) as chatting:
+        shown = chatting.say(chatting.chat(), "hi")
+        assert f"{provider}:some-model refuses the key" in shown[-1]["message"]
+        assert "some-model" in model.paths[0] + json.dumps(model.requests[0])
+        assert "skill_load" in json.dumps(model.requests[0])
+
+
+def test_a_provider_whose_package_is_missing_says_what_to_install(
+    skilled: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai.models.google", None)
+    with serving(app_of(skilled, provider="google", name="some-model")) as chatting:
+        shown = chatting.say(chatting.chat(), "hi")
+        assert "pip install 'metier[models]'" in shown[-1]["message"]
+
+
+def test_a_server_that_repeats_a_tools_name_in_every_chunk_is_understood(
+    chatting: Chatting, model: ModelServer
+) -> None:
+    def piece(arguments: str) -> str:
+        call = {"index": 0, "id": "call-1", "function": {"name": "skill_load", "arguments": arguments}}
+        return chunk({"tool_calls": [call]})
+
+    pieces = [piece(one) for one in ('{"na', 'me": "no', 'tes"}')]
+    model.plays(raw(*pieces, chunk({}, "tool_calls"), "data: [DONE]\n\n"), text("Loaded."))
+    shown = chatting.say(chatting.chat(), "load it")
+    assert (shown[1]["tool"], shown[1]["state"], shown[1]["skill"]) == ("skill_load", "done", "notes")
+    assert model.messages()[1]["tool_calls"][0]["function"]["name"] == "skill_load"
 
 
 # --- secrets ---

@@ -106,6 +106,19 @@ def test_a_shadowed_and_a_broken_skill_have_pages_too(site: Site, page: Page, wa
     watch.heard.clear()  # the page of a broken skill is no success, and a browser says so
 
 
+def test_skills_that_share_a_name_each_have_their_page(world: World, page: Page) -> None:
+    world.skill(f"{SKILLS}/one/notes", name="notes", description="The first.")
+    world.skill(f"~/{SKILLS}/notes", description="The second.")
+    with serving(world, profile="codelia") as site:
+        page.goto(f"{site.url}/skills/notes")
+        expect(page).to_have_url(f"{site.url}/skills?q=notes")
+        expect(page.locator(".row")).to_have_count(2)
+        for words in ("The first.", "The second."):
+            page.goto(f"{site.url}/skills?q=notes")
+            page.locator(".row").filter(has_text=words).locator(".title a").click()
+            expect(page.locator(".head")).to_contain_text(words)
+
+
 def test_files_that_are_no_text_or_not_of_the_skill_are_explained(world: World, page: Page) -> None:
     world.skill(f"{SKILLS}/odd", files={"assets/x.bin": bytes(range(256))})
     with serving(world) as site:

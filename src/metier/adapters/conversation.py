@@ -124,7 +124,11 @@ class Conversation:
             return ()
         if call_id:
             self._waiting[call_id] = (tool, given)
-        return self._asked.setdefault(_key(tool, given), asked)
+        return self._asked.setdefault(call_key(tool, given), asked)
+
+    def waits(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether somebody was asked about this call here, and has not answered."""
+        return call_key(tool, arguments) in self._asked
 
     def call(self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "") -> ToolResult:
         """Make a call; `answer` is what the person said who was asked ahead."""
@@ -133,7 +137,7 @@ class Conversation:
         if answer is None or not isinstance(answers, Answers) or not isinstance(arguments, Mapping):
             return self.session.call(tool, arguments)
         given = cast("Mapping[str, Any]", arguments)
-        shown = self._asked.pop(_key(tool, given), None) or questions(self.session, tool, given)
+        shown = self._asked.pop(call_key(tool, given), None) or questions(self.session, tool, given)
         with answers.given(shown, answer):
             return self.session.call(tool, given)
 
@@ -235,5 +239,6 @@ def decoded(arguments: str | None) -> Any:
         return arguments
 
 
-def _key(tool: str, arguments: Mapping[str, Any]) -> str:
+def call_key(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The same for the same call."""
     return json.dumps([tool, arguments], sort_keys=True, default=str)

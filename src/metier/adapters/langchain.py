@@ -7,22 +7,24 @@ review.
 """
 
 import asyncio
+import threading
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from metier import limits
-from metier.adapters.conversation import Conversation, Conversations, describe, shown
-from metier.app import App
+from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
+from metier.app import SESSIONS, App
 from metier.errors import MissingExtra
 from metier.policy import Request
 from metier.session import Session
 from metier.skills import Skills
-from metier.tools import Tool, ToolResult
+from metier.tools import Tool
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
     from langchain_core.messages import AnyMessage, SystemMessage
-    from langchain_core.tools import BaseTool, StructuredTool
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
     from langgraph.config import get_config
     from langgraph.types import interrupt
 except ImportError as error:
@@ -55,7 +57,7 @@ class SkillsMiddleware(AgentMiddleware[Any, Any, Any]):
         return self.conversations.last().session
 
     def _conversation(self) -> Conversation:
-        return self.conversations.of(_thread())
+        return self.conversations.of(_running("thread_id"))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -83,37 +85,66 @@ class SkillsMiddleware(AgentMiddleware[Any, Any, Any]):
 
 def skill_tools(skills: Skills | Session, **options: Any) -> list[BaseTool]:
     """The tools of a session, for a model and a `ToolNode` of your own, in one conversation."""
-    conversation = Conversation.of(skills, "langchain", asks=True, **options)
-    return [_tool(lambda: conversation, tool) for tool in conversation.tools()]
+    conversation, turns = Conversation.of(skills, "langchain", asks=True, **options), _Turns()
+    return [_tool(lambda: conversation, tool, turns) for tool in conversation.tools()]
 
 
-def _thread() -> str | None:
-    """The thread of the graph that runs now."""
+def _running(key: str) -> str | None:
+    """What the configuration of the graph that runs now says."""
     try:
-        thread = get_config().get("configurable", {}).get("thread_id")
+        value = get_config().get("configurable", {}).get(key)
     except RuntimeError:
         return None  # no graph does
-    return None if thread is None else str(thread)
+    return None if value is None else str(value)
 
 
-def _tool(find: Callable[[], Conversation], tool: Tool) -> BaseTool:
-    def run(**arguments: Any) -> tuple[str, ToolResult]:
-        conversation = find()
+class _Turns:
+    """Which call of a task of the graph may ask.
+
+    Agents give each call a task of its own. In other graphs several may share one, and LangGraph hands the answers to a
+    task by their order alone: there one call asks, and the others have to be made again, or a yes might reach another.
+    """
+
+    def __init__(self) -> None:
+        self._asking: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def taken(self, call: str) -> bool:
+        with self._lock:
+            first = self._asking.setdefault(_running("checkpoint_ns") or "", call)
+            while len(self._asking) > SESSIONS:
+                self._asking.popitem(last=False)
+            return first != call
+
+
+_LATER: Final = "Another call waits to be confirmed. Make this call again when that one is done."
+
+
+def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = None) -> BaseTool:
+    def answer(conversation: Conversation, arguments: Mapping[str, Any]) -> bool | None:
+        """What the reviewer said, if one must be asked; where answers could be mixed up, to what was asked here."""
+        known = turns is None or conversation.waits(tool.name, arguments)
         requests = conversation.questions(tool.name, arguments)
-        answer = _ask(requests, tool, arguments) if requests else None
-        result = conversation.call(tool.name, arguments, answer=answer)
-        return result.text, result
+        if not requests:
+            return None
+        if turns is not None and turns.taken(call_key(tool.name, arguments)):
+            raise ToolException(_LATER)
+        return _ask(requests, tool, arguments) and known
 
-    async def arun(**arguments: Any) -> tuple[str, ToolResult]:
+    def run(**arguments: Any) -> tuple[str, dict[str, Any]]:
         conversation = find()
-        requests = await asyncio.to_thread(conversation.questions, tool.name, arguments)
-        answer = _ask(requests, tool, arguments) if requests else None
-        result = await conversation.acall(tool.name, arguments, answer=answer)
-        return result.text, result
+        result = conversation.call(tool.name, arguments, answer=answer(conversation, arguments))
+        return result.text, result.as_dict()
+
+    async def arun(**arguments: Any) -> tuple[str, dict[str, Any]]:
+        conversation = await asyncio.to_thread(find)
+        said = await asyncio.to_thread(answer, conversation, arguments)
+        result = await conversation.acall(tool.name, arguments, answer=said)
+        return result.text, result.as_dict()
 
     return StructuredTool(
         name=tool.name, description=tool.description, args_schema=dict(tool.input_schema), func=run, coroutine=arun,
-        response_format="content_and_artifact",
+        response_format="content_and_artifact", handle_tool_error=True,
     )  # fmt: skip
 
 

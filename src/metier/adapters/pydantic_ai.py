@@ -8,7 +8,7 @@ call that must be confirmed is deferred as any tool that requires approval.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, shown
@@ -27,7 +27,10 @@ try:
 except ImportError as error:
     raise MissingExtra("the adapter for Pydantic AI", "pydantic-ai") from error
 
-_ANY_ARGUMENTS = SchemaValidator(core_schema.any_schema())
+_RETRIES: Final = 3
+"""How often in a row a model may send what is no JSON at all; that is answered before a tool is called."""
+
+_ANY_ARGUMENTS: Final = SchemaValidator(core_schema.any_schema())
 """The session checks arguments, and a mistake is a result for the model: it does not use up retries."""
 
 
@@ -61,16 +64,19 @@ class SkillsToolset(AbstractToolset[Any]):
     def id(self) -> str | None:
         return self._id
 
+    async def _conversation(self, ctx: RunContext[Any]) -> Conversation:
+        return await asyncio.to_thread(self.conversations.of, ctx.conversation_id)
+
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         return await self.instructions(ctx, ctx.messages) if self._instruct else None
 
     async def instructions(self, ctx: RunContext[Any], messages: Sequence[ModelMessage]) -> InstructionPart | None:
         """The skills as a request with these messages shows them."""
-        text = await asyncio.to_thread(_system, self.conversations.of(ctx.conversation_id), messages)
+        text = await asyncio.to_thread(_system, await self._conversation(ctx), messages)
         return InstructionPart(content=text, dynamic=True) if text else None
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        tools = await asyncio.to_thread(self.conversations.of(ctx.conversation_id).tools)
+        tools = await asyncio.to_thread((await self._conversation(ctx)).tools)
         return {
             tool.name: ToolsetTool(
                 toolset=self,
@@ -80,14 +86,14 @@ class SkillsToolset(AbstractToolset[Any]):
                     parameters_json_schema=dict(tool.input_schema),
                     sequential=True,  # a model may ask in one go for a skill and for a script of it
                 ),
-                max_retries=1,
+                max_retries=_RETRIES,
                 args_validator=_ANY_ARGUMENTS,
             )
             for tool in tools
         }
 
     async def call_tool(self, name: str, tool_args: Any, ctx: RunContext[Any], tool: ToolsetTool[Any]) -> str:
-        conversation, call_id = self.conversations.of(ctx.conversation_id), ctx.tool_call_id or ""
+        conversation, call_id = await self._conversation(ctx), ctx.tool_call_id or ""
         if ctx.tool_call_approved:
             return (await conversation.acall(name, tool_args, answer=True, call_id=call_id)).text
         requests = await asyncio.to_thread(conversation.questions, name, tool_args, call_id)

@@ -134,6 +134,8 @@ def _checked(given: Mapping[str, Any], where: str) -> Choice:
         raise ConfigError(f"{where}tools must be true or false", key=f"{where}tools")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 3600:
         raise ConfigError(f"{where}timeout must be a number of seconds up to 3600", key=f"{where}timeout")
+    if provider == "offline":
+        return Choice(timeout=float(timeout))
     return Choice(provider, name, base_url, tools, float(timeout))
 
 

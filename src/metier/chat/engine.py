@@ -5,6 +5,7 @@ turn is not at work is passed on through the store, to whichever process has it.
 """
 
 import asyncio
+import functools
 import importlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from metier import scripts
 from metier.app import App
 from metier.catalog import Catalog
 from metier.chat import choice as choices
 from metier.chat.choice import Choice
 from metier.chat.items import Item
 from metier.chat.shelf import Busy, Head, NoSuchChat, Shelf, close
+from metier.chat.stoppable import StoppableRunner, on_behalf_of
 from metier.errors import MissingExtra
 from metier.events import ChatTurnStarted, random_ids
 from metier.model import Skill
@@ -25,7 +28,8 @@ from metier.policy import Policy, Request
 from metier.session import Session
 
 if TYPE_CHECKING:
-    from metier.chat.turn import Answer, Message, Turn
+    from metier.chat.stage import Message
+    from metier.chat.turn import Answer, Turn
 
 __all__ = ["Busy", "Chats", "NoSuchChat"]
 
@@ -92,9 +96,11 @@ class Chats:
         head = await asyncio.to_thread(self.shelf.claim, chat_id, head, started, title)
 
         def session() -> Session:
+            self._runner()
             return self.app.session(chat_id, approve=Asker(self, chat_id), tools=chosen.tools, surface="chat")
 
-        turn: Turn = turns.Turn(chat_id, head, self.shelf, chosen, session, self._work, self._redact)
+        work = functools.partial(self._work, on_behalf_of, chat_id)
+        turn: Turn = turns.Turn(chat_id, head, self.shelf, chosen, session, work, self._redact)
         self._turns[chat_id] = turn
         turn.task = asyncio.create_task(turn.run(text))
         turn.task.add_done_callback(lambda _: self._turns.pop(chat_id, None))
@@ -102,29 +108,42 @@ class Chats:
             self._listening = asyncio.create_task(self._listen())
         return turn
 
+    def _runner(self) -> StoppableRunner | None:
+        """The server's runner, which from now on can end the scripts of a chat."""
+        runner = self.app.runner or scripts.default_runner()
+        if runner is not None and not isinstance(runner, StoppableRunner):
+            runner = StoppableRunner(runner)
+        self.app.runner = runner
+        return runner
+
+    def _stop(self, turn: "Turn", why: str = "stopped") -> None:
+        turn.stop(why)
+        if isinstance(self.app.runner, StoppableRunner):
+            self.app.runner.stop(turn.chat_id)
+
     async def stop(self, chat_id: str) -> None:
         turn = self.turn(chat_id)
         if turn is not None:
-            turn.stop()
+            self._stop(turn)
         elif (await asyncio.to_thread(self.shelf.head, chat_id)).busy:
             await self._tell({"chat": chat_id, "stop": True})
 
     async def answer(self, chat_id: str, ask_id: str, said: "Answer") -> bool:
         """Give a question its answer; false where it waits for none."""
+        head = await asyncio.to_thread(self.shelf.head, chat_id)
         turn = self.turn(chat_id)
         if turn is not None:
             return turn.answer(ask_id, said)
         kept, _ = await asyncio.to_thread(self.shelf.items, chat_id)
         waiting = any(item.id == ask_id and item["state"] == "waiting" for item in kept)
-        if waiting and (await asyncio.to_thread(self.shelf.head, chat_id)).busy:
+        if waiting and head.busy:
             await self._tell({"chat": chat_id, "ask": ask_id, "answer": said})
-            return True
-        return False
+        return waiting and head.busy
 
     def end(self) -> None:
         """Tell every turn to end: what there is is stored, and can be gone on with."""
         for turn in list(self._turns.values()):
-            turn.stop("The server was stopped in the middle of the answer. Try again.")
+            self._stop(turn, "The server was stopped in the middle of the answer. Try again.")
 
     async def close(self) -> None:
         """End, and wait for it."""
@@ -157,7 +176,7 @@ class Chats:
                 heard: dict[str, Any] = json.loads(payload)
                 turn = self.turn(heard["chat"])
                 if turn is not None and heard.get("stop"):
-                    turn.stop()
+                    self._stop(turn)
                 elif turn is not None:
                     turn.answer(heard["ask"], heard["answer"])
 
@@ -194,7 +213,7 @@ class Chats:
         """The turn that is at work, wherever it is; ends at once where there is none. `news` waits for a change."""
         turn = self.turn(chat_id)
         if turn is not None:
-            async for message in turn.follow():
+            async for message in turn.stage.follow():
                 yield message
             return
         place = -1

@@ -191,6 +191,8 @@ def _scene(messages: Sequence[ModelMessage], instructions: str) -> _Scene:
         else:
             for part in message.parts:
                 if isinstance(part, UserPromptPart):
+                    if scene.given:
+                        scene.earlier.append(_Done("", {"name": scene.called}, scene.given, True))
                     scene.earlier += scene.done
                     scene.done = []
                     _hear(scene, str(part.content))

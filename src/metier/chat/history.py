@@ -54,6 +54,20 @@ def arguments(part: ToolCallPart) -> tuple[Mapping[str, Any], Any]:
     return cast("dict[str, Any]", given if isinstance(given, dict) else {}), cast("Any", given)
 
 
+def with_names(response: ModelResponse, known: Iterable[ToolDefinition]) -> ModelResponse:
+    """A response with its tools named once: some servers send the name with every piece of the arguments."""
+    names = [tool.name for tool in known]
+
+    def once(said: str) -> str:
+        return next((name for name in names if said and said == name * (len(said) // len(name))), said)
+
+    parts = [
+        replace(part, tool_name=once(part.tool_name)) if isinstance(part, ToolCallPart) else part
+        for part in response.parts
+    ]
+    return replace(response, parts=parts)
+
+
 def sendable(response: ModelResponse) -> ModelResponse:
     """A response as it can be sent back: servers insist on arguments that are JSON objects."""
     parts = [

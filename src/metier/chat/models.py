@@ -36,9 +36,10 @@ async def opened(choice: Choice, roles: Mapping[str, str]) -> AsyncGenerator[Mod
     # What is on this machine is not to be asked for through a proxy that stands elsewhere.
     async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=not choice.local) as client:
         try:
-            yield _model(choice, client)
+            model = _model(choice, client)
         except ImportError as error:
-            raise MissingExtra(f"a model of {choice.provider}", choice.provider) from error
+            raise MissingExtra(f"a model of {choice.provider}", "models") from error
+        yield model
 
 
 def settings(choice: Choice) -> ModelSettings:

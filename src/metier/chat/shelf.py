@@ -5,6 +5,7 @@ under a version and renews the claim; a claim that was not renewed is void, so t
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
@@ -23,6 +24,8 @@ LEASE_MS: Final = 20_000
 
 LISTED: Final = 500
 """Chats in the list; older ones are still there by their id."""
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -92,7 +95,7 @@ class Shelf:
         return chat_id
 
     def head(self, chat_id: str) -> Head:
-        document = self.store.load_state(chat_id, KEY)
+        document = self.store.load_state(chat_id, KEY) if _ID.fullmatch(chat_id) else None
         if document is None or document.value.get("hidden"):
             raise NoSuchChat(chat_id)
         return Head.read(document.value, document.version)

@@ -8,11 +8,8 @@ end leaves a conversation that can go on.
 import asyncio
 import contextlib
 import logging
-import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final, Literal, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal, cast
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -29,11 +26,12 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 
-from metier.chat import history, items, models
+from metier.chat import cards, history, items, models
 from metier.chat.choice import Choice
 from metier.chat.guide import CALLED
 from metier.chat.items import Item
 from metier.chat.shelf import Busy, Head, Shelf, Status, close
+from metier.chat.stage import Stage
 from metier.errors import MetierError
 from metier.model import Invocation
 from metier.policy import Request
@@ -50,22 +48,13 @@ CALLS: Final = 16
 """Calls in one answer of the model that are carried out."""
 CHARACTERS: Final = 1_000_000
 """Of one answer of the model."""
-KEEP_SECONDS: Final = 1.0
-"""How often the growing text of an answer is stored."""
 RENEW_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.2
 """How often the output of a running script is looked at."""
 ASK_SECONDS: Final = 3_600.0
 """How long a question waits for its answer; then it is no."""
 
-STILL_SECONDS: Final = 15.0
-"""A follower hears at least this often that the turn is still at work."""
-
 Answer = Literal["once", "always", "no"]
-Message = tuple[str, dict[str, Any]]
-"""What a follower of a turn gets: `item`, `delta`, `end` or `still`, and its data."""
-
-T = TypeVar("T")
 _LOG: Final = logging.getLogger("metier")
 
 
@@ -89,45 +78,24 @@ class Turn:
         self.chat_id, self.head, self.choice = chat_id, head, choice
         self.status: Status = "running"
         self.ended = False
-        self._shelf, self._open_session, self._work, self._redact = shelf, open_session, work, redact
+        self.stage = Stage(chat_id, shelf, redact)
+        self._shelf, self._open_session, self._work = shelf, open_session, work
         self._session: Session | None = None
         self._before: list[Item] = []
-        self._items: list[Item] = []
         self._step = 0
-        self._followers: set[asyncio.Queue[Message]] = set()
         self._asked: dict[str, asyncio.Future[Answer]] = {}
-        self._claiming, self._keeping, self._over = asyncio.Lock(), asyncio.Lock(), asyncio.Event()
-        self._kept_at = 0.0
+        self._claiming, self._over = asyncio.Lock(), asyncio.Event()
         self._why = ""
-        self._writing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self.task: asyncio.Task[None] | None = None
 
     # --- for those who watch ---
 
-    async def follow(self) -> AsyncIterator[Message]:
-        """Every item of the turn as it is now, then every change, then the end."""
-        queue: asyncio.Queue[Message] = asyncio.Queue()
-        for item in self._items:
-            queue.put_nowait(("item", item.as_dict()))
-        if self.ended:
-            queue.put_nowait(self._end())
-        self._followers.add(queue)
-        try:
-            while True:
-                try:
-                    message = await asyncio.wait_for(queue.get(), STILL_SECONDS)
-                except TimeoutError:
-                    message = ("still", dict[str, Any]())
-                yield message
-                if message[0] == "end":
-                    return
-        finally:
-            self._followers.discard(queue)
-
     def stop(self, why: str = "stopped") -> None:
         """End the turn as soon as possible; what there is stays."""
-        self._why = self._why or why
+        if self._why or self.ended:
+            return
+        self._why = why
         for future in self._asked.values():
             if not future.done():
                 future.set_result("no")
@@ -145,38 +113,6 @@ class Turn:
     @property
     def skills(self) -> list[str]:
         return list(self._session.activated) if self._session else list(self.head.skills)
-
-    def _end(self) -> Message:
-        return "end", {"status": "idle", "skills": self.skills}
-
-    def _send(self, message: Message) -> None:
-        for queue in self._followers:
-            queue.put_nowait(message)
-
-    # --- items ---
-
-    async def _show(self, *shown: Item, keep: bool = True) -> None:
-        """Tell of items that are new or have changed, and store them."""
-        for item in shown:
-            if item not in self._items:
-                self._items.append(item)
-            self._send(("item", item.as_dict()))
-        if keep:
-            self._kept_at = time.monotonic()
-            copies = [replace(item, data=dict(item.data)) for item in shown]
-            # A stop does not interrupt it: what is stored later must not be overtaken by what was stored before.
-            self._writing = asyncio.create_task(self._keep(copies))
-            await asyncio.shield(self._writing)
-
-    async def _keep(self, changed: Sequence[Item]) -> None:
-        async with self._keeping:
-            await asyncio.to_thread(self._shelf.keep, self.chat_id, changed, self._redact)
-
-    async def _grow(self, item: Item, text: str) -> None:
-        item.data["text"] += text
-        self._send(("delta", {"id": item.id, "text": text}))
-        if time.monotonic() - self._kept_at > KEEP_SECONDS:
-            await self._show(item)
 
     # --- the turn ---
 
@@ -204,7 +140,7 @@ class Turn:
     async def _close(self, last: Item) -> None:
         why = "it was stopped" if self._why else "the turn ended"
         try:
-            await self._show(*close(self._items, why), last)
+            await self.stage.show(*close(self.stage.items, why), last)
         except MetierError as error:
             _LOG.warning("what was said last in chat %s could not be stored: %s", self.chat_id, error)
 
@@ -216,7 +152,7 @@ class Turn:
         except MetierError as error:
             _LOG.warning("chat %s could not be released: %s", self.chat_id, error)
         self.status = "idle"
-        self._send(self._end())
+        self.stage.end(self.skills)
 
     async def _renew(self) -> None:
         while not self._over.is_set():
@@ -239,7 +175,7 @@ class Turn:
     async def _answer(self, text: str | None) -> None:
         self._before, _ = await asyncio.to_thread(self._shelf.items, self.chat_id)
         if text is not None:
-            await self._show(items.user(text))
+            await self.stage.show(items.user(text))
         else:
             await self._take_up()
         asked = next((item for item in reversed(self._all) if item.type == "user"), None)
@@ -253,7 +189,7 @@ class Turn:
 
     @property
     def _all(self) -> list[Item]:
-        return [*self._before, *self._items]
+        return [*self._before, *self.stage.items]
 
     async def _take_up(self) -> None:
         """Prepare another try: what was said after the last message or result is set aside, what was done stays."""
@@ -270,7 +206,7 @@ class Turn:
             if item.type == "user":
                 break
             self._step = max(self._step, (item["step"] or 0) + 1) if item.type in ("text", "tool") else self._step
-        await self._show(*changed)
+        await self.stage.show(*changed)
         self._before = [item for item in self._before if item not in changed]
 
     # --- commands ---
@@ -285,7 +221,7 @@ class Turn:
         except MetierError as error:
             raise Trouble(f"The skill could not be used: {error}") from error
         if invocation.ambiguous:
-            await self._show(items.notice("Several skills bear the name that the message has; none was used."))
+            await self.stage.show(items.notice("Several skills bear the name that the message has; none was used."))
         if invocation.skill is None:
             return ""
         injected = invocation.loaded is not None and not session.profile.invocation.loads
@@ -294,7 +230,7 @@ class Turn:
             message=invocation.message.strip() if invocation.loaded else invocation.message.strip() or asked["text"],
             loaded=invocation.loaded is not None and not injected,
         )
-        await self._show(asked)
+        await self.stage.show(asked)
         if invocation.loaded is not None and not again:
             tool = session.profile.tools.load or session.profile.tools.read or "load"
             card = items.card(tool, "load", {"name": invocation.skill.name}, self._step, "", by="user")
@@ -347,23 +283,23 @@ class Turn:
                         await self._hear(parts, getattr(event, "index", 0), text)
                     if size > CHARACTERS:
                         raise Trouble(f"The answer was cut at {CHARACTERS:,} characters.")
-                response = stream.get()
+                response = history.with_names(stream.get(), parameters.function_tools)
         except (asyncio.CancelledError, Trouble, MetierError):
             raise
         except Exception as error:
             raise Trouble(models.explain(error, self.choice)) from error
         for item in parts.values():
             item.data["done"] = True
-        await self._show(*parts.values())
+        await self.stage.show(*parts.values())
         return response, await self._calls(response, bool(parts))
 
     async def _hear(self, parts: dict[int, Item], index: int, text: str) -> None:
         if index in parts:
-            await self._grow(parts[index], text)
+            await self.stage.grow(parts[index], text)
         elif text.strip():
             parts[index] = item = items.answer(self._step)
             item.data["text"] = text.lstrip()
-            await self._show(item, keep=False)
+            await self.stage.show(item, keep=False)
 
     async def _calls(self, response: ModelResponse, spoke: bool) -> list[ToolCallPart]:
         """The calls in an answer; what its server says about an unfinished one is told."""
@@ -371,11 +307,13 @@ class Turn:
         if not spoke and not calls:
             raise Trouble(f"The server of {self.choice.label} sent an empty answer. Try again.")
         if response.finish_reason == "length":
-            await self._show(items.notice("The answer was cut at the model's limit of length."))
+            await self.stage.show(items.notice("The answer was cut at the model's limit of length."))
         elif response.finish_reason == "content_filter":
-            await self._show(items.notice("The model's server held back a part of the answer."))
+            await self.stage.show(items.notice("The model's server held back a part of the answer."))
         elif not models.finished(response, self.choice):
-            await self._show(items.notice("The server did not say that the answer is whole; it may have been cut off."))
+            await self.stage.show(
+                items.notice("The server did not say that the answer is whole; it may have been cut off.")
+            )
         return calls
 
     # --- calls ---
@@ -387,10 +325,10 @@ class Turn:
         card = items.card(tool, role, shown, self._step, part.tool_call_id)
         if number >= CALLS:
             card.data.update(state="failed", code="TOO_MANY", text=f"Only {CALLS} calls are answered at once.")
-            await self._show(card)
+            await self.stage.show(card)
             return history.returned(card)
         card.data["skill"] = shown.get("name") if isinstance(shown.get("name"), str) else None
-        await self._show(card)
+        await self.stage.show(card)
         before = await asyncio.to_thread(self._shelf.store.last_seq, session.id)
         watching = asyncio.create_task(self._watch(card, session, before)) if role == "run" else None
         try:
@@ -414,31 +352,12 @@ class Turn:
                 card.data[frame["type"].removeprefix("tool_")] += frame["text"]
                 before = frame["seq"]
             if frames:
-                await self._show(card, keep=False)
+                await self.stage.show(card, keep=False)
 
     async def _fill(self, card: Item, session: Session, result: ToolResult, before: int) -> None:
-        """Put into a card what came of the call: what the model got, and what the trail says about it."""
         frames = await asyncio.to_thread(self._shelf.store.read, session.id, session.id, None, before)
-        data = card.data
-        data.update(text=result.text, state="done" if result.ok else "failed", code=result.code or None)
-        if result.code == "ACCESS_DENIED":
-            rule = re.search(r"\((.*)\)$", result.text, re.DOTALL)
-            data.update(state="refused", rule=rule[1] if rule else result.text)
-        for frame in frames:
-            if frame["type"] == "session_called" and data["event_seq"] is None:
-                data["event_seq"] = frame["seq"]
-            elif frame["type"] == "skill_loaded":
-                data.update(skill=frame["name"], truncated=frame.get("truncated", False), digest=frame["digest"])
-                data["already_loaded"] = frame.get("already_loaded", False)
-            elif frame["type"] in ("skill_resource_read", "skill_resource_refused"):
-                data.update(skill=frame["name"], path=frame["path"], truncated=frame.get("truncated", False))
-        if data["role"] == "search" and result.ok:
-            data["hits"] = [_hit(one) for one in result.data.get("results", ())]
-        if data["role"] == "run":
-            data["path"] = data["args"].get("script")
-            if result.ok:
-                data.update((key, result.data.get(key)) for key in ("exit_code", "stdout", "stderr"))
-        await self._show(card)
+        cards.fill(card, result, frames)
+        await self.stage.show(card)
 
     # --- questions ---
 
@@ -450,16 +369,9 @@ class Turn:
         if self._why or self.ended:
             return "no"
         session = cast("Session", self._session)
-        item = Item(
-            "ask",
-            {
-                "tool": request.tool, "skill": request.skill_name, "path": request.path, "command": request.command,
-                "digest": request.digest, "why": session.policy.decide(request).why, "detail": request.detail,
-                "state": "waiting",
-            },
-        )  # fmt: skip
+        item = cards.question(request, session.policy.decide(request).why)
         self._asked[item.id] = future = self._loop.create_future()
-        await self._show(item)
+        await self.stage.show(item)
         await self._claim("waiting")
         try:
             said = await asyncio.wait_for(future, ASK_SECONDS)
@@ -468,7 +380,7 @@ class Turn:
         if self._why:
             return "no"  # the end of the turn closes the question, too
         item.data["state"] = said
-        await self._show(item)
+        await self.stage.show(item)
         await self._claim("running")
         return said
 
@@ -479,13 +391,3 @@ def _text_of(event: Any) -> str:
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
         return event.delta.content_delta
     return ""
-
-
-def _hit(found: Any) -> dict[str, Any]:
-    skill = found.get("skill", found)
-    return {
-        "name": skill.get("name"),
-        "description": skill.get("description"),
-        "score": found.get("score"),
-        "reason": found.get("reason"),
-    }

@@ -21,7 +21,7 @@ from metier.skills import Skills
 from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
 from metier.web.pages import usage
 from metier.web.pages.overview import KINDS, Overviews, key_of, source_line
-from metier.web.pages.site import Site, back_to, form, see, whole
+from metier.web.pages.site import Site, back_to, form, see, segment, whole
 
 SHOWN_BYTES: Final = 400_000
 """Of one file."""
@@ -93,7 +93,7 @@ class CatalogPages:
             return self._hosts(request, skill)
         wanted = request.query_params.get("file", "")
         shadowed = next((entry for entry in skills.shadowed if entry.skill.path == skill.path), None)
-        address = f"/skills/{quote(skill.name, safe='')}?" + (f"key={key}&" if entry is not None else "")
+        address = f"/skills/{segment(skill.name)}?" + (f"key={key}&" if entry is not None else "")
         return self.site.page(
             request, "skills/skill.html", skill=skill, key=key_of(skill.path), shadowed=shadowed, address=address,
             files=_files(skill), opened=_opened(skill, wanted) if wanted else None,

@@ -62,7 +62,7 @@ class ChatPages:
         return self.site.page(
             request, "chat/index.html", chat_id=chat_id, title=title, state=status, skills=skills, items=items,
             earlier=earlier, chats=chats.shelf.chats()[:LISTED], model=chats.choice.as_dict(), providers=PROVIDERS,
-            suggestions=[] if items else chats.commands("", SUGGESTIONS), **_LIMITS,
+            suggestions=chats.commands("", SUGGESTIONS), found=len(self.site.skills()), **_LIMITS,
         )  # fmt: skip
 
     async def stream(self, request: Request) -> Response:

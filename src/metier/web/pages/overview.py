@@ -106,6 +106,10 @@ class Overview:
     def by_key(self) -> dict[str, Entry]:
         return {entry.key: entry for entry in self.entries}
 
+    def needs_key(self, entry: Entry) -> bool:
+        """Whether the name alone does not lead to the entry."""
+        return entry.kind in ("shadowed", "broken") or len(self.catalog.by_name.get(entry.name, ())) > 1
+
     def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> Page:
         """The entries that match, ranked ones first, then those that contain the text as it is typed."""
         found = self._matching(skills, text.strip()) if text.strip() else self.entries

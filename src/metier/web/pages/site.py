@@ -108,7 +108,7 @@ class Site:
         )
         filters: dict[str, Callable[..., Any]] = {
             "visible": visible, "block": _block, "markdown": _markdown, "size": size, "ago": ago, "clock": clock,
-            "segment": _segment, "query": _query,
+            "segment": segment, "query": _query,
         }  # fmt: skip
         made.filters.update(filters)
         return made
@@ -201,7 +201,7 @@ def _markdown(text: str) -> Markup:
     return Markup(to_html(text))  # noqa: S704 - cleaned there
 
 
-def _segment(text: object) -> str:
+def segment(text: object) -> str:
     """A part of an address, whatever it holds."""
     return quote(str(text).encode("utf-8", "replace"), safe="")
 
