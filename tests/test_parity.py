@@ -272,7 +272,7 @@ class Http:
             message = {"jsonrpc": "2.0", "id": 1, "method": "skills.list", "params": {"force_reload": True}}
             return self.client.post("/rpc", json=message)
         answer = self.client.post(f"/api/sessions/{self.session}/{kind}", json=plain(given))
-        assert answer.status_code < 500 and answer.status_code != 400, answer.text
+        assert answer.status_code in (200, 403, 404, 409, 422), answer.text
         return answer
 
     def close(self) -> None:

@@ -9,7 +9,11 @@ import pytest
 
 from metier import SkillNotFound
 from metier.errors import InvocationError, MetierError, PolicyDenied, ResourceError
+from metier.replay import from_store, replay
+from metier.runner import Outcome
+from metier.runner.fake import FakeRunner
 from metier.session import Session
+from metier.store import open_store
 from metier.store.memory import MemoryStore
 from worlds import World
 
@@ -329,3 +333,22 @@ def test_torn_text_from_a_host_is_an_error_of_ours_and_recorded(world: World, ac
     with pytest.raises(MetierError):
         act(session)
     json.dumps(session.events, ensure_ascii=False).encode()
+
+
+def test_a_preloaded_skill_counts_as_loaded_and_is_not_sent_again(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/pinned", body="# PINNED\n", files={"scripts/x.sh": "#!/bin/sh\necho ran\n"})
+    with open_store(str(tmp_path / "trail.db")) as store:
+        session = world.discover().session(
+            preload=["pinned"],
+            store=store,
+            runner=FakeRunner(default=Outcome(0, "exit", 1, b"ran", b"")),
+            approve=lambda _: True,
+        )
+        assert "# PINNED" in session.system_prompt("base")
+        assert session.call("skill_run", {"name": "pinned", "script": "scripts/x.sh"}).ok
+        again = session.call("skill_load", {"name": "pinned"})
+        assert "already loaded" in again.text
+        assert "# PINNED" not in again.text
+        assert "# PINNED" in session.output(session.preloaded[0].ref)
+        assert session.compact().text == ""
+        assert replay(from_store(store, session.id)).identical

@@ -302,7 +302,7 @@ class InstallRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChatTurnStarted(Event):
-    """A chat began to answer. Events of a chat are in a stream of their own, of the kind `chat`, beside its session's."""
+    """A chat began to answer. Events of a chat are in a stream of their own, of the kind `chat`."""
 
     type: ClassVar[str] = "chat_turn_started"
     turn: str

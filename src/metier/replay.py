@@ -7,6 +7,7 @@ today's files and shows what would be different now.
 """
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -245,6 +246,10 @@ def _live(
     files = RecordedFiles(record.artifact)
     runner = RecordedRunner(record.artifact, started["runs"])
     answers: list[str] = []
+    state: Mapping[str, Any] = started.get("state") or {}
+    for seen in state.get("loaded", ()):
+        with contextlib.suppress(StoreError):  # what an earlier life was given, if this record has it
+            store.put_artifact(record.artifact(seen["rendered"]))
     session = Session(
         skills,
         id=session_id,

@@ -107,6 +107,7 @@ class Session:
         known: Mapping[str, Any] | None = state.value if isinstance(state, Document) else state
         self._seen = Recollection(known)
         self._injected = [str(ref) for ref in (known or {}).get("injected", ())]
+        self._standing = [str(ref) for ref in (known or {}).get("preloaded", ())]
         self._warned = {(str(path), str(note)) for path, note in (known or {}).get("warned", ())}
         self._files = files or DiskFiles()
         self._runner = runner
@@ -119,8 +120,9 @@ class Session:
         self._visible: tuple[Catalog, list[Skill]] | None = None
         self.overrides: dict[str, Any] = dict((known or {}).get("overrides", {}))
         pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
-        self._begin(known, surface)
-        self.preloaded = tuple(self._read_skill(skill, "", command=False) for skill in pinned)
+        self.preloaded = tuple(self._preload(skill) for skill in pinned)
+        self._standing += (loaded.ref for loaded in self.preloaded)
+        self._begin(self.state() if pinned else known, surface)
 
     def _begin(self, state: Mapping[str, Any] | None, surface: str) -> None:
         started = SessionStarted(
@@ -518,6 +520,8 @@ class Session:
         left = budget
         with self._operation("compact", budget=budget) as output:
             for entry in self._seen.newest_first():
+                if entry.ref in self._standing:
+                    continue  # the system prompt still has it
                 try:
                     text = self.output(entry.ref)
                 except MetierError:
@@ -610,18 +614,26 @@ class Session:
         """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
         rules = self.profile
         always = context.always_applied(self.visible(), rules, files)
-        whole = [*self.preloaded, *(self._read_skill(skill, "", command=False) for skill in always)]
-        preloaded = [*((loaded.skill.name, loaded.text) for loaded in whole), *self._still_injected()]
+        applied = [(skill.name, self._read_skill(skill, "", command=False).text) for skill in always]
+        preloaded = [*self._given(self._standing), *applied, *self._given(self._injected)]
         listing = "" if preloaded and rules.prompt.preloaded_replace else self.prompt(message, budget, files).text
         names = self.activated if rules.context.activated and rules.enabled else []
         return context.assemble(
             base, context.agents_files(rules, self.skills.settings.place), listing, names, preloaded
         )
 
-    def _still_injected(self) -> list[tuple[str, str]]:
-        """What this turn's command put in; of an earlier life, if it can still be had."""
+    def _preload(self, skill: Skill) -> Loaded:
+        """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
+        loaded = self._read_skill(skill, "", command=False)
+        text = loaded.text.encode()
+        rendered = digest_of(text)
+        self._journal.note(artifacts={rendered: text})
+        return replace(loaded, ref=self._seen.keep(skill, loaded.digest, rendered, loaded.text, ""))
+
+    def _given(self, refs: Sequence[str]) -> list[tuple[str, str]]:
+        """Names and texts of what was given under these refs; of an earlier life, if it can still be had."""
         found: list[tuple[str, str]] = []
-        for seen in filter(None, map(self._seen.by_ref, self._injected)):
+        for seen in filter(None, map(self._seen.by_ref, refs)):
             try:
                 found.append((seen.name, self._seen.texts.get(seen.ref) or self._recover(seen.ref)))
             except MetierError:
@@ -676,6 +688,7 @@ class Session:
         """What the session knows, as data: names, paths and digests, never bodies."""
         more = {
             "windows": self.policy.windows(),
+            "preloaded": list(self._standing),
             "injected": list(self._injected),
             "overrides": dict(self.overrides),
             "warned": sorted(map(list, self._warned)),

@@ -221,28 +221,30 @@ def _words(kind: str, frame: Frame) -> str:
 
 def _subject(kind: str, frame: Frame) -> str:
     """The one line that says what an event is about."""
-    say = frame.get
+    fact = frame.get
     if kind == "session_called":
         return _request(frame)
-    cut = ", cut" if say("truncated") else ""
+    cut = ", cut" if fact("truncated") else ""
     subjects: dict[str, str] = {
-        "session_started": f"{say('surface')}, profile {say('profile')}",
-        "skill_catalog_updated": f"{say('count', 0):,} skills",
-        "skill_loaded": f"{say('name')}{', again' if say('already_loaded') else ''}{cut}",
-        "skill_invoked": f"{say('name')} by {'the user' if say('mode') == 'manual' else 'the model'}",
-        "skill_warning": f"{say('name') or ''} {say('detail', '')}".strip(),
-        "skill_resource_read": f"{say('name')}: {say('path')}{cut}",
-        "skill_resource_refused": f"{say('name')}: {say('detail') or say('path')}",
-        "skills_searched": f"“{say('query')}”, {say('count')} found",
-        "tool_started": f"{say('name')}: {say('script')} in {say('sandbox')}",
-        "tool_stdout": _first_line(say("text", "")),
-        "tool_stderr": _first_line(say("text", "")),
-        "tool_ended": f"exit code {say('exit_code')} after {say('duration_ms')} ms",
-        "tool_failed": f"{say('name')}: {say('detail')}",
-        "skill_override_proposed": f"{say('name')} proposes {say('key')}: {'granted' if say('granted') else 'refused'}",
-        "policy_chosen": str(say("policy", "")),
-        "policy_asked": f"{say('tool')} for {say('name') or 'a tool'}: {say('answer')}",
-        "session_returned": str(say("code") or "done"),
+        "session_started": f"{fact('surface')}, profile {fact('profile')}",
+        "skill_catalog_updated": f"{fact('count', 0):,} skills",
+        "skill_loaded": f"{fact('name')}{', again' if fact('already_loaded') else ''}{cut}",
+        "skill_invoked": f"{fact('name')} by {'the user' if fact('mode') == 'manual' else 'the model'}",
+        "skill_warning": f"{fact('name') or ''} {fact('detail', '')}".strip(),
+        "skill_resource_read": f"{fact('name')}: {fact('path')}{cut}",
+        "skill_resource_refused": f"{fact('name')}: {fact('detail') or fact('path')}",
+        "skills_searched": f"“{fact('query')}”, {fact('count')} found",
+        "tool_started": f"{fact('name')}: {fact('script')} in {fact('sandbox')}",
+        "tool_stdout": _first_line(fact("text", "")),
+        "tool_stderr": _first_line(fact("text", "")),
+        "tool_ended": f"exit code {fact('exit_code')} after {fact('duration_ms')} ms",
+        "tool_failed": f"{fact('name')}: {fact('detail')}",
+        "skill_override_proposed": (
+            f"{fact('name')} proposes {fact('key')}: {'granted' if fact('granted') else 'refused'}"
+        ),
+        "policy_chosen": str(fact("policy", "")),
+        "policy_asked": f"{fact('tool')} for {fact('name') or 'a tool'}: {fact('answer')}",
+        "session_returned": str(fact("code") or "done"),
     }
     return subjects.get(kind, "")
 
