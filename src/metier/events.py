@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
-from metier.store import Draft, Frame, StoreError
+from metier.store import Draft, Frame, StateConflict, StoreError
 
 VERSION: Final = 1
 
@@ -442,30 +442,42 @@ class Recorder:
             for event in events:
                 self.watch(event, self._artifacts)
 
-    def flush(self) -> list[Frame]:
-        """Write what was held back; safe when this returns, unless trouble is tolerated."""
+    @property
+    def holding(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._drafts)
+
+    def flush(self, state: tuple[str, Any, int] | None = None) -> list[Frame]:
+        """Write what was held back; safe when this returns, unless trouble is tolerated.
+
+        `state` goes with it, as in `Store.append`: where that is in conflict, nothing is written, and all is held.
+        """
         if not self._drafts:
             return []
         drafts, artifacts = self._drafts, self._artifacts
         self._drafts, self._artifacts = [], {}
         try:
-            return self._append(drafts, artifacts)
+            return self._append(drafts, artifacts, {} if state is None else {"state": state})
         except StoreError as error:
-            if error.reason != "invalid":  # an id is written once, so trying again later is safe
+            if error.reason != "invalid" or state is not None:  # an id is written once: trying again is safe
                 self._drafts, self._artifacts = drafts, artifacts
+            if isinstance(error, StateConflict):
+                raise
+            if error.reason == "invalid" and state is not None:
+                self.flush()  # it may be the document that is wrong: what happened is kept all the same
             self.tolerate(error)
             return []
 
-    def _append(self, drafts: list[Draft], artifacts: Mapping[str, bytes]) -> list[Frame]:
+    def _append(self, drafts: list[Draft], artifacts: Mapping[str, bytes], more: Mapping[str, Any]) -> list[Frame]:
         where = (self.session_id, "session", self.session_id)
         try:
-            return self.sink.append(*where, drafts, artifacts.values())
+            return self.sink.append(*where, drafts, artifacts.values(), **more)
         except StoreError as error:
             if error.reason != "invalid":
                 raise
         # Hardly ever: text that is no UTF-8. Looking for it in every event beforehand would cost a tenth of a load.
         drafts = [replace(draft, data=_storable(draft.data)) for draft in drafts]
-        return self.sink.append(*where, drafts, artifacts.values())
+        return self.sink.append(*where, drafts, artifacts.values(), **more)
 
     def tolerate(self, error: StoreError) -> None:
         """Raise the trouble of a store, or log it where the host should go on."""

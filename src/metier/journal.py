@@ -111,7 +111,7 @@ class Journal:
     ) -> Generator[Output, None, None]:
         """One step that a host or a model asked for: recorded with what it was asked and what it returned.
 
-        The caller appends the text it returns. `after` is called when everything is written.
+        The caller appends the text it returns. `after` is called when it is over, to save what the session knows.
         """
         with self.lock, self._span(operation, asked):
             if self._depth:
@@ -129,8 +129,8 @@ class Journal:
                 self._return(operation, "error" if output.code else "ok", "".join(output), output.code or None)
             finally:
                 self._depth -= 1
-                self.flush()
                 after()
+                self.flush()
 
     def _span(self, operation: str, asked: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[None]:
         """Around a step, where telemetry was asked for; what happens inside of a step belongs to it."""
@@ -148,7 +148,8 @@ class Journal:
     def save(self, session_id: str, state: Callable[[], State], merge: Callable[[State], None]) -> None:
         """Keep the state where the events are, when it changed: another process may take the session up.
 
-        If another one saved in the meantime, `merge` takes in what that one knows, and both are saved.
+        It is written with the events that are held back, in one go. If another process saved in the meantime, `merge`
+        takes in what that one knows, and both are saved.
         """
         store = self.sink
         if not self.keeps_record or not isinstance(store, BaseStore):
@@ -160,14 +161,18 @@ class Journal:
                     return
                 document = {**current, _BEGUN: self._begun, _CATALOG: self._snapshot}
                 try:
-                    self.version = store.save_state(session_id, STATE, document, self.version)
+                    if not self._recorder.holding:
+                        self.version = store.save_state(session_id, STATE, document, self.version)
+                    elif self.flush((STATE, document, self.version)):
+                        self.version += 1
+                    else:
+                        return  # the store is in trouble, which is tolerated; the next step tries again
+                    self._saved = current
+                    return
                 except StateConflict:
                     known = store.load_state(session_id, STATE)
                     self.version = known.version if known else 0
                     merge(known.value if known else {})
-                else:
-                    self._saved = current
-                    return
             raise StoreError("the session is saved by too many at once", reason="conflict", store=store.location)
         except StoreError as error:
             self._recorder.tolerate(error)

@@ -375,3 +375,33 @@ def test_a_pruned_stream_starts_again_and_followers_still_move_forward(store: St
     assert store.last_seq("a") == -1
     fill(store, "a", 2)
     assert seqs(store.page(cursor).frames) == [0, 1]
+
+
+# --- events and state in one go ---
+
+
+def test_a_document_is_saved_with_the_events_or_neither_is(store: Store) -> None:
+    first = [Draft("a0", 1, "x", {})]
+    assert [frame["seq"] for frame in store.append("s", "session", "s", first, state=("doc", {"n": 1}, 0))] == [0]
+    known = store.load_state("s", "doc")
+    assert known is not None
+    assert (known.version, known.value) == (1, {"n": 1})
+    with pytest.raises(StateConflict) as conflict:
+        store.append("s", "session", "s", [Draft("a1", 2, "x", {})], [b"artifact"], ("doc", {"n": 9}, 0))
+    assert conflict.value.actual == 1
+    assert [frame["id"] for frame in store.read("s")] == ["a0"]
+    assert store.load_state("s", "doc") == known
+    store.append("s", "session", "s", [Draft("a1", 2, "x", {})], [b"artifact"], ("doc", {"n": 2}, 1))
+    assert [frame["id"] for frame in store.read("s")] == ["a0", "a1"]
+    assert store.append("s", "session", "s", [], state=("doc", {"n": 3}, 2)) == []
+    known = store.load_state("s", "doc")
+    assert known is not None
+    assert (known.version, known.value) == (3, {"n": 3})
+
+
+@pytest.mark.parametrize("state", [("doc", {"x": "\ud800"}, 0), ("", {}, 0), ("doc", {}, -1), ("doc", object(), 0)])
+def test_a_document_that_cannot_be_saved_takes_no_event_with_it(store: Store, state: Any) -> None:
+    with pytest.raises(StoreError) as error:
+        store.append("s", "session", "s", [Draft("a0", 1, "x", {})], state=state)
+    assert error.value.reason == "invalid"
+    assert store.read("s") == []

@@ -75,8 +75,12 @@ class Store(Protocol):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
+        state: tuple[str, Any, int] | None = None,
     ) -> list[Frame]:
         """Write events and the artifacts they speak of, in one transaction, durable on return.
+
+        `state` is a document of the session to be saved with them: key, value, and the version that must stand, which
+        rises by 1. If another one stands, nothing is written (`StateConflict`).
 
         The frames come back in the order of the drafts. Seq starts at 0 and rises by 1 in its stream without a gap,
         however many processes write. A draft whose id is in the stream already is not written again, whatever it says:

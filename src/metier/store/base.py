@@ -22,6 +22,7 @@ from metier.store.values import (
     Draft,
     Frame,
     Page,
+    StateChange,
     Summary,
     artifacts_of,
     check_artifact,
@@ -98,14 +99,22 @@ class BaseStore(ABC):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
+        state: tuple[str, Any, int] | None = None,
     ) -> list[Frame]:
         batch = prepare(session_id, stream_kind, stream_id, drafts, artifacts)
+        saved = None
+        if state is not None:
+            key, value, expected = state
+            check_whole(expected, "the expected version")
+            saved = StateChange(batch.session_id, check_name(key, "the key"), self._state_text(value), expected)
         self.usable()
         if not batch.drafts:
             if batch.artifacts:
                 self.write_artifacts(batch.artifacts)
+            if saved is not None:
+                self.write_state(saved)
             return []
-        frames = self.write(batch)
+        frames = self.write(batch, saved)
         self.ring()
         return frames
 
@@ -146,9 +155,9 @@ class BaseStore(ABC):
         check_name(key, "the key")
         if expected_version is not None:
             check_whole(expected_version, "the expected version")
-        text = self._state_text(value)
+        change = StateChange(session_id, key, self._state_text(value), expected_version)
         self.usable()
-        return self.write_state(session_id, key, text, expected_version)
+        return self.write_state(change)
 
     def notify(self, channel: str, payload: str = "") -> None:
         check_name(channel, "the channel")
@@ -261,7 +270,7 @@ class BaseStore(ABC):
     # What each store does in its own way
 
     @abstractmethod
-    def write(self, batch: Batch) -> list[Frame]: ...
+    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]: ...
 
     @abstractmethod
     def write_restored(
@@ -272,7 +281,7 @@ class BaseStore(ABC):
     def write_artifacts(self, artifacts: Mapping[str, bytes]) -> None: ...
 
     @abstractmethod
-    def write_state(self, session_id: str, key: str, text: str, expected: int | None) -> int: ...
+    def write_state(self, change: StateChange) -> int: ...
 
     @abstractmethod
     def write_notice(self, channel: str, payload: str) -> None: ...

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from metier.errors import StateConflict
 from metier.store.base import NOTICES_MS, BaseStore, now_ms
 from metier.store.lines import Imported
 from metier.store.values import (
@@ -21,6 +20,7 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
+    StateChange,
     Stats,
     Stream,
     Summary,
@@ -55,12 +55,14 @@ class MemoryStore(BaseStore):
         self._notices: list[tuple[int, str, str, int]] = []
         self._noticed = 0
 
-    def write(self, batch: Batch) -> list[Frame]:
+    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]:
         with self._lock:
             stream = self._streams.get(batch.stream_id)
             stream = stream or Stream(batch.stream_id, batch.session_id, batch.stream_kind)
             same_stream(stream, batch.session_id, batch.stream_kind)
             frames, rows = number(batch, stream.next_seq, self._texts(batch.ids))
+            if state is not None:
+                self.write_state(state)
             self.write_artifacts(batch.artifacts)
             self._streams[stream.id] = stream
             self._insert(rows)
@@ -92,14 +94,13 @@ class MemoryStore(BaseStore):
         with self._lock:
             self._contents.update((digest, (content, now_ms())) for digest, content in artifacts.items())
 
-    def write_state(self, session_id: str, key: str, text: str, expected: int | None) -> int:
+    def write_state(self, change: StateChange) -> int:
         with self._lock:
-            state = self._states.get((session_id, key))
-            version = state.version if state else 0
-            if expected is not None and expected != version:
-                raise StateConflict(session_id, key, expected, version)
-            self._states[session_id, key] = _State(version + 1, text, now_ms())
-            return version + 1
+            place = (change.session_id, change.key)
+            known = self._states.get(place)
+            version = change.next_version(known.version if known else 0)
+            self._states[place] = _State(version, change.text, now_ms())
+            return version
 
     def write_notice(self, channel: str, payload: str) -> None:
         with self._lock:

@@ -10,7 +10,6 @@ each other, and their commits share the server's flushes.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, LiteralString
 
-from metier.errors import StateConflict
 from metier.store import postgres_statements as statements
 from metier.store.base import NOTICES_MS, TOUCH_MS, BaseStore, now_ms
 from metier.store.lines import Imported
@@ -23,6 +22,7 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
+    StateChange,
     Stats,
     Stream,
     Summary,
@@ -57,8 +57,8 @@ class PostgresStore(BaseStore):
 
     # Writing
 
-    def write(self, batch: Batch) -> list[Frame]:
-        def work(connection: Connection, _: bool) -> list[Frame]:
+    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]:
+        def work(connection: Connection, again: bool) -> list[Frame]:
             wanted = {batch.stream_id: Stream(batch.stream_id, batch.session_id, batch.stream_kind)}
             with connection.pipeline():
                 with connection.transaction():
@@ -69,6 +69,8 @@ class PostgresStore(BaseStore):
                     frames, rows = number(batch, stream.next_seq, known)
                     self._keep(connection, batch.artifacts)
                     self._insert(connection, rows)
+                    if state is not None:
+                        self._save(connection, state, again)
                 self._tell(connection)
             return frames
 
@@ -109,30 +111,32 @@ class PostgresStore(BaseStore):
 
         self._link.run(work)
 
-    def write_state(self, session_id: str, key: str, text: str, expected: int | None) -> int:
+    def write_state(self, change: StateChange) -> int:
         def work(connection: Connection, again: bool) -> int:
             with connection.transaction():
                 connection.execute(statements.TERMS, self._terms)
-                query = "SELECT version, value FROM metier_states WHERE session_id = %s AND key = %s FOR UPDATE"
-                found = connection.execute(query, (session_id, key)).fetchone()
-                if found is None:
-                    # An empty place to lock, so that of two first saves one waits for the other.
-                    statement = "INSERT INTO metier_states VALUES (%s, %s, 0, 0, '') ON CONFLICT DO NOTHING"
-                    connection.execute(statement, (session_id, key))
-                    found = connection.execute(query, (session_id, key)).fetchone()
-                    assert found
-                version, stored = found
-                if expected is not None and expected != version:
-                    if again and (version, stored) == (expected + 1, text):
-                        return version  # the first try was committed, only its answer was lost
-                    raise StateConflict(session_id, key, expected, version)
-                statement = """
-                    UPDATE metier_states SET version = %s, saved_ms = %s, value = %s
-                    WHERE session_id = %s AND key = %s"""
-                connection.execute(statement, (version + 1, now_ms(), text, session_id, key))
-                return version + 1
+                return self._save(connection, change, again)
 
         return self._link.run(work)
+
+    @staticmethod
+    def _save(connection: Connection, change: StateChange, again: bool) -> int:
+        place = (change.session_id, change.key)
+        query = "SELECT version, value FROM metier_states WHERE session_id = %s AND key = %s FOR UPDATE"
+        found = connection.execute(query, place).fetchone()
+        if found is None:
+            # An empty place to lock, so that of two first saves one waits for the other.
+            connection.execute("INSERT INTO metier_states VALUES (%s, %s, 0, 0, '') ON CONFLICT DO NOTHING", place)
+            found = connection.execute(query, place).fetchone()
+            assert found
+        standing: int = found[0]
+        if again and change.expected is not None and found == (change.expected + 1, change.text):
+            return standing  # the first try was committed, only its answer was lost
+        version = change.next_version(standing)
+        statement = """
+            UPDATE metier_states SET version = %s, saved_ms = %s, value = %s WHERE session_id = %s AND key = %s"""
+        connection.execute(statement, (version, now_ms(), change.text, *place))
+        return version
 
     def write_notice(self, channel: str, payload: str) -> None:
         def work(connection: Connection, _: bool) -> None:

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from metier.errors import StateConflict
 from metier.store.base import NOTICES_MS, TOUCH_MS, BaseStore, now_ms
 from metier.store.lines import Imported
 from metier.store.sqlite_file import SqliteFile
@@ -22,6 +21,7 @@ from metier.store.values import (
     Page,
     Pruned,
     Row,
+    StateChange,
     Stats,
     Stream,
     Summary,
@@ -72,7 +72,7 @@ class SqliteStore(BaseStore):
 
     # Writing
 
-    def write(self, batch: Batch) -> list[Frame]:
+    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]:
         with self._file.writing() as db:
             stream = self._streams(db, [batch.stream_id]).get(batch.stream_id)
             stream = stream or Stream(batch.stream_id, batch.session_id, batch.stream_kind)
@@ -80,6 +80,8 @@ class SqliteStore(BaseStore):
             frames, rows = number(batch, stream.next_seq, self._texts(db, batch.ids))
             self._keep(db, batch.artifacts)
             self._insert(db, rows, {stream.id: stream})
+            if state is not None:
+                self._save(db, state)
         return frames
 
     def write_restored(
@@ -108,16 +110,18 @@ class SqliteStore(BaseStore):
         with self._file.writing() as db:
             self._keep(db, artifacts)
 
-    def write_state(self, session_id: str, key: str, text: str, expected: int | None) -> int:
+    def write_state(self, change: StateChange) -> int:
         with self._file.writing() as db:
-            query = "SELECT version FROM states WHERE session_id = ? AND key = ?"
-            found = db.execute(query, (session_id, key)).fetchone()
-            version = int(found[0]) if found else 0
-            if expected is not None and expected != version:
-                raise StateConflict(session_id, key, expected, version)
-            statement = "REPLACE INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)"
-            db.execute(statement, (session_id, key, version + 1, now_ms(), text))
-        return version + 1
+            return self._save(db, change)
+
+    @staticmethod
+    def _save(db: sqlite3.Connection, change: StateChange) -> int:
+        query = "SELECT version FROM states WHERE session_id = ? AND key = ?"
+        found = db.execute(query, (change.session_id, change.key)).fetchone()
+        version = change.next_version(int(found[0]) if found else 0)
+        statement = "REPLACE INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)"
+        db.execute(statement, (change.session_id, change.key, version, now_ms(), change.text))
+        return version
 
     def write_notice(self, channel: str, payload: str) -> None:
         now = now_ms()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 from metier import limits
-from metier.errors import StoreError
+from metier.errors import StateConflict, StoreError
 
 EVENT_BYTES: Final = 4 * limits.MIB
 """The text of one event. A page of events must fit into memory; what is larger belongs into an artifact."""
@@ -156,6 +156,22 @@ class Batch:
     @property
     def ids(self) -> list[str]:
         return [draft.id for draft in self.drafts]
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A document to be saved, as text, if the expected version stands (`None`: whichever does)."""
+
+    session_id: str
+    key: str
+    text: str
+    expected: int | None
+
+    def next_version(self, version: int) -> int:
+        """The version that it gets where this one stands."""
+        if self.expected is not None and self.expected != version:
+            raise StateConflict(self.session_id, self.key, self.expected, version)
+        return version + 1
 
 
 def canonical(frame: Mapping[str, Any]) -> str:
