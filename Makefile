@@ -8,7 +8,7 @@ MODEL_VENV ?= .venv-model
 OLDEST := .venv-oldest
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-adapters lint format bench docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-oldest lint format bench docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -38,8 +38,7 @@ test-all: ## run the tests on every supported interpreter that is found
 		else echo "== python$$v is not here: skipped"; fi; \
 	done
 
-test-adapters: $(STAMP)  ## the adapters with the frameworks of now, and with the oldest that the extras state
-	@$(BIN)/python -m pytest -n auto tests/adapters
+test-oldest:  ## the adapters with the oldest frameworks that the extras state; `make test` has the newest
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(OLDEST) && \
 		uv pip install --quiet --python $(OLDEST)/bin/python \

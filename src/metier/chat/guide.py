@@ -218,7 +218,8 @@ def _outline(text: str) -> str:
     lines = [f"{number}. {step}" for number, step in enumerate(steps[:STEPS], 1)]
     if len(steps) > STEPS:
         lines.append(f"and {len(steps) - STEPS} more; the card above has all of it.")
-    files = list(dict.fromkeys(_FILE.findall(text)))[:STEPS]
+    named = (file for file in _FILE.findall(text) if ".." not in file)  # a skill may speak of what must be refused
+    files = list(dict.fromkeys(named))[:STEPS]
     asks = [f"`{'run' if file.startswith('scripts/') else 'read'} {file}`" for file in files]
     more = f"\n\nYou can ask me to {', '.join(asks)}." if asks else ""
     return ("\n".join(lines) or "It has no headings or numbered steps; the card above has its text.") + more
