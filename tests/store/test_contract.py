@@ -405,3 +405,17 @@ def test_a_document_that_cannot_be_saved_takes_no_event_with_it(store: Store, st
         store.append("s", "session", "s", [Draft("a0", 1, "x", {})], state=state)
     assert error.value.reason == "invalid"
     assert store.read("s") == []
+
+
+def test_documents_are_listed_by_session_and_by_key(store: Store) -> None:
+    for session, key in (("b", "chat"), ("a", "session"), ("a", "chat")):
+        store.save_state(session, key, {"of": session})
+
+    def listed(**given: Any) -> list[tuple[str, str]]:
+        return [(session, document.key) for session, document in store.states(**given)]
+
+    assert listed() == [("a", "chat"), ("a", "session"), ("b", "chat")]
+    assert listed(key="chat") == [("a", "chat"), ("b", "chat")]
+    assert listed(session_id="a") == [("a", "chat"), ("a", "session")]
+    assert listed(session_id="a", key="session") == [("a", "session")]
+    assert listed(key="no-such") == []

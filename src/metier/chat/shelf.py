@@ -104,8 +104,8 @@ class Shelf:
         """The chats that are not hidden, the one used last first."""
         found = [
             (session_id, Head.read(document.value, document.version))
-            for session_id, document in self.store.states()
-            if document.key == KEY and not document.value.get("hidden")
+            for session_id, document in self.store.states(key=KEY)
+            if not document.value.get("hidden")
         ]
         return sorted(found, key=lambda chat: chat[1].updated_ms, reverse=True)[:LISTED]
 

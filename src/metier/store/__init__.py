@@ -175,8 +175,8 @@ class Store(Protocol):
         """The document under a key, with its version."""
         ...
 
-    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]:
-        """The documents of a session (or of all) with their session, by session and key."""
+    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
+        """The documents of a session (or of all), under one key (or all), with their session, by session and key."""
         ...
 
     def notify(self, channel: str, payload: str = "") -> None:

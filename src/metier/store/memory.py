@@ -185,11 +185,13 @@ class MemoryStore(BaseStore):
             state = self._states.get((session_id, key))
         return Document(key, state.version, parse(state.text)) if state else None
 
-    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]:
+    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
         self.usable()
         with self._lock:
-            found = sorted(item for item in self._states.items() if session_id in (None, item[0][0]))
-        return [(session, Document(key, state.version, parse(state.text))) for (session, key), state in found]
+            found = sorted(
+                item for item in self._states.items() if session_id in (None, item[0][0]) and key in (None, item[0][1])
+            )
+        return [(session, Document(name, state.version, parse(state.text))) for (session, name), state in found]
 
     def stats(self) -> Stats:
         self.usable()

@@ -321,11 +321,12 @@ class PostgresStore(BaseStore):
         found = self._rows(query, session_id, key)
         return Document(key, found[0][0], parse(found[0][1])) if found else None
 
-    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]:
+    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
         query = """
-            SELECT session_id, key, version, value FROM metier_states WHERE %s::text IS NULL OR session_id = %s"""
-        rows = sorted(self._rows(query, session_id, session_id), key=lambda row: row[:2])
-        return [(session, Document(key, version, parse(text))) for session, key, version, text in rows]
+            SELECT session_id, key, version, value FROM metier_states
+            WHERE (%s::text IS NULL OR session_id = %s) AND (%s::text IS NULL OR key = %s)"""
+        rows = sorted(self._rows(query, session_id, session_id, key, key), key=lambda row: row[:2])
+        return [(session, Document(name, version, parse(text))) for session, name, version, text in rows]
 
     def notices(self, channel: str, after: int) -> list[tuple[int, str]]:
         query = "SELECT number, payload FROM metier_notices WHERE number > %s AND channel = %s ORDER BY number"

@@ -259,12 +259,12 @@ class SqliteStore(BaseStore):
         found = self._rows("SELECT version, value FROM states WHERE session_id = ? AND key = ?", session_id, key)
         return Document(key, found[0][0], parse(found[0][1])) if found else None
 
-    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]:
+    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
         query = """
             SELECT session_id, key, version, value FROM states
-            WHERE session_id = ?1 OR ?1 IS NULL ORDER BY session_id, key"""
-        rows = self._rows(query, session_id)
-        return [(session, Document(key, version, parse(text))) for session, key, version, text in rows]
+            WHERE (session_id = ?1 OR ?1 IS NULL) AND (key = ?2 OR ?2 IS NULL) ORDER BY session_id, key"""
+        rows = self._rows(query, session_id, key)
+        return [(session, Document(name, version, parse(text))) for session, name, version, text in rows]
 
     def notices(self, channel: str, after: int) -> list[tuple[int, str]]:
         query = "SELECT number, payload FROM notices WHERE number > ? AND channel = ? ORDER BY number"
