@@ -19,7 +19,7 @@ LAYERS = [
     ["profiles"],
     ["roots", "cache", "state", "policy", "render", "mentions"],
     ["discover", "context", "scripts", "loading", "recollection"],
-    ["catalog", "journal"],
+    ["catalog", "journal", "sight", "reading"],
     ["settings", "check"],
     ["tools"],
     ["session"],

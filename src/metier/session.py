@@ -7,24 +7,18 @@ state is names and digests, never bodies, and survives as plain data.
 
 import asyncio
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 from metier import context, limits, loading, mentions, paths, render, scripts
 from metier import tools as toolbox
-from metier.catalog import Catalog
 from metier.errors import (
-    AmbiguousSkill,
-    BinaryResource,
-    InvalidSkill,
     MetierError,
     PolicyDenied,
     ResourceError,
-    ResourceNotFound,
     SkillNotFound,
 )
 from metier.events import (
@@ -33,7 +27,6 @@ from metier.events import (
     PolicyAsked,
     PolicyChosen,
     Recorder,
-    ResourceRead,
     ResourceRefused,
     SessionStarted,
     Sink,
@@ -51,20 +44,16 @@ from metier.model import SKILL_FILE, Compaction, Invocation, Loaded, Resource, R
 from metier.paths import Content
 from metier.policy import Policy, Request, proposals
 from metier.profiles import Profile
+from metier.reading import Reader
 from metier.recollection import Recollection
 from metier.runner import Runner
 from metier.search import SearchResult
+from metier.sight import By, Sight
 from metier.store import Document, Frame, digest_of
 from metier.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from metier.skills import Skills
-
-By = Literal["user", "model"]
-
-_LOG: Final = logging.getLogger("metier")
-_LOGGED: Final[set[tuple[str, str]]] = set()
-"""What this process has logged: a skill and a note about it, once."""
 
 
 class Session:
@@ -103,13 +92,10 @@ class Session:
         self.approve = approve
         self.tools_enabled = tools
         self.has_read_tool = has_read_tool
-        self.only = frozenset(only) if only is not None else None
         known: Mapping[str, Any] | None = state.value if isinstance(state, Document) else state
         self._seen = Recollection(known)
         self._injected = [str(ref) for ref in (known or {}).get("injected", ())]
         self._standing = [str(ref) for ref in (known or {}).get("preloaded", ())]
-        self._warned = {(str(path), str(note)) for path, note in (known or {}).get("warned", ())}
-        self._files = files or DiskFiles()
         self._runner = runner
         recorder = Recorder(
             store or MemoryStore(), self.id, clock, ids, required=store_required,
@@ -117,7 +103,9 @@ class Session:
         )  # fmt: skip
         version = state.version if isinstance(state, Document) else 0
         self._journal = Journal(recorder, keeps_record=store is not None, version=version)
-        self._visible: tuple[Catalog, list[Skill]] | None = None
+        self._sight = Sight(skills, self.policy, only, self._journal.notice)
+        warned = ((str(path), str(note)) for path, note in (known or {}).get("warned", ()))
+        self._reader = Reader(files or DiskFiles(), skills.profile, self._journal, warned)
         self.overrides: dict[str, Any] = dict((known or {}).get("overrides", {}))
         pinned = [self._pinned(name) for name in preload]  # an unknown name ends it here, before anything is recorded
         self.preloaded = tuple(self._preload(skill) for skill in pinned)
@@ -162,17 +150,14 @@ class Session:
         """The frames of this session, in order."""
         return self._journal.frames()
 
+    @property
+    def only(self) -> frozenset[str] | None:
+        """The names to which the session is limited, if it is."""
+        return self._sight.only
+
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by switches, policy and the limits of this session."""
-        catalog = self.skills.catalog
-        if self._visible is None or self._visible[0] is not catalog:
-            self._visible = (catalog, [skill for skill in catalog.skills if self._may_see(skill)])
-        return self._visible[1]
-
-    def _may_see(self, skill: Skill) -> bool:
-        if not skill.visible or (self.only is not None and skill.name not in self.only):
-            return False
-        return self.policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
+        return self._sight.visible()
 
     def _operation(self, operation: str, /, **given: Any) -> AbstractContextManager[Output]:
         """One step that a host or a model asked for; see `Journal.operation`."""
@@ -182,46 +167,7 @@ class Session:
 
         return self._journal.operation(operation, asked, self.keep)
 
-    def _refresh_for_call(self) -> None:
-        if self.profile.catalog.refresh == "call" and self.profile.load.refresh_on_call:
-            self.skills.refresh()
-        self._journal.notice(self.skills)
-
-    # --- finding ---
-
-    def _find(self, name: str | None, path: str | None, by: By) -> Skill:
-        listed = self.skills.catalog.by_name.get(name or "", ())
-        self._refresh_for_call()
-        try:
-            return self._look_up(name, path, by)
-        except SkillNotFound:
-            for skill in listed:  # it was there a moment ago: what broke it says more than that it is gone
-                if skill.path in self.skills.catalog.failed and (by == "user" or self._may_see(skill)):
-                    self.skills.catalog.find_path(skill.path)
-            if self.profile.catalog.refresh not in ("stale", "call") or not self.skills.refresh():
-                raise
-            self._journal.notice(self.skills)
-            return self._look_up(name, path, by)
-
-    def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
-        skill = self.skills.catalog.find_path(path) if path else self._named(name or "", by)
-        if by == "model" and not self._may_see(skill):
-            # For the model, a hidden skill is one that does not exist, whichever way it asks.
-            why = "the path is not in the catalog" if path else ""
-            raise SkillNotFound(path or name or "", [visible.name for visible in self.visible()], why=why)
-        if self.only is not None and skill.name not in self.only:
-            raise SkillNotFound(skill.name, sorted(self.only))
-        return skill
-
-    def _named(self, name: str, by: By) -> Skill:
-        """The skill of a name. Where several bear it, the model knows only of those that it may see."""
-        bearers = self.skills.catalog.by_name.get(name, ())
-        if by == "model" and len(bearers) > 1:
-            seen = [skill for skill in bearers if self._may_see(skill)]
-            if len(seen) > 1:
-                raise AmbiguousSkill(name, [skill.path for skill in seen])
-            return (seen or bearers)[0]
-        return self.skills.catalog.find(name)
+    # --- asking ---
 
     def _authorise(self, tool: str, skill: Skill, path: str = "") -> None:
         self.confirm(Request(tool, skill.name, path or skill.path))
@@ -257,7 +203,7 @@ class Session:
         """Activate a skill by name, or by a path of the catalog. `parent` is the skill on whose behalf it is loaded."""
         where = os.fspath(path) if path is not None else None
         with self._operation("load", name=name, path=where, arguments=arguments, parent=parent, by=by) as output:
-            skill = self._find(name, where, by)
+            skill = self._sight.find(name, where, by)
             self._authorise("skill_load", skill)
             loaded = self._load(skill, arguments, parent, by, command=False)
             output.append(loaded.text)
@@ -294,7 +240,7 @@ class Session:
             self.policy.effective_tools(skill) if self.profile.policy.enforce_hints else None,
             self.policy.redact(parent or "") or None,
         )  # fmt: skip
-        notes = [SkillWarning("truncated", note, skill.name) for note in loaded.warnings if self._first(note, skill)]
+        notes = self._reader.warnings(skill, loaded.warnings)
         self._journal.note(record, invoked, *notes, artifacts={record.output: text})
 
     def _consider_overrides(self, skill: Skill) -> None:
@@ -306,30 +252,8 @@ class Session:
                 self.overrides[key] = value
             self._journal.note(OverrideProposed(skill.name, key, value, granted, decision.why))
 
-    def _first(self, note: str, skill: Skill) -> bool:
-        """Whether a warning is new: one line per skill and file is enough for a log."""
-        key = (skill.path, note)
-        if key not in _LOGGED:
-            _LOGGED.add(key)
-            _LOG.warning("%s: %s", skill.name, note)
-        return key not in self._warned and not self._warned.add(key)
-
-    def _read_skill(self, skill: Skill, arguments: str, command: bool) -> Loaded:
-        rules = self.profile.load
-        try:
-            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
-        except ResourceError as error:
-            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
-            raise
-        digest = digest_of(content.data)
-        if self._journal.keeps_record:
-            self._journal.note(artifacts={digest: content.data})
-        listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
-        try:
-            return loading.present(skill, content, listing, self.profile, self.offered(), arguments, command)
-        except InvalidSkill as broken:
-            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
-            raise
+    def _read_skill(self, skill: Skill, arguments: str = "", command: bool = False) -> Loaded:
+        return self._reader.skill(skill, arguments, command, self.offered())
 
     # --- resources ---
 
@@ -341,7 +265,7 @@ class Session:
         with self._operation("read", name=name, path=path, by=by, raw=raw or None) as output:
             if path is None:
                 name, path = paths.parse_url(name)
-            resource = self._read(self._find(name, None, by), path, by, raw)
+            resource = self._read(self._sight.find(name, None, by), path, by, raw)
             output.append(resource.text)
         return resource
 
@@ -353,7 +277,7 @@ class Session:
                 if not self.profile.tools.load:  # hosts without a tool for it load a skill by reading it
                     return self._read_by_loading(skill, by, raw)
             self._authorise("skill_read", skill, relative)
-            return self._read_whole(skill, relative) if raw else self._read_resource(skill, path, relative)
+            return self._reader.whole(skill, relative) if raw else self._reader.text(skill, path, relative)
         except ResourceError as error:
             redact = self.policy.redact
             self._journal.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
@@ -361,50 +285,10 @@ class Session:
 
     def _read_by_loading(self, skill: Skill, by: By, raw: bool) -> Resource:
         loaded = self._load(skill, "", None, by, command=False)
-        data = self._files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if raw else None
+        data = self._reader.files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if raw else None
         return Resource(
             skill, SKILL_FILE, loaded.text, "text/markdown", loaded.size, loaded.truncated, loaded.digest, data
         )
-
-    def _read_whole(self, skill: Skill, relative: str) -> Resource:
-        content = self._content(skill, relative, limits.WHOLE_FILE_BYTES)
-        data, digest = content.data, digest_of(content.data)
-        if content.size > len(data):
-            message = f"{relative} has more than {limits.WHOLE_FILE_BYTES} bytes"
-            raise ResourceError(message, path=relative, reason="too-large")
-        self._journal.note(ResourceRead(skill.name, relative, digest, content.size), artifacts={digest: data})
-        try:
-            text = paths.decode(data, relative, partial=False)
-        except BinaryResource:
-            text = ""
-        return Resource(skill, relative, text, paths.mime_type(relative), content.size, False, digest, data)
-
-    def _content(self, skill: Skill, relative: str, limit: int) -> Content:
-        if relative == SKILL_FILE:
-            return self._files.skill_file(skill, limit)
-        return self._files.resource(skill, relative, limit)
-
-    def _read_resource(self, skill: Skill, path: str, relative: str) -> Resource:
-        limit = min(self.profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
-        try:
-            content = self._content(skill, relative, limit)
-        except ResourceNotFound as error:
-            listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
-            raise ResourceNotFound(path, listing.files) from error
-        truncated = content.size > len(content.data)
-        text = paths.decode(content.data, path, partial=truncated)
-        digest = digest_of(content.data)
-        self._journal.note(
-            ResourceRead(skill.name, relative, digest, content.size, truncated), artifacts={digest: content.data}
-        )
-        if truncated:
-            left_out = content.size - len(text.encode())
-            text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
-            note = f"{relative} has {content.size} bytes, {left_out} were left out"
-            if self._first(note, skill):
-                self._journal.note(SkillWarning("truncated", note, skill.name))
-        text = loading.origin(skill) + text
-        return Resource(skill, relative, text, paths.mime_type(relative), content.size, truncated, digest)
 
     # --- searching ---
 
@@ -413,7 +297,7 @@ class Session:
     ) -> SearchResult:
         """Skills that answer a query; the model finds only what it may load."""
         with self._operation("search", query=query, limit=limit, scope=scope, by=by) as output:
-            self._refresh_for_call()
+            self._sight.refresh()
             among = frozenset(skill.path for skill in self.visible()) if by == "model" else None
             result = self.skills.search(query, limit=limit, scope=scope, among=among)
             hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
@@ -432,7 +316,7 @@ class Session:
         """Run a script of a skill in the sandbox, if policy allows it; the model must have loaded the skill first."""
         given = {"name": name, "script": script, "arguments": list(arguments), "stdin": stdin, "by": by}
         with self._operation("run", **given) as output:
-            skill = self._find(name, None, by)
+            skill = self._sight.find(name, None, by)
             if skill.path not in self._seen:
                 if by == "model":
                     raise ResourceError(f"load the skill {name} before you run its scripts", reason="not-loaded")
@@ -453,7 +337,7 @@ class Session:
         content = Content(b"", 0, 0)
         try:
             relative = paths.check_relative(path, profile.resources.parents)
-            content = self._files.resource(skill, relative, limits.SCRIPT_BYTES)
+            content = self._reader.files.resource(skill, relative, limits.SCRIPT_BYTES)
             script = scripts.check(skill, relative, arguments, profile, content.data)
             if profile.policy.enforce_hints:
                 scripts.refuse_by_hint(script, self.policy, profile.tools.run)
@@ -506,7 +390,7 @@ class Session:
         try:
             return self._journal.sink.get_artifact(entry.rendered).decode()
         except MetierError:
-            loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments, command=False)
+            loaded = self._read_skill(self.skills.catalog.find_path(entry.path), entry.arguments)
         if digest_of(loaded.text.encode()) != entry.rendered:
             raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
         self._seen.texts[ref] = loaded.text
@@ -548,7 +432,7 @@ class Session:
 
     def _invoke(self, message: str) -> Invocation:
         self.end_turn()
-        self._refresh_for_call()
+        self._sight.refresh()
         mention = mentions.find(message, self.profile, self._callable_by_user)
         if not mention.skills:
             if mention.ambiguous:
@@ -570,7 +454,7 @@ class Session:
 
     def _callable_by_user(self, name: str) -> Skill:
         skill = self.skills.catalog.find(name)
-        if not skill.enabled or not skill.user_invocable or (self.only is not None and name not in self.only):
+        if not skill.enabled or not skill.user_invocable or not self._sight.within(name):
             raise SkillNotFound(name)
         return skill
 
@@ -579,9 +463,7 @@ class Session:
         rules = self.profile.invocation
         form = next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
         callable_skills = [
-            s
-            for s in self.skills.catalog.skills
-            if s.enabled and s.user_invocable and (self.only is None or s.name in self.only)
+            s for s in self.skills.catalog.skills if s.enabled and s.user_invocable and self._sight.within(s.name)
         ]
         return [form.replace("name", skill.name) for skill in callable_skills] if form else []
 
@@ -614,7 +496,7 @@ class Session:
         """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
         rules = self.profile
         always = context.always_applied(self.visible(), rules, files)
-        applied = [(skill.name, self._read_skill(skill, "", command=False).text) for skill in always]
+        applied = [(skill.name, self._read_skill(skill).text) for skill in always]
         preloaded = [*self._given(self._standing), *applied, *self._given(self._injected)]
         listing = "" if preloaded and rules.prompt.preloaded_replace else self.prompt(message, budget, files).text
         names = self.activated if rules.context.activated and rules.enabled else []
@@ -624,7 +506,7 @@ class Session:
 
     def _preload(self, skill: Skill) -> Loaded:
         """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
-        loaded = self._read_skill(skill, "", command=False)
+        loaded = self._read_skill(skill)
         text = loaded.text.encode()
         rendered = digest_of(text)
         self._journal.note(artifacts={rendered: text})
@@ -691,7 +573,7 @@ class Session:
             "preloaded": list(self._standing),
             "injected": list(self._injected),
             "overrides": dict(self.overrides),
-            "warned": sorted(map(list, self._warned)),
+            "warned": sorted(map(list, self._reader.warned)),
         }
         known = self._seen.state(self.policy.redact_arguments)
         return {"version": 1, "id": self.id, **known, **{key: value for key, value in more.items() if value}}

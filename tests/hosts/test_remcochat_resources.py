@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import metier
-from metier import session as sessions
+from metier import reading
 from metier.session import Session
 from metier.tools import ToolResult
 from worlds import World
@@ -140,7 +140,7 @@ def test_a_long_resource_is_cut_at_the_limit_with_a_notice(world: World, over: i
 def test_a_cut_is_logged_once_for_each_skill_and_file(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_LOGGED", set())
+    monkeypatch.setattr(reading, "_LOGGED", set())
     for name in ("one", "two"):
         world.skill(f".skills/{name}", body="x" * 2000, files={"a.txt": "x" * 2000, "b.txt": "x" * 2000})
     with caplog.at_level(logging.WARNING, "metier"):
