@@ -26,7 +26,7 @@ class Unreachable(Exception):
 def fetch(folder: Path) -> Path:
     """Download the source into a folder and unpack it; the folder with its tests."""
     archive = folder / SOURCE
-    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    index = (os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple").rstrip("/")
     try:
         with urllib.request.urlopen(f"{index}/skills-ref/", timeout=20) as page:
             link = re.search(rf'href="([^"#]*{re.escape(SOURCE)})', page.read().decode())
