@@ -5,13 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
 
+from calling import Result, Run, caller
 from metier.cli import COMMANDS, cli, main, output
 from worlds import World
 
@@ -23,35 +23,9 @@ SKILL_KEYS = {
 DIAGNOSTIC_KEYS = {"code", "severity", "path", "line", "column", "message", "hint"}
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
 def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`metier` as a user calls it in the project."""
-    monkeypatch.chdir(world.project)
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def call(*arguments: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["metier", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err + shown.out
-        assert "this is a bug" not in shown.err
-        return Result(int(stop.value.code or 0), shown.out, shown.err)
-
-    return call
+    return caller(world, capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ reaches beyond the project (its store, its limits on scripts, its habits in poli
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -145,18 +145,24 @@ def _permissions(
     return merged
 
 
+def _own(
+    key: str, layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic]
+) -> Iterator[tuple[str, Any]]:
+    """What the layers that are the user's own say of a key; what others say is remarked and does not count."""
+    for origin, values in layers:
+        given: Any = values.get(key)
+        if given is not None and origin in (own_file, "argument"):
+            yield origin, given
+        elif given is not None:
+            notes.append(Diagnostic("untrusted", "warning", f"{key} counts only in the user's own file", origin))
+
+
 def _mcp_servers(
     layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
 ) -> dict[str, Any]:
     """The servers that the user named. A project cannot name any, trusted or not: it would start programs."""
     servers: dict[str, Any] = {}
-    for origin, values in layers:
-        given: Any = values.get("mcp")
-        if given is None:
-            continue
-        if origin not in (own_file, "argument"):
-            notes.append(Diagnostic("untrusted", "warning", "mcp counts only in the user's own file", origin))
-            continue
+    for origin, given in _own("mcp", layers, own_file, notes):
         table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else dict[str, Any]()
         named: Any = table.get("servers")
         if not isinstance(named, Mapping):
@@ -171,13 +177,7 @@ def _model(
 ) -> dict[str, Any]:
     """The model of the chat. A project cannot choose it, trusted or not: it would send what is said elsewhere."""
     chosen: dict[str, Any] = {}
-    for origin, values in layers:
-        given: Any = values.get("model")
-        if given is None:
-            continue
-        if origin not in (own_file, "argument"):
-            notes.append(Diagnostic("untrusted", "warning", "model counts only in the user's own file", origin))
-            continue
+    for origin, given in _own("model", layers, own_file, notes):
         if not isinstance(given, Mapping):
             raise ConfigError("model must be a table", file=origin if origin == own_file else "", key="model")
         chosen.update(cast("Mapping[str, Any]", given))
