@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, cast
+from typing import Final, NamedTuple, Protocol, Self, cast
 
 import tantivy
 from tantivy import Occur, Query
@@ -129,8 +129,7 @@ class TextIndex:
         index.reload()
         self._index = index
         self._schema = index.schema
-        self._seen: tantivy.Searcher | None = None
-        self._frequencies: dict[tuple[str, str], int] = {}
+        self._seen: _View | None = None
 
     @classmethod
     def open(cls, path: str | None) -> Self:
@@ -175,7 +174,7 @@ class TextIndex:
         """What is indexed: key and stamp of every document."""
         self.refresh()
         with _as_unavailable("cannot read the search index"):
-            searcher = self._searcher()
+            searcher = self._view().searcher
             if not searcher.num_docs:
                 return {}
             hits = searcher.search(Query.all_query(), searcher.num_docs, count=False).hits
@@ -187,24 +186,24 @@ class TextIndex:
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
-            searcher = self._searcher()
-            plan = self._plan(searcher, query)
+            view = self._view()
+            plan = self._plan(view, query)
             if not plan.clauses:
                 return []
-            best = _best(searcher, Query.boolean_query(plan.clauses), limit, allowed)
+            best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
         return [Scored(key, plan.confidence(points)) for points, key in best]
 
     def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The words of the query that each of these documents has: why it was found."""
         with _as_unavailable("cannot search the index"):
-            searcher = self._searcher()
-            return _matched(searcher, self._schema, keys, self._plan(searcher, query).presence)
+            view = self._view()
+            return _matched(view.searcher, self._schema, keys, self._plan(view, query).presence)
 
-    def _searcher(self) -> tantivy.Searcher:
-        if self._seen is None:
-            self._frequencies.clear()
-            self._seen = self._index.searcher()
-        return self._seen
+    def _view(self) -> "_View":
+        view = self._seen
+        if view is None:
+            view = self._seen = _View.of(self._index.searcher())
+        return view
 
     @contextmanager
     def _writer(self) -> Generator[tantivy.IndexWriter, None, None]:
@@ -224,25 +223,26 @@ class TextIndex:
         finally:
             writer.wait_merging_threads()  # only then is the lock free
 
-    def _frequency(self, searcher: tantivy.Searcher, field: str, term: str) -> int:
+    def _frequency(self, view: "_View", field: str, term: str) -> int:
         """Documents with this term. The engine counts deleted ones too until it tidies up, hence the second way."""
-        known = self._frequencies.get((field, term))
+        searcher = view.searcher
+        known = view.frequencies.get((field, term))
         if known is None:
             known = searcher.doc_freq(field, term)
             if known and searcher.doc_freq("stem", _EVERY) != searcher.num_docs:
                 every = Query.term_query(self._schema, field, term, "basic")
                 known = cast("_Counted", searcher.search(every, 1, count=True)).count
-            self._frequencies[field, term] = known
+            view.frequencies[field, term] = known
         return known
 
-    def _plan(self, searcher: tantivy.Searcher, query: str) -> _Plan:
-        total = max(searcher.num_docs, FEWEST)
+    def _plan(self, view: "_View", query: str) -> _Plan:
+        total = max(view.searcher.num_docs, FEWEST)
         clauses: list[tuple[Occur, Query]] = []
         presence: list[tuple[str, Query]] = []
         potential = length = 0
 
         def rarest(field: str, terms: Iterable[str]) -> list[tuple[str, int, float]]:
-            found = ((term, self._frequency(searcher, field, "0" + term)) for term in dict.fromkeys(terms))
+            found = ((term, self._frequency(view, field, "0" + term)) for term in dict.fromkeys(terms))
             rated = [(term, count, math.log(1 + (total - count + 0.5) / (count + 0.5))) for term, count in found]
             return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
 
@@ -278,7 +278,7 @@ class TextIndex:
         whole = _joined(query)
         if potential and len(whole) <= NAME_LENGTH:
             # A name is worth all that its words could be; it may be misspelled only where a word means nothing else.
-            known = all(self._frequency(searcher, "stem", "0" + term) for term in found_terms)
+            known = all(self._frequency(view, "stem", "0" + term) for term in found_terms)
             errors = 0 if known or not whole.isascii() else min(len(whole) // 4, 2)
             named = (
                 Query.fuzzy_term_query(self._schema, "name", whole, errors)
@@ -361,21 +361,39 @@ def _planes(counts: Counter[str], saturation: float, usual_length: float, bits: 
     return [plane + term for term, count in counts.items() for plane in of_count[count]]
 
 
-def _best(
-    searcher: tantivy.Searcher, query: Query, limit: int, allowed: Container[str] | None
-) -> list[tuple[int, str]]:
+class _View(NamedTuple):
+    """One state of the index, and what was learnt of it: both are let go when it is read anew."""
+
+    searcher: tantivy.Searcher
+    frequencies: dict[tuple[str, str], int]
+    keys: dict[tuple[int, int], str]
+    """Of documents by their place: where thousands are equal, looking them up is what a search costs."""
+
+    @classmethod
+    def of(cls, searcher: tantivy.Searcher) -> "_View":
+        return cls(searcher, {}, {})
+
+    def key(self, address: tantivy.DocAddress) -> str:
+        place = (address.segment_ord, address.doc)
+        known = self.keys.get(place)
+        if known is None:
+            known = self.keys[place] = str(self.searcher.doc(address).get_first("key"))
+        return known
+
+
+def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
     """The first `limit` by points and then key. The engine orders equal points by chance, so it is asked for more
     until the points drop below those of the last one taken."""
     fetch = limit + 16
     while True:
-        hits = searcher.search(query, fetch, count=False).hits
+        hits = view.searcher.search(query, fetch, count=False).hits
         complete = len(hits) < fetch
         floor = 0 if complete else hits[-1][0]
         found: list[tuple[int, str]] = []
         for points, address in hits:
             if points <= floor or (len(found) >= limit and points < -found[limit - 1][0]):
                 break
-            key = str(searcher.doc(address).get_first("key"))
+            key = view.key(address)
             if allowed is None or key in allowed:
                 found.append((-int(points), key))
         if complete or len(found) >= limit:
