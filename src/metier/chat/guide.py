@@ -30,7 +30,8 @@ _READ: Final = re.compile(rf"\b(?:read|show|open)\s+(?:me\s+)?(?:the\s+)?(?:file
 _RUN: Final = re.compile(rf"\b(?:run|execute)\s+(?:the\s+)?(?:script\s+)?{_PATH}([^\n]*)", re.IGNORECASE)
 _OF: Final = re.compile(r"\b(?:of|from|in)\s+(?:the\s+skill\s+)?[`\"']?([a-z0-9][\w-]*)[`\"']?[\s.!]*$")
 _HIT: Final = re.compile(r"^- ([^\s:]+):", re.MULTILINE)
-_STEP: Final = re.compile(r"^(?:#{1,4}\s+|\d+[.)]\s+)(.+)$", re.MULTILINE)
+_HEADING: Final = re.compile(r"^#{2,4}\s+(?:\d+[.)]\s+)?(.+)$", re.MULTILINE)
+_STEP: Final = re.compile(r"^\d+[.)]\s+(.+)$", re.MULTILINE)
 _FILE: Final = re.compile(r"\b((?:references|assets|scripts)/[\w./-]*\w)")
 
 
@@ -213,8 +214,9 @@ def _hear(scene: _Scene, text: str) -> None:
 
 
 def _outline(text: str) -> str:
-    """The steps of a skill: its headings and numbered lines; and what can be read or run."""
-    steps = [" ".join(step.split()) for step in _STEP.findall(text)]
+    """The steps of a skill: its headings, or where it has none its numbered lines; and what can be read or run."""
+    found = _HEADING.findall(text)
+    steps = [" ".join(step.split()) for step in (found if len(found) > 1 else _STEP.findall(text) or found)]
     lines = [f"{number}. {step}" for number, step in enumerate(steps[:STEPS], 1)]
     if len(steps) > STEPS:
         lines.append(f"and {len(steps) - STEPS} more; the card above has all of it.")
