@@ -1,4 +1,4 @@
-"""The web server: an HTTP API behind a gate, with JSON-RPC and MCP beside it. Needs the extra `web`."""
+"""The web server: web app and HTTP API behind one gate, JSON-RPC and MCP beside them. Needs the extra `web`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
