@@ -83,6 +83,25 @@ def test_a_slash_offers_skills_as_one_types_and_the_keyboard_chooses(site: Site,
     expect(page.locator("[data-completions]")).to_be_hidden()
 
 
+def test_a_quick_typist_chooses_from_the_narrowed_list_before_the_server_answers(site: Site, page: Page) -> None:
+    page.goto(site.url)
+    page.locator("[data-message]").press_sequentially("/")
+    expect(page.get_by_role("option")).not_to_have_count(0)
+    page.route("**/api/commands*", lambda route: None)  # no answer comes any more
+    page.keyboard.type("rel")
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-message]")).to_have_value("/release-notes ")
+
+
+def test_a_command_typed_whole_is_sent_by_the_first_enter(site: Site, page: Page) -> None:
+    page.goto(site.url)
+    page.locator("[data-message]").press_sequentially("/csv-profile")
+    expect(page.get_by_role("option").first).to_contain_text("/csv-profile")
+    page.keyboard.press("Enter")
+    expect(page.locator(".item.user")).to_contain_text("/csv-profile")
+
+
 def test_a_search_shows_its_hits_and_the_skill_becomes_a_chip(site: Site, page: Page) -> None:
     page.goto(site.url)
     say(page, "find duplicate rows in this csv")

@@ -239,6 +239,15 @@ const complete = later(60, async () => {
   } catch { close(); }
 });
 
+// What is listed narrows at once; what else fits comes with the server's answer.
+function narrow() {
+  const fitting = [...list.children].filter((one) => one.dataset.command.startsWith(message.value));
+  if (list.hidden || !fitting.length) return;
+  list.replaceChildren(...fitting);
+  shownFor = message.value;
+  choose(0);
+}
+
 function fit() {
   if (CSS.supports("field-sizing", "content")) return;
   message.style.height = "auto";
@@ -247,7 +256,7 @@ function fit() {
 
 message.addEventListener("input", () => {
   fit();
-  if (!COMMAND.test(message.value)) close();
+  if (COMMAND.test(message.value)) narrow(); else close();
   complete();
 });
 message.addEventListener("blur", () => setTimeout(close, 150));
@@ -257,7 +266,8 @@ message.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") { event.preventDefault(); choose(chosen + 1); return; }
     if (event.key === "ArrowUp") { event.preventDefault(); choose(chosen - 1); return; }
     if (event.key === "Escape") { event.preventDefault(); close(); return; }
-    if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) { event.preventDefault(); take(list.children[chosen]); return; }
+    const whole = event.key === "Enter" && list.children[chosen]?.dataset.command === message.value;
+    if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0 && !whole) { event.preventDefault(); take(list.children[chosen]); return; }
   }
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); composer.requestSubmit(); }
 });
