@@ -32,7 +32,7 @@ class StandIn(Model):
         return ModelResponse([call(done, *steps[done]) if done < len(steps) else say("Two columns.")], Usage(), None)
 
     def stream_response(self, *given, **more):
-        raise NotImplementedError
+        raise NotImplementedError("this stand-in answers whole")
 
 
 def call(number, name, arguments):

@@ -20,13 +20,13 @@ from metier.app import App
 from metier.cache import settled
 from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
 from metier.files import DiskFiles
+from metier.install.fetch import INDEX, SCHEMA
 from metier.limits import WHOLE_FILE_BYTES
 from metier.model import REMOTE, SKILL_FILE, Skill
 from metier.session import Session
 from metier.store.base import now_ms
 
-FOLDER: Final = "/.well-known/agent-skills"
-VERSION: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
+FOLDER: Final = os.path.dirname(INDEX)
 
 FILES: Final = 511
 """Of one skill besides its SKILL.md; together they may have what a host takes of one file."""
@@ -60,7 +60,7 @@ class Shelf:
                     {"name": skill.name, "type": "archive", "description": skill.description, "url": url,
                      "digest": f"sha256:{digest}"}
                 )  # fmt: skip
-        return {"$schema": VERSION, "skills": listed}
+        return {"$schema": SCHEMA, "skills": listed}
 
     def archive(self, name: str) -> bytes | None:
         """The archive of that name in the index; `None` where there is none, or no longer."""
