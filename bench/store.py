@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TESTS = os.path.join(ROOT, "tests")
 sys.path.insert(0, TESTS)
 
-from metier.store import open_store  # noqa: E402
+from metier.record.store import open_store  # noqa: E402
 from store.server import PostgresServer, programs  # noqa: E402
 
 Figures = dict[str, object]

@@ -13,8 +13,10 @@ from typing import Any
 
 import click
 
-from metier import check, events, profiles, settings, validate
+from metier.catalog import check, validate
 from metier.cli import cli
+from metier.hosts import profiles, settings
+from metier.record import events
 
 DOCS = Path(__file__).parent
 HOSTS = DOCS.parent / "tests" / "hosts"

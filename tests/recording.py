@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from metier import MetierError, Skills
-from metier.runner import Job, Outcome, WrittenFile
-from metier.runner.fake import FakeRunner
-from metier.session import Session
-from metier.store import digest_of
+from metier.files.digests import digest_of
+from metier.sandbox import Job, Outcome, WrittenFile
+from metier.sandbox.fake import FakeRunner
+from metier.session.session import Session
 from metier.testing import write_skill
 from worlds import World
 

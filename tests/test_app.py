@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from metier.app import CHANGED, App
+from metier.record.store import open_store
 from metier.replay import from_store, replay
-from metier.session import Session
-from metier.store import open_store
+from metier.session.session import Session
 from worlds import World
 
 SKILLS = ".agents/skills"

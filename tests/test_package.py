@@ -10,27 +10,23 @@ import metier
 SOURCE = Path(metier.__file__).parent
 
 LAYERS = [
-    ["limits"],
-    ["model"],
-    ["errors"],
-    ["paths", "frontmatter", "arguments", "search", "store", "runner", "telemetry", "folders"],
-    ["files", "events"],
-    ["validate"],
-    ["profiles"],
-    ["roots", "cache", "state", "policy", "render", "mentions"],
-    ["discover", "context", "scripts", "loading", "recollection"],
-    ["catalog", "journal", "sight", "reading"],
-    ["settings", "check"],
-    ["tools"],
+    ["limits", "model", "errors"],
+    ["files"],
+    ["hosts"],
+    ["catalog"],
+    ["sandbox"],
+    ["record"],
     ["session"],
-    ["skills", "testing", "asking"],
-    ["recorded"],
-    ["replay", "app", "install", "watch"],
+    ["skills", "testing"],
+    ["replay"],
+    ["app"],
+    ["install"],
     ["rpc", "mcp", "adapters"],
     ["chat"],
     ["web"],
     ["tui", "cli"],
 ]
+"""The folders and files of the package in the order in which they may import each other."""
 
 
 def imports_of(file: Path) -> set[str]:

@@ -21,9 +21,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_requests import ask
 from metier import MetierError
 from metier.app import App
+from metier.record.store import Frame, open_store
 from metier.replay import from_store, replay
-from metier.session import Session
-from metier.store import Frame, open_store
+from metier.session.session import Session
 from metier.web.api import build
 from worlds import World
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from metier import Skills, catalog
+from metier import Skills
 from metier.app import App
-from metier.watch import News, Watcher
+from metier.catalog import snapshot
+from metier.catalog.watch import News, Watcher
 
 PATIENCE = 30.0
 
@@ -30,4 +31,4 @@ def watched(target: App | Skills, **given: Any) -> Generator[tuple[Watcher, list
 
 
 def dumped(skills: Skills) -> str:
-    return catalog.dump(skills.catalog)
+    return snapshot.dump(skills.catalog)

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from metier import Skills
-from metier.session import Session
-from metier.store import open_store
+from metier.record.store import open_store
+from metier.session.session import Session
 from metier.testing import write_skill
 
 from ..measure import Row

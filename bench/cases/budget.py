@@ -7,9 +7,9 @@ were cut by the alphabet, as agents do that list names until the space is used u
 import random
 import statistics
 
-from metier.profiles import build, load
-from metier.render import render
-from metier.search.finder import Finder
+from metier.catalog.search.finder import Finder
+from metier.hosts.profiles import build, load
+from metier.session.listing import render
 
 from ..corpus import absent, corpus_of
 from ..measure import Row

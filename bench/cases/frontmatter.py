@@ -8,8 +8,10 @@ import os
 
 import yaml12
 
-from metier import frontmatter, limits
-from metier.validate import Rules, check
+from metier import limits
+from metier.catalog import frontmatter
+from metier.catalog.validate import check
+from metier.hosts.schema import Rules
 
 from ..generate import Shape, Tree
 from ..measure import Row, Subject, best_of, timed

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from metier.runner import Job, Runner, SandboxUnavailable, choose
+from metier.sandbox import Job, Runner, SandboxUnavailable, choose
 
 from ..measure import Row
 from ..options import Options

@@ -9,9 +9,9 @@ import itertools
 import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from metier.search import index as rules
-from metier.search.finder import TAIL, documents
-from metier.search.index import FITS, Document, TextIndex
+from metier.catalog.search import index as rules
+from metier.catalog.search.finder import TAIL, documents
+from metier.catalog.search.index import FITS, Document, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from metier.search.index import Document, TextIndex
+from metier.catalog.search.index import Document, TextIndex
 
 from ..engines import python_bm25, sqlite_fts5, tantivy_bm25
 from ..measure import Row

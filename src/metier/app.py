@@ -11,16 +11,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from metier import telemetry
 from metier.errors import StoreError
-from metier.events import random_ids
+from metier.hosts.settings import resolve
 from metier.model import Changes
-from metier.policy import Request
-from metier.runner import Runner
-from metier.session import Session
-from metier.settings import resolve
+from metier.record import telemetry
+from metier.record.recorder import random_ids
+from metier.record.store import Store, open_store
+from metier.sandbox import Runner
+from metier.session.policy import Request
+from metier.session.session import Session
 from metier.skills import PathLike, Skills, Source
-from metier.store import Store, open_store
 
 _LOG: Final = logging.getLogger("metier")
 

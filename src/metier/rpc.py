@@ -13,10 +13,10 @@ from typing import IO, Any, Final, cast
 
 from metier import limits
 from metier.app import CHANGED, App
+from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
-from metier.session import By, Session
-from metier.store import Frame
-from metier.watch import News, Watcher
+from metier.record.store import Frame
+from metier.session.session import By, Session
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

@@ -13,19 +13,22 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from metier import cache, catalog, discover, roots, search, settings, telemetry
-from metier.catalog import Catalog
+from metier.catalog import build, discover, scan_cache, search, snapshot
+from metier.catalog.build import Catalog
+from metier.catalog.modes import Level, Modes
+from metier.catalog.search import SearchResult
+from metier.files.text import utf8
+from metier.hosts import roots, settings
+from metier.hosts.profiles import Profile
+from metier.hosts.settings import Settings
 from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
-from metier.profiles import Profile
-from metier.search import SearchResult
-from metier.settings import Settings
-from metier.state import Level, State
+from metier.record import telemetry
 
 if TYPE_CHECKING:
-    from metier.render import Prompt
-    from metier.search.finder import Finder
-    from metier.search.fusion import Ranker
-    from metier.session import Session
+    from metier.catalog.search.finder import Finder
+    from metier.catalog.search.fusion import Ranker
+    from metier.session.listing import Prompt
+    from metier.session.session import Session
 
 PathLike = str | os.PathLike[str]
 
@@ -59,7 +62,7 @@ class Skills:
         self._source = source
         self._extra = tuple(os.fspath(path) for path in extra)
         self._only = tuple(only) if only is not None else None
-        self._memory: cache.Memory | None = None
+        self._memory: scan_cache.Memory | None = None
         self._progress = progress
         self._rankers = tuple(rankers)
         self._finder: Finder | None = None
@@ -122,25 +125,25 @@ class Skills:
         config = self.settings
         profile, place = config.profile, config.place
         notes: tuple[Diagnostic, ...] = config.diagnostics
-        state = State(config.config_folder, place.project)
+        state = Modes(config.config_folder, place.project)
         if not profile.enabled:
-            return catalog.build(profile, place, (), discover.Found(), state, notes)
+            return build.build(profile, place, (), discover.Found(), state, notes)
         if self._only is not None:
             found_roots = self._only
         else:
             found_roots, more = roots.resolve(profile, place, self._extra)
             notes += more
-        file = cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
-        memory = self._memory or (cache.read(file) if file else None)
+        file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
+        memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress)
-        kept = bool(file) and (not found.changed or cache.write(file, self._memory))
+        kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
         if kept:
             self._memory = None  # the next look reads it from disk: a process that never looks again spares the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._source is not None:
             self._source.extend(found, profile)
             found_roots = (*found_roots, *self._source.roots)
-        return catalog.build(profile, place, found_roots, found, state, notes)
+        return build.build(profile, place, found_roots, found, state, notes)
 
     def refresh(self) -> Changes:
         """Look at the disk again; what was added, removed or changed since the last look.
@@ -161,9 +164,9 @@ class Skills:
     def _rescan(self) -> Changes:
         with self._looking:  # of two looks at once, the one that began first must not have the last word
             new = self._scan()
-            changes = catalog.compare(self.catalog, new)
+            changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so that whoever holds it can tell by identity.
-            if changes or not catalog.same(self.catalog, new):
+            if changes or not snapshot.same(self.catalog, new):
                 self.catalog = new
         return changes
 
@@ -189,6 +192,11 @@ class Skills:
     def at(self, path: PathLike) -> Skill:
         """The skill whose SKILL.md or folder lies at a path, shadowed ones included."""
         return self.catalog.find_path(os.fspath(path))
+
+    @property
+    def catalogs(self) -> "tuple[Skills, ...]":
+        """Itself: what a `Watcher` of one catalog watches."""
+        return (self,)
 
     @property
     def profile(self) -> Profile:
@@ -227,7 +235,7 @@ class Skills:
     def snapshot(self) -> bytes:
         """The whole catalog as data, from which a replay makes an equal one."""
         if self._snapshot is None or self._snapshot[0] is not self.catalog:
-            self._snapshot = (self.catalog, catalog.dump(self.catalog).encode("utf-8", "replace"))
+            self._snapshot = (self.catalog, utf8(snapshot.dump(self.catalog)))
         return self._snapshot[1]
 
     # --- asking ---
@@ -263,11 +271,11 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, brought up to date with the catalog when that is a new one."""
-        from metier.search.finder import Finder
+        from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
-            folder = cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
+            folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
             self._finder = Finder(folder, self._rankers)
         current = self.catalog  # which a watcher may replace meanwhile
         if self._indexed is not current:
@@ -302,8 +310,8 @@ class Skills:
 
         Without a `policy`, the permissions of the configuration hold. `store` may be a URL.
         """
-        from metier.session import Session
-        from metier.store import open_store
+        from metier.record.store import open_store
+        from metier.session.session import Session
 
         if given.get("policy") is None:
             given["policy"] = self.settings.permissions
@@ -322,7 +330,7 @@ class Skills:
         `name` may be a path. The answer is the skill in its new mode; the catalog is current when this returns.
         """
         skill = self.at(name) if os.sep in name else self._switchable(name, mode)
-        State(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
+        Modes(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
         self._rescan()
         return replace(skill, mode=mode)
 

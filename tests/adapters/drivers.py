@@ -9,7 +9,7 @@ import endpoints
 from stage import Model
 
 from metier import Skills
-from metier.session import Session
+from metier.session.session import Session
 
 Approve = Callable[[Any], bool]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from metier import Skills
-from metier.runner import Outcome
-from metier.runner.fake import FakeRunner
-from metier.session import Session
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
+from metier.session.session import Session
 from worlds import World
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "skills"

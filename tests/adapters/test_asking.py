@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from stage import LOAD, RUN, runner, skills
 
-from metier.asking import Answers, questions
-from metier.policy import Request
+from metier.session.approvals import Answers, questions
+from metier.session.policy import Request
 from recording import PROFILES, discover, fake_runner
 from worlds import World
 

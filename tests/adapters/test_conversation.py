@@ -7,8 +7,8 @@ from stage import LOAD, MARK, RUN, runner, skills
 
 from metier import ConfigError
 from metier.adapters.conversation import Conversation, decoded, describe
-from metier.asking import Answers
-from metier.policy import Request
+from metier.session.approvals import Answers
+from metier.session.policy import Request
 from worlds import World
 
 

@@ -8,9 +8,9 @@ from drivers import DRIVERS, FRAMEWORKS, Driver, names
 from stage import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, runner, skills, trail
 
 from metier import replay
-from metier.asking import Answers
-from metier.policy import Request
-from metier.store.memory import MemoryStore
+from metier.record.store.memory import MemoryStore
+from metier.session.approvals import Answers
+from metier.session.policy import Request
 from worlds import World
 
 RUN_DENIED = {"tool": "skill_run", "skill_name": "carpentry"}

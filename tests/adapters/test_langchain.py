@@ -16,7 +16,7 @@ from langgraph.types import Command
 from stage import LOAD, READ, RUN, Model, Step, runner, skills
 
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
-from metier.asking import Answers
+from metier.session.approvals import Answers
 from worlds import World
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from test_docs import blocks
+from docs.test_blocks import blocks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 AGENTS = REPOSITORY / "examples" / "agents"

@@ -9,7 +9,7 @@ import pytest
 from chat.serving import Chatting, app_of, serving
 from metier import ConfigError
 from metier.app import App
-from metier.chat.choice import configured
+from metier.chat.model_choice import configured
 from worlds import World
 
 PUBLIC = "93.184.216.34"

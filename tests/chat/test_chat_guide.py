@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chat.serving import Chatting, app_of, kinds, serving
-from metier.runner import Outcome
-from metier.runner.fake import FakeRunner
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
 from worlds import World
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"

@@ -11,12 +11,13 @@ import pytest
 
 from chat.openai_server import ModelServer, calls, held, text
 from chat.serving import Chatting, app_of, kinds, serving, until
-from metier import replay, scripts
+from metier import replay
 from metier.app import App
-from metier.chat import shelf, turn
-from metier.runner import Job, OnOutput, Outcome
-from metier.runner.fake import FakeRunner
-from store.server import PostgresServer, programs
+from metier.chat import chat_store, turn
+from metier.sandbox import Job, OnOutput, Outcome
+from metier.sandbox.fake import FakeRunner
+from metier.session import scripts
+from record.store.server import PostgresServer, programs
 from worlds import World
 
 RUN = ("skill_run", {"name": "notes", "script": "scripts/echo.sh", "arguments": ["one"]})
@@ -346,14 +347,14 @@ def test_a_process_that_died_blocks_nobody_for_long(
 ) -> None:
     """Its claim runs out; what it had stored is there, closed, with an error that says what happened."""
     from metier.chat import items
-    from metier.events import ChatTurnStarted
-    from metier.store import open_store
+    from metier.record.events import ChatTurnStarted
+    from metier.record.store import open_store
 
     url = f"sqlite://{tmp_path}/chats.db"
     with open_store(url) as store:
-        dead = shelf.Shelf(store)
+        dead = chat_store.Shelf(store)
         chat = dead.create()
-        monkeypatch.setattr(shelf, "LEASE_MS", 0)
+        monkeypatch.setattr(chat_store, "LEASE_MS", 0)
         dead.claim(chat, dead.head(chat), ChatTurnStarted("t", "openai", "openai:m", True), "hello")
         dead.keep(chat, [items.user("hello"), items.answer(0), items.card("skill_load", "load", {}, 0, "c")])
     monkeypatch.undo()

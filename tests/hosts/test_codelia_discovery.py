@@ -10,7 +10,7 @@ import pytest
 
 from hosts.asking import metier, names
 from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
-from metier.profiles import Profile
+from metier.hosts.profiles import Profile
 from worlds import World
 
 # --- where it looks ---

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from metier.errors import PolicyDenied
-from metier.policy import Request
-from metier.session import Session
+from metier.session.policy import Request
+from metier.session.session import Session
 from worlds import World
 
 

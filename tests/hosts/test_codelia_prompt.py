@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import metier
-from metier.session import Session
+from metier.session.session import Session
 from metier.testing import write_skill
 from worlds import World
 

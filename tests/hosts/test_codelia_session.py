@@ -9,7 +9,7 @@ import pytest
 
 from hosts.asking import metier
 from metier import AmbiguousSkill
-from metier.session import Session
+from metier.session.session import Session
 from worlds import World
 
 OUTSIDE = "OUTSIDE-MARKER"

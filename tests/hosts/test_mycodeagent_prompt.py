@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import metier
-from metier.session import Session
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Review\n\nLook at $1 and `src`.\n"

@@ -12,7 +12,7 @@ import pytest
 from hosts.asking import left, listening, opened
 from limited import NOBODY, run_as_nobody
 from limited import open_folder as open_folder  # a fixture
-from metier.session import Session
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Review\n\nLook at $1 and `src`.\n"

@@ -7,8 +7,8 @@ import pytest
 
 from hosts.asking import left, listening, metier
 from metier import SkillNotFound
-from metier.session import Session
-from metier.store.memory import MemoryStore
+from metier.record.store.memory import MemoryStore
+from metier.session.session import Session
 from worlds import World
 
 BODY = "BODY-MARKER\n\nDo it, $ARGUMENTS and $1.\n"

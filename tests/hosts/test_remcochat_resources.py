@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hosts.asking import metier
-from metier import reading
-from metier.session import Session
-from metier.tools import ToolResult
+from metier.session import reading
+from metier.session.session import Session
+from metier.session.tools import ToolResult
 from worlds import World
 
 SECRET = "SECRET-MARKER of a file outside"

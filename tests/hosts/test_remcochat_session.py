@@ -8,7 +8,7 @@ import pytest
 
 from hosts.asking import left, listening, metier
 from metier import Skills
-from metier.session import Session
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
@@ -104,7 +104,7 @@ def test_the_prompt_holds_a_json_block_of_names_and_descriptions_only(world: Wor
 def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metier.paths._has_openat2", lambda: False)  # so that each open is heard
+    monkeypatch.setattr("metier.files.beneath._has_openat2", lambda: False)  # so that each open is heard
     world.skill(".skills/probe", body=BODY, files={"references/a.md": "REFERENCE-MARKER"})
     session = chat(world)
     assert "BODY-MARKER" not in session.system_prompt() + str(session.tools()) + str(session.events)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from metier.events import TYPES, Counter
-from metier.session import Session
-from metier.store import canonical
+from metier.record.events import TYPES
+from metier.record.recorder import Counter
+from metier.record.store import canonical
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\n"

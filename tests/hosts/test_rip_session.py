@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hosts.asking import left, listening, metier
-from metier.events import Counter
-from metier.session import Session
+from metier.record.recorder import Counter
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\nRun scripts/x.sh, see references/a.md.\n"
@@ -110,7 +110,7 @@ def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, wa
 
 @pytest.mark.behaviour("R-019", "R-022")
 def test_activation_reads_no_other_file_and_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metier.paths._has_openat2", lambda: False)  # so that each open is heard
+    monkeypatch.setattr("metier.files.beneath._has_openat2", lambda: False)  # so that each open is heard
     mark = world.project / "ran"
     world.skill(".rip/skills/one", body=BODY + f"!`touch {mark}`\n", files={**FILES, "scripts/x.sh": f"touch {mark}"})
     session = open_session(world)

@@ -10,7 +10,7 @@ import pytest
 from hosts.asking import metier
 from metier import AmbiguousSkill, SkillNotFound
 from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
-from metier.session import Session
+from metier.session.session import Session
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\n"

@@ -13,9 +13,9 @@ import pytest
 from hostile import SKILL, tarred, zipped
 
 from metier.errors import InstallError, MetierError
+from metier.hosts.settings import resolve
 from metier.install import Installer, Wish, archive
-from metier.settings import resolve
-from metier.store.memory import MemoryStore
+from metier.record.store.memory import MemoryStore
 from worlds import World
 
 

@@ -19,11 +19,12 @@ from metier import limits
 from metier.app import App
 from metier.cli import main
 from metier.errors import ConfigError, InstallError, PolicyDenied, StoreError
+from metier.files.digests import digest_of
+from metier.hosts.settings import resolve
 from metier.install import Installer, Offer, Wish, fetch, lock
-from metier.policy import Request
-from metier.settings import resolve
-from metier.store.memory import MemoryStore
-from metier.web.wellknown import Shelf
+from metier.record.store.memory import MemoryStore
+from metier.session.policy import Request
+from metier.web.publish import Shelf
 from worlds import World
 
 OPEN = {"allow": [{"tool": "install"}]}
@@ -189,7 +190,7 @@ def test_a_skill_of_a_site_is_installed_found_and_recorded(world: World, site: S
     offer = here.installer.install(Wish(site.url, "probe"), lambda one: not offers.append(one))
     assert site.asked == [INDEX, "/.well-known/agent-skills/probe.bin"]
     assert offers == [offer]
-    assert (offer.description, offer.artifact) == ("A skill for a test.", lock.sha256(data))
+    assert (offer.description, offer.artifact) == ("A skill for a test.", digest_of(data))
     assert sorted(path for path, _, _ in offer.files) == ["SKILL.md", "references/a.md"]
     found = world.discover()["probe"]
     assert (found.scope, found.path) == ("user", str(here.skills / "probe/SKILL.md"))
@@ -213,7 +214,7 @@ def test_an_archive_by_its_own_address_with_a_digest(world: World, site: Site) -
     here = place(world, OPEN)
     url = f"{site.url}/files/x.skill?token=secret"
     assert here.refused(url, digest=f"sha256:{'0' * 64}") == "digest"
-    here.take(url, digest=lock.sha256(data))
+    here.take(url, digest=digest_of(data))
     assert "secret" not in json.dumps(here.trail())
     assert "secret" not in (world.home / ".agents/skills.lock.json").read_text()
 

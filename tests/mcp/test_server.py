@@ -10,8 +10,8 @@ from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, diges
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from metier.events import ResourceRead, ResourceRefused
 from metier.mcp import EXTENSION
+from metier.record.events import ResourceRead, ResourceRefused
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -13,12 +13,12 @@ from clients import command, digest
 
 from metier import Skills
 from metier.errors import ConfigError, PolicyDenied, ResourceError
-from metier.events import PolicyAsked, ResourceRefused
-from metier.mcp.link import ServerConfig
+from metier.mcp.client import ServerConfig
 from metier.mcp.source import Source, connect, servers
-from metier.policy import Request
+from metier.record.events import PolicyAsked, ResourceRefused
+from metier.record.store import open_store
 from metier.replay import from_store, replay
-from metier.store import open_store
+from metier.session.policy import Request
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -293,7 +293,7 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 ) -> None:
     bad = offline.entry(**change) if isinstance(change, dict) else change
     good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
-    monkeypatch.setattr("metier.mcp.link.Link.skills", lambda self: ([bad, good], 0))
+    monkeypatch.setattr("metier.mcp.client.Link.skills", lambda self: ([bad, good], 0))
     source = Source([offline.config()], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     source.close()

@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
+from metier.mcp.clients import SESSION_KEY
 from metier.mcp.http import http_app
-from metier.mcp.peers import SESSION_KEY
 from metier.mcp.server import Server
 from worlds import World
 

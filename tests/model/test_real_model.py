@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from chat import serving as served
 from chat.serving import Chatting, app_of, kinds, serving
 from metier.chat import models
-from metier.chat.choice import Choice
+from metier.chat.model_choice import Choice
 from worlds import World
 
 PYTHON = os.environ["METIER_TEST_MODEL"]

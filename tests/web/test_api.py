@@ -14,12 +14,12 @@ from starlette.testclient import TestClient
 
 from metier import ConfigError
 from metier.app import App
-from metier.runner import Job, Outcome
-from metier.runner.fake import FakeRunner
+from metier.sandbox import Job, Outcome
+from metier.sandbox.bounded import BoundedRunner
+from metier.sandbox.fake import FakeRunner
 from metier.web.api import build, operations
 from metier.web.guard import COOKIE, Gate
-from metier.web.runs import BoundedRunner
-from metier.web.veil import Veil
+from metier.web.hide_paths import Veil
 from worlds import World
 
 HOST = "http://localhost"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from metier.app import App
-from metier.store import Draft, StoreError, open_store
-from metier.web import server, stream
+from metier.record.store import Draft, StoreError, open_store
+from metier.web import server, sse
 from metier.web.api import build
-from metier.web.stream import Watcher, events
+from metier.web.sse import Watcher, events
 from worlds import World
 
 NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
@@ -46,7 +46,7 @@ def shown(frame: Any) -> Any:
 
 
 def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> None:
-    total = stream.PAGE * 4 + 7
+    total = sse.PAGE * 4 + 7
 
     async def check() -> None:
         with open_store("memory:") as store:
@@ -72,18 +72,18 @@ def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> 
 
 
 def test_what_was_heard_with_a_gap_is_read_again() -> None:
-    ear = stream.Ear()
+    ear = sse.Ear()
     ear.tell([(4, b"4"), (5, b"5")])
     assert ear.following(3) == [(4, b"4"), (5, b"5")]
     assert ear.following(3) == []
     ear.tell([(3, b"3"), (5, b"5")])
     assert ear.following(3) == []
-    ear.tell([(number, b"") for number in range(stream.PAGE + 1)])
+    ear.tell([(number, b"") for number in range(sse.PAGE + 1)])
     assert ear.following(-1) == []
 
 
 def test_a_store_that_fails_ends_the_stream_and_the_watcher_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "_LOOK_SECONDS", 0.01)
 
     async def check() -> None:
         with open_store("memory:") as store:
@@ -117,7 +117,7 @@ def test_a_store_that_fails_ends_the_stream_and_the_watcher_goes_on(monkeypatch:
 
 
 def test_a_silent_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
 
     async def check() -> None:
         with open_store("memory:") as store:

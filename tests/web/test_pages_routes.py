@@ -11,9 +11,10 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from metier.app import App
+from metier.files.text import visible
 from metier.web.api import Application, build
 from metier.web.guard import COOKIE, Gate
-from metier.web.markdown import to_html, visible
+from metier.web.markdown import to_html
 from metier.web.pages.site import CSP
 from worlds import World
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from processes import Process, messages, serve
 
-from store.server import PostgresServer, programs
+from record.store.server import PostgresServer, programs
 from worlds import World
 
 SKILLS = ".agents/skills"

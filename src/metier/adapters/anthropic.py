@@ -10,9 +10,9 @@ from typing import Any, cast
 from metier import limits
 from metier.adapters.conversation import Conversation
 from metier.errors import MissingExtra
-from metier.session import Session
+from metier.session.session import Session
+from metier.session.tools import ToolResult
 from metier.skills import Skills
-from metier.tools import ToolResult
 
 try:
     from anthropic.types import Message, MessageParam, ToolResultBlockParam, ToolUseBlock

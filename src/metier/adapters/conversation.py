@@ -11,16 +11,18 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from metier import limits, loading, render
+from metier import limits
 from metier.app import SESSIONS, App
-from metier.asking import Answers, questions
 from metier.errors import ConfigError, MetierError
-from metier.policy import Request
-from metier.profiles import Profile
-from metier.session import Session
+from metier.files.digests import digest_of
+from metier.files.text import one_line, utf8
+from metier.hosts.profiles import Profile
+from metier.session import activation
+from metier.session.approvals import Answers, questions
+from metier.session.policy import Request
+from metier.session.session import Session
+from metier.session.tools import ROLES, Tool, ToolResult
 from metier.skills import Skills
-from metier.store import digest_of
-from metier.tools import ROLES, Tool, ToolResult
 
 
 class Conversation:
@@ -87,14 +89,16 @@ class Conversation:
         parts: list[str] = []
         left = self._restore
         for entry, text in reversed(self._absent(context)):
-            part = text if len(text) <= left else loading.reminder(entry["name"], entry["ref"], self.session.offered())
+            part = (
+                text if len(text) <= left else activation.reminder(entry["name"], entry["ref"], self.session.offered())
+            )
             if len(part) <= left:
                 parts.append(part)
                 left -= len(part)
         return "\n\n".join(("These skills were loaded earlier in this conversation:", *parts)) if parts else ""
 
     def _absent(self, context: Sequence[str]) -> list[tuple[Mapping[str, str], str]]:
-        present = {digest_of(text.encode("utf-8", "replace")) for text in context}
+        present = {digest_of(utf8(text)) for text in context}
         absent: list[tuple[Mapping[str, str], str]] = []
         for entry in self.session.state()["loaded"]:
             if entry["rendered"] in present:
@@ -228,7 +232,7 @@ def shown(requests: Iterable[Request]) -> list[dict[str, str]]:
 def describe(requests: Iterable[Request]) -> str:
     """Questions as one line."""
     about = (f"{one.tool} for the skill {one.skill_name}: {one.command or one.path}" for one in requests)
-    return render.one_line("; ".join(about))
+    return one_line("; ".join(about))
 
 
 def decoded(arguments: str | None) -> Any:

@@ -16,10 +16,10 @@ from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
 from metier.app import SESSIONS, App
 from metier.errors import MissingExtra
-from metier.policy import Request
-from metier.session import Session
+from metier.session.policy import Request
+from metier.session.session import Session
+from metier.session.tools import Tool
 from metier.skills import Skills
-from metier.tools import Tool
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse

@@ -10,9 +10,9 @@ from typing import Any, cast
 from metier import limits
 from metier.adapters.conversation import Conversation, decoded
 from metier.errors import MissingExtra
-from metier.session import Session
+from metier.session.session import Session
+from metier.session.tools import ToolResult
 from metier.skills import Skills
-from metier.tools import ToolResult
 
 try:
     from openai.types.chat import ChatCompletion

@@ -14,7 +14,7 @@ from typing import Any, cast
 from metier import limits
 from metier.adapters.conversation import Conversation, decoded
 from metier.errors import MissingExtra
-from metier.session import Session
+from metier.session.session import Session
 from metier.skills import Skills
 
 try:

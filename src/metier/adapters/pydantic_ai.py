@@ -14,7 +14,7 @@ from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, shown
 from metier.app import App
 from metier.errors import MissingExtra
-from metier.session import Session
+from metier.session.session import Session
 from metier.skills import Skills
 
 try:

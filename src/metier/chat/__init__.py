@@ -4,7 +4,7 @@ Everything a person sees is an item; items are events in a stream of the session
 by any process that opens the same store. The model sees what the items say, and nothing else is remembered.
 """
 
-from metier.chat.choice import Choice
 from metier.chat.engine import Busy, Chats, NoSuchChat
+from metier.chat.model_choice import Choice
 
 __all__ = ["Busy", "Chats", "Choice", "NoSuchChat"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from metier.chat.items import Item
-from metier.policy import Request
-from metier.store import Frame
-from metier.tools import ToolResult
+from metier.record.store import Frame
+from metier.session.policy import Request
+from metier.session.tools import ToolResult
 
 
 def fill(card: Item, result: ToolResult, frames: Iterable[Frame]) -> None:

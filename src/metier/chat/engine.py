@@ -13,22 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from metier import scripts
 from metier.app import App
-from metier.catalog import Catalog
-from metier.chat import choice as choices
-from metier.chat.choice import Choice
+from metier.catalog.build import Catalog
+from metier.chat import model_choice as choices
+from metier.chat.chat_store import Busy, Head, NoSuchChat, Shelf, close
 from metier.chat.items import Item
-from metier.chat.shelf import Busy, Head, NoSuchChat, Shelf, close
-from metier.chat.stoppable import StoppableRunner, on_behalf_of
+from metier.chat.model_choice import Choice
 from metier.errors import MissingExtra
-from metier.events import ChatTurnStarted, random_ids
 from metier.model import Skill
-from metier.policy import Policy, Request
-from metier.session import Session
+from metier.record.events import ChatTurnStarted
+from metier.record.recorder import random_ids
+from metier.sandbox.stoppable import StoppableRunner, on_behalf_of
+from metier.session import scripts
+from metier.session.policy import Policy, Request
+from metier.session.session import Session
 
 if TYPE_CHECKING:
-    from metier.chat.stage import Message
+    from metier.chat.live import Message
     from metier.chat.turn import Answer, Turn
 
 __all__ = ["Busy", "Chats", "NoSuchChat"]

@@ -15,9 +15,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.messages import UserPromptPart as UserPart
 from pydantic_ai.tools import ToolDefinition
 
-from metier.chat.guide import CALLED
+from metier.chat.demo_model import CALLED
 from metier.chat.items import Item
-from metier.tools import Tool
+from metier.session.tools import Tool
 
 CHARACTERS: Final = 600_000
 """Of results of tools in one request; beyond, the oldest are left out. Some 150,000 tokens."""

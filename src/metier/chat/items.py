@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from metier.errors import StoreError
-from metier.events import ChatItem, random_ids, system_clock
-from metier.store import Frame, digest_of
+from metier.files.digests import digest_of
+from metier.files.text import from_utf8, utf8
+from metier.record.events import ChatItem
+from metier.record.recorder import random_ids, system_clock
+from metier.record.store import Frame
 
 Kind = Literal["user", "text", "tool", "ask", "notice", "error"]
 
@@ -69,7 +72,7 @@ def to_event(item: Item, redact: Callable[[str], str]) -> tuple[ChatItem, list[b
         for key in KEPT_APART:
             text = data.pop(key, "")
             if text:
-                content = text.encode("utf-8", "replace")
+                content = utf8(text)
                 artifacts.append(content)
                 apart[key] = digest_of(content)
     return ChatItem(item.id, item.type, item.at_ms, data, apart), artifacts
@@ -103,7 +106,7 @@ def _from_frame(frame: Frame, artifact: Callable[[str], bytes]) -> Item:
         data.update((key, "") for key in KEPT_APART if frame["kind"] == "tool" and key != "detail")
     for key, digest in apart.items():
         try:
-            data[key] = artifact(digest).decode("utf-8", "replace")
+            data[key] = from_utf8(artifact(digest))
         except StoreError:
             data[key] = _GONE
     return Item(frame["kind"], data, frame["item"], frame["at_ms"])

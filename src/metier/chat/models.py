@@ -14,8 +14,8 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
-from metier.chat.choice import Choice
-from metier.chat.guide import Guide
+from metier.chat.demo_model import Guide
+from metier.chat.model_choice import Choice
 from metier.errors import MissingExtra
 
 CONNECT_SECONDS: Final = 15.0

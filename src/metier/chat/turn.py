@@ -27,16 +27,16 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from metier.chat import cards, history, items, models
-from metier.chat.choice import Choice
-from metier.chat.guide import CALLED
+from metier.chat.chat_store import Busy, Head, Shelf, Status, close
+from metier.chat.demo_model import CALLED
 from metier.chat.items import Item
-from metier.chat.shelf import Busy, Head, Shelf, Status, close
-from metier.chat.stage import Stage
+from metier.chat.live import Stage
+from metier.chat.model_choice import Choice
 from metier.errors import MetierError
 from metier.model import Invocation
-from metier.policy import Request
-from metier.session import Session
-from metier.tools import ToolResult
+from metier.session.policy import Request
+from metier.session.session import Session
+from metier.session.tools import ToolResult
 
 BASE: Final = (
     "You are a helpful assistant with access to skills. Answer in the language of the user, in Markdown. "

@@ -16,38 +16,38 @@ from metier.cli.context import Context, shared
 from metier.errors import MetierError
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "init": "making",
-    "new": "making",
-    "list": "listing",
-    "show": "listing",
-    "profiles": "listing",
+    "init": "scaffold",
+    "new": "scaffold",
+    "list": "list",
+    "show": "list",
+    "profiles": "list",
     "pick": "pick",
-    "search": "using",
-    "prompt": "using",
-    "load": "using",
-    "read": "using",
-    "run": "using",
-    "invoke": "using",
-    "output": "using",
-    "compact": "using",
-    "tools": "using",
-    "call": "using",
-    "validate": "inspect",
-    "check": "checking",
-    "doctor": "inspect",
-    "enable": "switches",
-    "disable": "switches",
-    "mode": "switches",
+    "search": "session_commands",
+    "prompt": "session_commands",
+    "load": "session_commands",
+    "read": "session_commands",
+    "run": "session_commands",
+    "invoke": "session_commands",
+    "output": "session_commands",
+    "compact": "session_commands",
+    "tools": "session_commands",
+    "call": "session_commands",
+    "validate": "validate",
+    "check": "check",
+    "doctor": "validate",
+    "enable": "modes",
+    "disable": "modes",
+    "mode": "modes",
     "trust": "trust",
-    "install": "installing",
-    "events": "trail",
-    "replay": "trail",
-    "policy": "trail",
-    "store": "trail",
-    "serve": "serving",
-    "rpc": "serving",
-    "mcp": "serving",
-    "completion": "making",
+    "install": "install",
+    "events": "events",
+    "replay": "events",
+    "policy": "events",
+    "store": "events",
+    "serve": "serve",
+    "rpc": "serve",
+    "mcp": "serve",
+    "completion": "scaffold",
 }
 """The module of each command, loaded when it is called: `list` should not pay for `replay`."""
 
@@ -89,7 +89,7 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except MetierError as error:
-        from metier.cli.output import printable
+        from metier.files.text import printable
 
         click.echo(f"metier: {printable(str(error))}", err=True)
         code = error.exit_code

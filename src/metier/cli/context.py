@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metier import Skills
-from metier.cli.completing import complete_folder, complete_profile
-from metier.policy import Request
-from metier.settings import Settings, resolve
+from metier.cli.completion import complete_folder, complete_profile
+from metier.hosts.settings import Settings, resolve
+from metier.session.policy import Request
 
 if TYPE_CHECKING:
     from metier.app import App
-    from metier.session import Session
+    from metier.record.store import Store
+    from metier.session.session import Session
     from metier.skills import Source
-    from metier.store import Store
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class Context:
 
         What only reads skills goes on with a warning where the store cannot be used, unless that was named or required.
         """
-        from metier.store import StoreError
-        from metier.store.memory import MemoryStore
+        from metier.record.store import StoreError
+        from metier.record.store.memory import MemoryStore
 
         skills = self.discover()
         required = acts or skills.settings.store_required or bool(self.store or self.session)
@@ -103,7 +103,7 @@ class Context:
         return connect(servers(config.mcp_servers), config.cache_folder)
 
     def open_store(self) -> "Store":
-        from metier.store import open_store
+        from metier.record.store import open_store
 
         return open_store(self.store or self.settings().store, on_trouble=lambda text: click.echo(text, err=True))
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import click
 
+from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
 from metier.model import Diagnostic
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -26,21 +27,11 @@ def width() -> int:
     return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
 
 
-def printable(text: str) -> str:
-    """Text from a skill on one line, with nothing in it that a terminal could obey."""
-    return _harmless(" ".join(text.split()))
-
-
-def _harmless(text: str) -> str:
-    """Each control, format or unassigned character replaced by one blank."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text)
-
-
 def safe(text: str) -> str:
     """Text from a skill as it stands, but for what a terminal would obey; a pipe gets every byte."""
     if not sys.stdout.isatty():
         return text
-    return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text)
+    return printable_lines(text)
 
 
 def cells(text: str) -> int:
@@ -103,7 +94,7 @@ def json_out(data: Any) -> None:
     """One JSON document on stdout."""
     text = _document(data)
     # What is no UTF-8, and what a terminal would obey, is written as JSON's own escapes.
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = storable_text(text)
     click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
@@ -137,7 +128,7 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
     line = _line(d) if source and d.line else None
     if line is not None:
         gutter = " " * len(str(d.line))
-        shown = _harmless(line)
+        shown = blank_controls(line)
         offset = max(0, d.column - 1)
         while offset and cells(shown[offset - 1 : d.column - 1]) <= width() - 24:
             offset -= 1  # as much of the line before the column as fits
@@ -154,7 +145,7 @@ def _line(d: Diagnostic) -> str | None:
         with open(d.path, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if number == d.line:
-                    return line[:4096].decode("utf-8", "replace").rstrip("\r\n")
+                    return from_utf8(line[:4096]).rstrip("\r\n")
     except OSError:
         return None
     return None

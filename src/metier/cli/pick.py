@@ -7,10 +7,10 @@ from collections.abc import Generator
 
 import click
 
+from metier.catalog.modes import Level
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError, MissingExtra
-from metier.state import Level
 from metier.tui.model import ALL, Entry, Picker
 
 

@@ -4,10 +4,11 @@ import os
 
 import click
 
-from metier import state
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.settings import project_of
+from metier.files.text import printable
+from metier.hosts import trust
+from metier.hosts.settings import project_of
 
 
 @click.command("trust", epilog="Examples:\n\n\b\n  metier trust\n  metier trust ~/site\n  metier trust --remove")
@@ -25,11 +26,11 @@ def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     config = context.settings()
     project = config.place.project
     for one in {project, project_of(config.place.cwd)}:
-        state.trust(config.config_folder, one, not remove)
+        trust.trust(config.config_folder, one, not remove)
     if context.as_json:
         output.json_out({"project": project, "trusted": not remove})
     elif not context.quiet:
-        click.echo(output.printable(f"{project} is {'no longer ' if remove else ''}trusted"))
+        click.echo(printable(f"{project} is {'no longer ' if remove else ''}trusted"))
 
 
 COMMANDS = (trust_command,)

@@ -15,16 +15,21 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from metier import discover, frontmatter, limits, roots, validate
+from metier import limits
+from metier.catalog import discover, frontmatter, validate
 from metier.errors import ConfigError, InstallError, InvalidSkill, MetierError, PolicyDenied
-from metier.events import INSTALLS, Event, InstallRefused, Sink, SkillInstalled, random_ids, system_clock
+from metier.files.beneath import read_regular
+from metier.files.digests import digest_of, is_digest
+from metier.files.text import storable_table
+from metier.hosts import roots
+from metier.hosts.settings import Settings
 from metier.install import archive, fetch, lock
 from metier.install.archive import Entry
 from metier.model import SKILL_FILE, Diagnostic, Root
-from metier.paths import read_regular
-from metier.policy import Policy, Request
-from metier.settings import Settings
-from metier.store import Draft
+from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
+from metier.record.recorder import Sink, random_ids, system_clock
+from metier.record.store import Draft
+from metier.session.policy import Policy, Request
 
 TOOL: Final = "install"
 """The name under which rules of the policy speak of installs; their `path` is the URL."""
@@ -122,7 +127,7 @@ class Installer:
         source = fetch.without_secrets(wish.source) if fetch.is_remote(wish.source) else self._local(wish.source)
         try:
             root = self.root(project=wish.project)
-            if wish.digest and not fetch.DIGEST.fullmatch(wish.digest):
+            if wish.digest and not is_digest(wish.digest):
                 raise ConfigError("a digest is sha256: and 64 digits in lower case", key="digest")
             fetched = self._fetch(wish, source)
             return self._stand(wish, fetched, root, confirm)
@@ -148,7 +153,7 @@ class Installer:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise InstallError(f"{source} cannot be read: {why}", reason="unreadable") from error
-        return _Fetched(archive.unpack(data), source, _compare(lock.sha256(data), wish.digest, source))
+        return _Fetched(archive.unpack(data), source, _compare(digest_of(data), wish.digest, source))
 
     def _download(self, wish: Wish) -> _Fetched:
         asked: set[str] = set()
@@ -167,7 +172,7 @@ class Installer:
                 raise InstallError(f"the index says {listed.digest}, not {digest}", reason="digest")
             url, digest, kind = listed.url, listed.digest, listed.kind
         url, data = client.get(url, limits.ARTIFACT_BYTES)
-        artifact = _compare(lock.sha256(data), digest, fetch.shown(url))
+        artifact = _compare(digest_of(data), digest, fetch.shown(url))
         entries = [Entry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
         return _Fetched(entries, fetch.shown(url), artifact)
 
@@ -274,7 +279,7 @@ class Installer:
 
     def _record(self, event: Event) -> None:
         # The name of a local folder may hold bytes that are no UTF-8, which no store takes.
-        data = {key: _storable(value) if isinstance(value, str) else value for key, value in event.data().items()}
+        data = storable_table(event.data())
         self._sink.append(INSTALLS, "install", INSTALLS, [Draft(random_ids(), system_clock(), event.type, data)])
 
 
@@ -329,10 +334,6 @@ def _alone(folder: str) -> Generator[None, None, None]:
 
 def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _whoami() -> str:

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from metier import limits, paths
+from metier import limits
 from metier.errors import InstallError, ResourceError
+from metier.files import beneath
 from metier.model import SKILL_FILE
 
 _VERSION_CONTROL: Final = frozenset((".git", ".hg", ".svn", ".jj", ".bzr", ".metier"))
 """Folders that tell programs what to do: no skill brings its own."""
-_LEFT_OUT: Final = paths.SKIPPED_FOLDERS | _VERSION_CONTROL
+_LEFT_OUT: Final = beneath.SKIPPED_FOLDERS | _VERSION_CONTROL
 _DESKTOP: Final = ("__MACOSX", ".DS_Store")
 """What macOS adds to archives; it is left out."""
 _BLOCK: Final = 512
@@ -96,7 +97,7 @@ class _Intake:
         if any(unicodedata.category(char)[0] == "C" for char in name):
             refuse("unsafe-name", f"a name has characters that cannot be seen: {name!r}")
         try:
-            path = paths.check_relative(name)
+            path = beneath.check_relative(name)
         except ResourceError as error:
             refuse("unsafe-name", f"a name would leave the folder or is none: {name!r} ({error.reason})")
         parts = path.split("/") if path else []
@@ -181,7 +182,7 @@ def read_folder(folder: str) -> list[Entry]:
 
 def _content(folder: str, path: str, size: int) -> bytes:
     try:
-        content = paths.read_file(folder, path, size)
+        content = beneath.read_file(folder, path, size)
     except ResourceError as error:
         refuse("unreadable", str(error))
     if content.size != size or len(content.data) != size:

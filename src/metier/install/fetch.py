@@ -22,10 +22,10 @@ from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from metier import __version__, limits
 from metier.errors import InstallError
+from metier.files.digests import is_digest
 
 INDEX: Final = "/.well-known/agent-skills/index.json"
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
-DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _CHUNK: Final = 64 * limits.KIB
@@ -239,6 +239,6 @@ def find(data: bytes, base: str, name: str) -> Listed:
     kind, url, digest = entry.get("type"), entry.get("url"), entry.get("digest")
     if kind not in ("skill-md", "archive") or not isinstance(url, str):
         refuse("bad-index", f"the entry of {name} in {shown(base)} has no known type, or no url")
-    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         refuse("bad-index", f"the entry of {name} in {shown(base)} has no SHA-256 digest")
     return Listed(name, kind, urlunsplit(check_url(urljoin(base, url))), digest)

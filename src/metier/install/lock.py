@@ -5,7 +5,6 @@ it, and can be committed. The digest of a skill is the SHA-256 of a JSON list of
 path: JSON quotes every part, so that no two different trees have one text.
 """
 
-import hashlib
 import json
 import os
 import tempfile
@@ -15,8 +14,9 @@ from typing import Any, Final, cast
 
 from metier import limits
 from metier.errors import ConfigError, InstallError
+from metier.files.beneath import read_regular
+from metier.files.digests import digest_of
 from metier.install.archive import Entry, read_folder
-from metier.paths import read_regular
 
 VERSION: Final = 1
 
@@ -52,16 +52,12 @@ class Finding:
         return {"name": self.name, "unchanged": not self.problems, "problems": list(self.problems)}
 
 
-def sha256(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
 def rows(entries: Iterable[Entry]) -> tuple[Row, ...]:
-    return tuple(sorted((entry.path, sha256(entry.data), entry.executable) for entry in entries))
+    return tuple(sorted((entry.path, digest_of(entry.data), entry.executable) for entry in entries))
 
 
 def tree_digest(files: Sequence[Row]) -> str:
-    return sha256(json.dumps([list(row) for row in sorted(files)], separators=(",", ":")).encode())
+    return digest_of(json.dumps([list(row) for row in sorted(files)], separators=(",", ":")).encode())
 
 
 def location(root: str) -> str:

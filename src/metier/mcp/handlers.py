@@ -15,12 +15,13 @@ from mcp.shared.exceptions import MCPError
 
 from metier.app import App
 from metier.errors import BinaryResource, MetierError, ResourceError
+from metier.files.beneath import decode
+from metier.files.urls import format_url, parse_url
+from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
-from metier.mcp.peers import Context
 from metier.mcp.wire import PAGE, TTL_MS, CompactParams, DirectoryParams, SkillParams, clean, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
-from metier.paths import decode, format_url, parse_url
-from metier.session import Session
+from metier.session.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
 _COMPLETIONS = 100

@@ -10,16 +10,17 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from metier import frontmatter
-from metier.cache import settled
+from metier.catalog import frontmatter
+from metier.catalog.scan_cache import settled
 from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
-from metier.files import DiskFiles
+from metier.files.beneath import Content, check_relative
+from metier.files.digests import digest_of
+from metier.files.source import DiskFiles
+from metier.files.urls import SCHEME, format_url, parse_url
 from metier.mcp import SKILL_BYTES, SKILL_FILES
 from metier.mcp.wire import clean
 from metier.model import REMOTE, SKILL_FILE, Skill
-from metier.paths import SCHEME, Content, check_relative, format_url, parse_url
-from metier.session import Session
-from metier.store import digest_of
+from metier.session.session import Session
 
 DIRECTORY: Final = "inode/directory"
 _MIME: Final = mimetypes.MimeTypes()

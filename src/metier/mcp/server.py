@@ -25,12 +25,12 @@ from mcp.server.subscriptions import (
 
 from metier import __version__
 from metier.app import App
+from metier.catalog.watch import Watcher
 from metier.errors import MetierError
 from metier.mcp import EXTENSION
+from metier.mcp.clients import Context, Peers
 from metier.mcp.handlers import Handlers
-from metier.mcp.peers import Context, Peers
 from metier.mcp.wire import PAGE, CompactParams, DirectoryParams, SkillParams
-from metier.watch import Watcher
 
 _SETTINGS: Final = {"directoryRead": True}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from metier.mcp.source import RemoteFiles, Source
 from metier.model import RunResult, Skill
-from metier.policy import REMOTE_LOAD, Policy, Rule
-from metier.session import Session
+from metier.session.policy import REMOTE_LOAD, Policy, Rule
+from metier.session.session import Session
 from metier.skills import Skills
 
 

@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from metier import validate
-from metier.discover import Found
+from metier.catalog import validate
+from metier.catalog.discover import Found
+from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
-from metier.files import DiskFiles
-from metier.frontmatter import Parsed
-from metier.mcp import remote as entries
-from metier.mcp.link import Link, ServerConfig, Thread
-from metier.mcp.remote import Refused, Remote
+from metier.files.beneath import Content, Listing, read_file
+from metier.files.source import DiskFiles
+from metier.hosts.profiles import Profile
+from metier.mcp import remote_skill as entries
+from metier.mcp.client import Link, ServerConfig, Thread
+from metier.mcp.remote_skill import Refused, Remote
 from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
-from metier.paths import Content, Listing, read_file
-from metier.policy import REMOTE_LOAD, Request
-from metier.profiles import Profile
+from metier.session.policy import REMOTE_LOAD, Request
 
 if TYPE_CHECKING:
     from metier.mcp.session import OriginSession

@@ -6,17 +6,17 @@ connection while it is written. `clean` is between such values and every message
 
 import base64
 import binascii
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from metier import limits
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, PolicyDenied, ResourceError, SkillNotFound
-from metier.session import Session
-from metier.tools import code_of, explain
+from metier.files.text import storable
+from metier.session.session import Session
+from metier.session.tools import code_of, explain
 
 REFUSED: Final = -32000
 """Policy says no, or the runtime cannot; `data` has the type of the error."""
@@ -51,15 +51,7 @@ class CompactParams(types.RequestParams):
 
 def clean(value: Any) -> Any:
     """The value with nothing in it that JSON or UTF-8 cannot say."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(clean(key)): clean(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(item) for item in cast("Sequence[Any]", value)]
-    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+    return storable(value)
 
 
 def page(items: Mapping[str, _T], cursor: str | None, size: int) -> tuple[list[_T], str | None]:

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from metier import Skills
-from metier.catalog import Catalog
-from metier.cli.output import printable
+from metier.catalog.build import Catalog
+from metier.catalog.modes import Level
+from metier.files.text import printable
 from metier.model import SCOPE_ORDER, Diagnostic, Mode, Shadowed, Skill
-from metier.state import Level
 
 Kind = Literal["skill", "shadowed", "problem"]
 

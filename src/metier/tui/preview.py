@@ -5,16 +5,16 @@ never an error. Every line is clean: nothing of a skill reaches the terminal as 
 """
 
 import os
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from metier import limits
+from metier.catalog.frontmatter import Fences, find_fences
 from metier.errors import ResourceError
-from metier.frontmatter import Fences, find_fences
-from metier.paths import list_files, read_file
-from metier.roots import Place
+from metier.files.beneath import list_files, read_file
+from metier.files.text import blank_controls, from_utf8
+from metier.hosts.roots import Place
 from metier.tui.model import Entry, clean
 
 Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
@@ -88,7 +88,7 @@ def _body(entry: Entry) -> Iterator[Line]:
         return
     fences = find_fences(data, complete=True)
     whole = data[fences.body if isinstance(fences, Fences) and entry.skill is not None else 0 :]
-    lines = whole.decode("utf-8", "replace").strip("\r\n").splitlines()
+    lines = from_utf8(whole).strip("\r\n").splitlines()
     in_code = False
     for line in lines[:LINES]:
         text = _printable_line(line)
@@ -102,4 +102,4 @@ def _body(entry: Entry) -> Iterator[Line]:
 
 def _printable_line(line: str) -> str:
     """A line as it stands, indentation included, without what a terminal would obey."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in line.expandtabs(4)[:1_000])
+    return blank_controls(line.expandtabs(4)[:1_000])

@@ -24,13 +24,13 @@ from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 from textual.widgets import Input, Static
 
+from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
 from metier.model import Mode
 from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, clean, said
 from metier.tui.pane import Pane
 from metier.tui.preview import preview, short
 from metier.tui.rows import Rows
-from metier.watch import News, Watcher
 
 _LOG: Final = logging.getLogger("metier")
 

@@ -28,10 +28,10 @@ class Options:
 def serve(app: App, options: Options, started: Callable[[str], None] | None = None) -> None:
     """Answer requests until told to end; what is under way is finished first. `started` hears the address."""
     try:
+        from metier.sandbox.bounded import RUNS
         from metier.web import server
         from metier.web.api import build
         from metier.web.guard import Gate
-        from metier.web.runs import RUNS
     except ImportError as error:
         raise MissingExtra("the web server", "web") from error
 

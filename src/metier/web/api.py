@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from metier import __version__, scripts, tools
+from metier import __version__
 from metier.app import App
-from metier.catalog import Catalog
+from metier.catalog.build import Catalog
+from metier.catalog.watch import Watcher as DiskWatcher
 from metier.chat import Chats
 from metier.errors import (
     AmbiguousSkill,
@@ -32,13 +33,15 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
+from metier.record.store.values import check_name
 from metier.rpc import METHODS, Dispatcher, RpcError
-from metier.session import Session
-from metier.store.values import check_name
-from metier.watch import Watcher as DiskWatcher
+from metier.sandbox.bounded import RUNS, BoundedRunner
+from metier.session import scripts, tools
+from metier.session.session import Session
 from metier.web import chat, pages, schemas
 from metier.web.guard import Gate, Guard
-from metier.web.mounted import Mounted
+from metier.web.hide_paths import Veil
+from metier.web.mcp_mount import Mounted
 from metier.web.operations import (
     JSON,
     BadRequest,
@@ -55,11 +58,9 @@ from metier.web.operations import (
     refusal,
     whole,
 )
-from metier.web.runs import RUNS, BoundedRunner
+from metier.web.publish import FOLDER, Shelf
 from metier.web.schemas import BY, COUNT, FLAG, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
-from metier.web.stream import Watcher, events
-from metier.web.veil import Veil
-from metier.web.wellknown import FOLDER, Shelf
+from metier.web.sse import Watcher, events
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62

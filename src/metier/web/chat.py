@@ -12,16 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from metier.chat import Busy, NoSuchChat
-from metier.chat.choice import PROVIDERS
+from metier.chat.chat_store import stream_of
 from metier.chat.engine import MESSAGE_CHARACTERS
-from metier.chat.shelf import stream_of
+from metier.chat.model_choice import PROVIDERS
 from metier.errors import ConfigError
 from metier.web import operations
 from metier.web.operations import JSON, NotFound, Operation, Problem, Refused, encode, json_body, query
 from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
 
 if TYPE_CHECKING:
-    from metier.chat.stage import Message
+    from metier.chat.live import Message
     from metier.web.api import Api
 
 COMMANDS: Final = 50

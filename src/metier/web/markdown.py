@@ -6,8 +6,6 @@ direction overrides) is shown as an escape.
 """
 
 import functools
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Final
@@ -16,15 +14,10 @@ import nh3
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from metier.files.text import visible
+
 MARKDOWN_CHARACTERS: Final = 100_000
 """Longer text is shown as it stands: a hostile one of this length takes a second to format."""
-
-_JOINERS: Final = "\u200c\u200d"
-"""Invisible, but a part of how words and emoji are written."""
-
-_ODD: Final = re.compile(r"[^ -~]")
-_ODD_LINES: Final = re.compile(r"[^ -~\n\t]")
-"""What needs a closer look."""
 
 _TAGS: Final = frozenset(
     (
@@ -36,28 +29,6 @@ _ATTRIBUTES: Final = {"a": {"href"}, "ol": {"start"}, "code": {"class"}, "span":
 _SCHEMES: Final = {"http", "https", "mailto"}
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 """A text is a part of a page whose own headings are h1 and h2."""
-
-
-def visible(text: object, *, lines: bool = False) -> str:
-    """The text with every character that cannot be seen written as an escape; `lines` keeps line ends and tabs."""
-    given = str(text)
-    if given.isprintable():
-        return given
-    return _ODD_LINES.sub(_shown, given.replace("\r\n", "\n")) if lines else _ODD.sub(_shown, given)
-
-
-def _shown(found: re.Match[str]) -> str:
-    char = found[0]
-    return char if char.isprintable() or char in _JOINERS else _escaped(char)
-
-
-def _escaped(char: str) -> str:
-    if unicodedata.category(char) == "Zs":
-        return " "
-    if char in "\n\r\t":
-        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def to_html(text: str, link: Callable[[str], str | None] | None = None) -> str:

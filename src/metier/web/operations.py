@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from metier import __version__
+from metier.files.text import utf8
 from metier.web.schemas import ERROR, Schema
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _is_whole(value: Any) -> bool:
 
 def encode(data: Any) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "replace")
+    return utf8(text)
 
 
 def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

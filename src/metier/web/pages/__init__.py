@@ -14,7 +14,7 @@ from metier.web.guard import Gate
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
-from metier.web.pages.door import Door
+from metier.web.pages.login import Door
 from metier.web.pages.overview import Overviews
 from metier.web.pages.prompts import PromptPages
 from metier.web.pages.site import Endpoint, Site, wants_html

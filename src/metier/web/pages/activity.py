@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from metier import replay
 from metier.errors import SkillNotFound, StoreError
-from metier.events import TYPES
-from metier.profiles import BUILT_IN
+from metier.hosts.profiles import BUILT_IN
+from metier.record.events import TYPES
+from metier.record.store import ENVELOPE, Frame
 from metier.skills import Skills
-from metier.store import ENVELOPE, Frame
 from metier.web.pages import usage
 from metier.web.pages.site import Site, whole
 

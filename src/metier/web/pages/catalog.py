@@ -13,9 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier import check, frontmatter, limits, paths
+from metier import limits
+from metier.catalog import check, frontmatter
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
-from metier.files import DiskFiles
+from metier.files import beneath
+from metier.files.source import DiskFiles
+from metier.files.text import from_utf8
 from metier.model import MODES, SKILL_FILE, Skill, as_text
 from metier.skills import Skills
 from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
@@ -132,7 +135,7 @@ def _body(skill: Skill, skills: Skills, address: str) -> Shown:
         return Shown(problem=str(error))
     checks = skills.profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
-    text = content.data[parsed.body_offset if parsed else 0 :].decode("utf-8", "replace")
+    text = from_utf8(content.data[parsed.body_offset if parsed else 0 :])
     cut = content.size > len(content.data)
 
     def link(url: str) -> str | None:
@@ -145,14 +148,14 @@ def _body(skill: Skill, skills: Skills, address: str) -> Shown:
 
 def _opened(skill: Skill, path: str) -> Shown:
     try:
-        relative = paths.check_relative(path)
+        relative = beneath.check_relative(path)
         files = DiskFiles()
         if relative == SKILL_FILE:
             content = files.skill_file(skill, SHOWN_BYTES)
         else:
             content = files.resource(skill, relative, SHOWN_BYTES)
         cut = content.size > len(content.data)
-        return Shown(paths.decode(content.data, relative, partial=cut), "", content.size, cut)
+        return Shown(beneath.decode(content.data, relative, partial=cut), "", content.size, cut)
     except MetierError as error:
         return Shown(problem=str(error))
 

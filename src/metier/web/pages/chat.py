@@ -12,9 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from metier.chat.choice import PROVIDERS
-from metier.chat.shelf import NoSuchChat
-from metier.web.markdown import visible
+from metier.chat.chat_store import NoSuchChat
+from metier.chat.model_choice import PROVIDERS
+from metier.files.text import visible
 from metier.web.operations import encode
 from metier.web.pages.site import Site
 

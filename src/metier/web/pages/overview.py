@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Final, Literal
 
 from metier import limits
-from metier.catalog import Catalog
+from metier.catalog.build import Catalog
+from metier.files.beneath import read_regular
+from metier.files.text import from_utf8
 from metier.model import Diagnostic, Skill
-from metier.paths import read_regular
 from metier.skills import Skills
 
 Kind = Literal["offered", "hidden", "off", "shadowed", "left-out", "broken"]
@@ -199,4 +200,4 @@ def source_line(diagnostic: Diagnostic) -> str | None:
         lines = read_regular(diagnostic.path, limits.REGISTRY_BYTES).split(b"\n")
     except OSError:
         return None
-    return lines[diagnostic.line - 1][:400].decode("utf-8", "replace") if diagnostic.line <= len(lines) else None
+    return from_utf8(lines[diagnostic.line - 1][:400]) if diagnostic.line <= len(lines) else None

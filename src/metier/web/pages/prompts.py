@@ -12,10 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.catalog import Catalog
-from metier.profiles import BUILT_IN
-from metier.render import Prompt
-from metier.session import Session
+from metier.catalog.build import Catalog
+from metier.hosts.profiles import BUILT_IN
+from metier.session.listing import Prompt
+from metier.session.session import Session
 from metier.skills import Skills
 from metier.web.pages.overview import KINDS, Overview
 from metier.web.pages.site import Site, whole

@@ -23,9 +23,10 @@ from starlette.responses import RedirectResponse, Response
 
 from metier.app import App
 from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
+from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.web.guard import Gate
-from metier.web.markdown import to_html, visible
+from metier.web.markdown import to_html
 
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CSP: Final = (
@@ -151,7 +152,7 @@ def _refusal(error: MetierError) -> tuple[int, str]:
 
 def html(request: Request, text: str, status: int = 200) -> Response:
     """An HTML answer with the headers of a page."""
-    content = text.encode("utf-8", "replace")
+    content = utf8(text)
     headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "accept-encoding, cookie"}
     if len(content) >= _COMPRESSED and _takes_gzip(request):
         content = gzip.compress(content, 5, mtime=0)
@@ -203,11 +204,11 @@ def _markdown(text: str) -> Markup:
 
 def segment(text: object) -> str:
     """A part of an address, whatever it holds."""
-    return quote(str(text).encode("utf-8", "replace"), safe="")
+    return quote(utf8(str(text)), safe="")
 
 
 def _query(given: Mapping[str, object]) -> str:
-    kept = {key: str(value).encode("utf-8", "replace") for key, value in given.items() if value not in (None, "")}
+    kept = {key: utf8(str(value)) for key, value in given.items() if value not in (None, "")}
     return urlencode(kept)
 
 

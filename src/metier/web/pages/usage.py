@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from metier.store import Frame, Store, Summary
+from metier.record.store import Frame, Store, Summary
 
 SESSIONS: Final = 60
 EVENTS: Final = 1_000

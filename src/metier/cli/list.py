@@ -1,0 +1,190 @@
+"""`list`, `show`, `profiles`: what there is."""
+
+import os
+from typing import Any
+
+import click
+
+from metier import Skills, limits
+from metier.cli import output
+from metier.cli.completion import complete_profile, complete_skill
+from metier.cli.context import Context, shared
+from metier.files.beneath import list_files
+from metier.files.text import printable
+from metier.hosts import profiles
+from metier.hosts.profiles import Profile
+from metier.model import Skill
+
+
+@click.command(
+    "list",
+    epilog="Examples:\n\n\b\n"
+    "  metier list --scope repo\n  metier list --all --profile codelia\n  metier list --watch --json",
+)
+@click.option("--all", "everything", is_flag=True, help="Also what is shadowed, left out or broken.")
+@click.option("--scope", metavar="S", help="Only skills of this scope, such as repo or user.")
+@click.option("--watch", is_flag=True, help="Stay, and print a line for each change; with --json, JSON lines.")
+@shared
+def list_command(context: Context, everything: bool, scope: str | None, watch: bool) -> None:
+    """Show the catalog: every skill that the profile finds from here."""
+    skills = context.discover()
+    if watch:
+        from metier.cli import list_watch
+
+        list_watch.follow(context, skills, scope, lambda: _show(context, skills, everything, scope))
+    elif context.as_json:
+        output.json_out(_catalog(skills, _shown(skills, scope)))
+    else:
+        _show(context, skills, everything, scope)
+
+
+def _shown(skills: Skills, scope: str | None) -> list[Skill]:
+    return [skill for skill in skills if scope in (None, skill.scope)]
+
+
+def _show(context: Context, skills: Skills, everything: bool, scope: str | None) -> None:
+    shown = _shown(skills, scope)
+    if shown:
+        rows = [
+            (s.name + (" (off)" if not s.enabled else "" if s.trusted else " (untrusted)"), s.scope, s.description)
+            for s in shown
+        ]
+        output.table(("name", "scope", "description"), rows)
+    if everything:
+        _the_rest(skills)
+    if not context.quiet:
+        _summary(skills, bool(shown), everything)
+
+
+def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, Any]:
+    catalog = skills.catalog
+    return {
+        "profile": skills.profile.name,
+        "roots": [
+            {
+                "path": root.path,
+                "scope": root.scope,
+                "source": root.source,
+                "exists": os.path.isdir(root.path),
+                "count": catalog.per_root.get(root.path, 0),
+            }
+            for root in skills.roots
+        ],
+        "skills": [skill.as_dict() for skill in shown],
+        "shadowed": [entry.as_dict() for entry in skills.shadowed],
+        "skipped": [entry.as_dict() for entry in skills.skipped],
+        "diagnostics": [diagnostic.as_dict() for diagnostic in skills.diagnostics],
+        "errors": [{"path": d.path, "message": d.message} for d in skills.errors],
+        "truncated": catalog.truncated,
+        "counts": skills.counts.as_dict(),
+    }
+
+
+def _the_rest(skills: Skills) -> None:
+    cwd = skills.settings.place.cwd
+    if skills.shadowed:
+        click.echo()
+        output.table(
+            ("shadowed", "path", "by"), [(e.skill.name, e.skill.path, e.winner.path) for e in skills.shadowed], 1
+        )
+    if skills.skipped:
+        click.echo()
+        output.table(("left out", "why"), [(s.path, s.detail or s.reason) for s in skills.skipped], 0)
+    for diagnostic in skills.diagnostics:
+        if diagnostic.severity == "error":
+            click.echo()
+            output.diagnostic(diagnostic, cwd)
+
+
+def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
+    counts = skills.counts
+    if not skills.profile.enabled:
+        click.echo(f"skills are switched off in the profile {skills.profile.name}; set enabled = true", err=True)
+        return
+    if not any_shown:
+        searched = ", ".join(root.path for root in skills.roots[:4])
+        click.echo(f"no skills here; searched: {printable(searched)}", err=True)
+    for diagnostic in skills.diagnostics:
+        if diagnostic.code == "untrusted":
+            click.echo(f"{printable(diagnostic.message)}; {diagnostic.hint}", err=True)
+    rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
+    said = ", ".join(f"{number:,} {what}" for number, what in rest if number)
+    if said:
+        hint = "" if everything else "; `metier list --all` says which and why"
+        click.echo(f"{counts.loaded:,} of {counts.found:,} skills; {said}{hint}", err=True)
+
+
+@click.command("show", epilog="Examples:\n\n\b\n  metier show release-notes\n  metier show ./skills/pdf/SKILL.md")
+@click.argument("name", shell_complete=complete_skill)
+@shared
+def show_command(context: Context, name: str) -> None:
+    """Show one skill, by name or by path: fields, files, and what is to be said about it."""
+    skills = context.discover()
+    skill = skills.at(name) if os.sep in name else skills[name]
+    listing = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES)
+    notes = [d for d in skills.diagnostics if d.path == skill.path]
+    shadowed_by = next((e.winner.path for e in skills.shadowed if e.skill.path == skill.path), "")
+    if context.as_json:
+        shown = skill.as_dict() | {"files": list(listing.files), "files_truncated": listing.truncated}
+        output.json_out(shown | {"shadowed_by": shadowed_by or None, "diagnostics": [d.as_dict() for d in notes]})
+        return
+    who = [
+        who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may
+    ]
+    output.facts(
+        (
+            ("name", skill.name),
+            ("description", skill.description),
+            ("path", skill.path),
+            ("scope", f"{skill.scope} (from {skill.source})"),
+            ("mode", skill.mode),
+            ("called by", " and ".join(who) if who else "nobody: it is switched off"),
+            ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` shows it to the model"),
+            ("shadowed by", shadowed_by),
+            ("license", skill.license or ""),
+            ("compatibility", skill.compatibility or ""),
+            ("allowed tools", ", ".join(skill.allowed_tools)),
+            *((f"metadata.{key}", str(value)) for key, value in skill.metadata.items()),
+            *((key, str(value)) for key, value in skill.extra.items()),
+            ("files", ", ".join(listing.files) + (" and more" if listing.truncated else "")),
+        )
+    )
+    for diagnostic in notes:
+        click.echo()
+        output.diagnostic(diagnostic, skills.settings.place.cwd)
+
+
+@click.command("profiles", epilog="Examples:\n\n\b\n  metier profiles\n  metier profiles codelia")
+@click.argument("name", required=False, shell_complete=complete_profile)
+@shared
+def profiles_command(context: Context, name: str | None) -> None:
+    """List the hosts whose rules are known, or show the rules of one."""
+    names = [name] if name else list(profiles.BUILT_IN)
+    built = [profiles.build(profiles.load(each)) for each in names]
+    if context.as_json:
+        output.json_out(profiles.describe(built[0]) if name else [profiles.describe(profile) for profile in built])
+    elif name:
+        _rules(built[0])
+    else:
+        output.table(("profile", "summary"), [(profile.name, profile.summary) for profile in built])
+
+
+def _rules(profile: Profile) -> None:
+    described = profiles.describe(profile)
+    output.facts((key, str(described[key])) for key in ("name", "summary", "documented", "enabled"))
+    for root in profile.roots:
+        click.echo(f"  searches {root.path} at {root.at} ({root.source}, {root.scope}, priority {root.priority})")
+    for folder in profile.directories:
+        click.echo(f"  searches {folder}")
+    for section in ("project", "discovery", "validation", "collisions", "filters", "catalog", "toggles"):
+        values: dict[str, Any] = described[section]
+        click.secho(f"[{section}]", bold=True)
+        for key, value in values.items():
+            click.echo(f"  {key} = {value!r}")
+    if profile.documentation:
+        click.secho("[documentation]", bold=True)
+        for rule, page in profile.documentation.items():
+            click.echo(f"  {rule}: {page}")
+
+
+COMMANDS = (list_command, show_command, profiles_command)

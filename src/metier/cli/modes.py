@@ -1,0 +1,81 @@
+"""`enable`, `disable` and `mode`: switches that last."""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from metier.catalog.modes import Level
+from metier.cli import output
+from metier.cli.completion import complete_skill
+from metier.cli.context import Context, shared
+from metier.files.text import printable
+from metier.model import MODES, Mode
+
+_SAID: Final[Mapping[Mode, str]] = {
+    "auto": "on",
+    "pinned": "pinned, first in every prompt,",
+    "name-only": "shown to the model by name only",
+    "manual": "hidden from the model and called by people only,",
+    "off": "off",
+}
+
+
+def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
+    level: Level = "project" if project else "user"
+    skills = context.discover()
+    skill = skills.set_mode(name, mode, level=level)
+    if context.as_json:
+        output.json_out(
+            {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level}
+        )
+        return
+    if context.quiet:
+        return
+    click.echo(f"{printable(skill.name)} is {_SAID[mode]} for {'this project' if project else 'you'}")
+    heir = skills.get(skill.name)
+    if heir is not None and heir.path != skill.path and not skill.enabled:
+        where = os.path.relpath(heir.path, skills.settings.place.cwd)
+        click.echo(f"another skill of that name takes its place: {printable(where)}")
+
+
+@click.command("enable", epilog="Example:\n\n\b\n  metier enable release-notes")
+@click.argument("name", shell_complete=complete_skill)
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def enable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill on, by name or by path."""
+    _switch(context, name, "auto", project)
+
+
+@click.command("disable", epilog="Example:\n\n\b\n  metier disable release-notes --project")
+@click.argument("name", shell_complete=complete_skill)
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def disable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill off, by name or by path; another of the same name takes its place."""
+    _switch(context, name, "off", project)
+
+
+@click.command(
+    "mode", epilog="Examples:\n\n\b\n  metier mode release-notes pinned\n  metier mode csv-profile name-only --project"
+)
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("mode", type=click.Choice(MODES))
+@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@shared
+def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None:
+    """Say how a skill is offered to the model, by name or by path.
+
+    \b
+    pinned     always in the prompt, before all others
+    auto       in the prompt when it fits; the default
+    name-only  in the prompt by its name, without a description
+    manual     hidden from the model; people call it by name
+    off        switched off
+    """
+    _switch(context, name, mode, project)
+
+
+COMMANDS = (enable_command, disable_command, mode_command)

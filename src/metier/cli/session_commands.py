@@ -1,0 +1,308 @@
+"""`search`, `prompt`, `load`, `read`, `run`, `invoke`, `tools`, `call`: what a host would get."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import click
+
+from metier.catalog.search import SearchResult
+from metier.cli import output
+from metier.cli.completion import complete_file, complete_skill
+from metier.cli.context import Context, approve_all, shared
+from metier.errors import ConfigError
+from metier.files.text import printable
+from metier.session import listing
+from metier.session.session import By
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["user", "model"]),
+    default="user",
+    help="Who asks. For a model, what is hidden from models is not there.",
+)
+
+
+@click.command(
+    "search",
+    epilog='Examples:\n\n\b\n  metier search "profile a csv file"\n  metier search pdf --limit 3 --json\n'
+    '  metier search "check a csv file" --explain',
+)
+@click.argument("query")
+@click.option("--limit", type=int, metavar="N", help="How many to show.")
+@click.option("--scope", metavar="S", help="Only skills of this scope.")
+@click.option("--explain", is_flag=True, help="Say of each why it was found.")
+@by_option
+@shared
+def search_command(context: Context, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
+    """Find skills by what they are for, the best first. Exits with 1 if none fits.
+
+    With --session it belongs to that session, and is recorded there.
+    """
+    session = context.open_session() if context.session else context.discover().session()
+    skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
+    if explain or output.on_terminal():
+        result = skills.explain(result)
+    if context.as_json:
+        output.json_out(_explained(result) if explain else result.as_dict())
+    elif result.results:
+        if explain:
+            _explain(result, ranked=skills.profile.search.scoring != "codelia")
+        else:
+            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+            output.table(("score", "name", "why", "description"), rows, mark=_marker(result))
+        if result.truncated and not context.quiet:
+            click.echo("more skills match; --limit shows more", err=True)
+    elif not context.quiet:
+        click.echo(f"no skill matches {query!r}", err=True)
+    if not result.results:
+        raise click.exceptions.Exit(1)
+
+
+_WHY: Final[Mapping[str, str]] = {
+    "exact_path": "the query is its path",
+    "exact_name": "the query is its name",
+    "prefix": "its name begins with the query",
+    "token_overlap": "it shares words with the query",
+}
+
+
+def _explain(result: SearchResult, ranked: bool) -> None:
+    """Every hit with what speaks for it, and what would have been too little."""
+    from metier.catalog.search.finder import THRESHOLD
+
+    mark = _marker(result)
+    for number, hit in enumerate(result.results, 1):
+        spelled = hit.reason == "token_overlap" and not hit.matched
+        why = "its name is spelled much like the query" if spelled else _WHY[hit.reason]
+        click.secho(f"{number}. {printable(hit.skill.name)}", bold=True)
+        facts = (
+            ("score", f"{hit.score:g}"),
+            ("why", f"{why} ({hit.reason})"),
+            ("matched", ", ".join(hit.matched)),
+            ("description", hit.skill.description),
+            ("path", hit.skill.path),
+        )
+        output.facts(facts, mark)
+        click.echo()
+    words = (
+        f"words 100 to 200, and a first hit below {THRESHOLD:g} counts as none" if ranked else "words 100 and one each"
+    )
+    click.echo(
+        click.wrap_text(f"A path scores 1000, a name 900, the beginning of a name 700, {words}.", output.width())
+    )
+
+
+def _explained(result: SearchResult) -> dict[str, Any]:
+    data = result.as_dict()
+    for row, hit in zip(data["results"], result.results, strict=True):
+        row["matched"] = list(hit.matched)
+    return data
+
+
+def _marker(result: SearchResult) -> Callable[[str], str]:
+    """Sets the words in bold for which something was found."""
+    from metier.catalog.search.words import spans, terms
+
+    wanted = {term for hit in result.results for word in hit.matched for term in terms(word)}
+
+    def mark(line: str) -> str:
+        for start, end in reversed(spans(line, wanted)):
+            line = line[:start] + click.style(line[start:end], bold=True) + line[end:]
+        return line
+
+    return mark
+
+
+@click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
+@click.option("--message", metavar="TEXT", help="The user's message; what fits it is shown first.")
+@click.option("--budget", type=click.IntRange(1), metavar="N", help="At most this many characters (bytes in codelia).")
+@click.option(
+    "--format", "format_", type=click.Choice(["xml", "codelia", "list", "tool", "json"]), help="Another format."
+)
+@click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
+@shared
+def prompt_command(context: Context, message: str | None, budget: int | None, format_: str | None, full: bool) -> None:
+    """Show what goes into the system prompt."""
+    if format_:
+        context.overrides["prompt.format"] = format_
+    session = context.open_session()
+    prompt = session.prompt(message, budget)
+    if full:
+        whole = session.system_prompt(message=message, budget=budget)
+        prompt = listing.Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
+    if context.as_json:
+        output.json_out(prompt.as_dict())
+        return
+    if prompt.text:
+        click.echo(output.safe(prompt.text))
+    if not context.quiet:
+        click.echo(f"{prompt.shown:,} of {prompt.total:,} skills, {len(prompt.text):,} characters", err=True)
+
+
+@click.command(
+    "load",
+    epilog='Examples:\n\n\b\n  metier load release-notes --args "v1.0..v1.1"\n  metier load --path ./pdf/SKILL.md',
+)
+@click.argument("name", required=False, shell_complete=complete_skill)
+@click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
+@click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
+@by_option
+@shared
+def load_command(context: Context, name: str | None, path: str | None, arguments: str, by: By) -> None:
+    """Show what the model gets when it activates a skill."""
+    if not name and not path:
+        raise ConfigError("name a skill, or give its --path", key="NAME")
+    loaded = context.open_session().load(name, path=path, arguments=arguments, by=by)
+    if context.as_json:
+        output.json_out(loaded.as_dict())
+    else:
+        click.echo(output.safe(loaded.text))
+
+
+@click.command(
+    "read",
+    epilog="Examples:\n\n\b\n  metier read csv-profile references/pitfalls.md\n  metier read skill://csv-profile/references/pitfalls.md",
+)
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("path", required=False, shell_complete=complete_file)
+@click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
+@by_option
+@shared
+def read_command(context: Context, name: str, path: str | None, raw: bool, by: By) -> None:
+    """Read a file of a skill, by name and path or by a skill:// URL."""
+    resource = context.open_session().read(name, path, by=by, raw=raw)
+    if context.as_json:
+        output.json_out(resource.as_dict())
+    elif resource.data is not None:
+        click.echo(resource.data, nl=False)
+    else:
+        click.echo(output.safe(resource.text), nl=not resource.text.endswith("\n"))
+
+
+@click.command(
+    "invoke",
+    epilog='Examples:\n\n\b\n  metier invoke "/release-notes v1.0..v1.1"\n'
+    "  echo 'use $csv-profile' | metier invoke -",
+)
+@click.argument("message")
+@shared
+def invoke_command(context: Context, message: str) -> None:
+    """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
+    text = sys.stdin.read() if message == "-" else message
+    invocation = context.open_session().invoke(text)
+    if context.as_json:
+        output.json_out(invocation.as_dict())
+        return
+    if invocation.ambiguous:
+        click.echo("ambiguous: " + ", ".join(invocation.ambiguous), err=True)
+    if invocation.skill is None:
+        click.echo("the message calls no skill", err=True)
+        raise click.exceptions.Exit(1)
+    output.facts((("skill", invocation.skill.name), ("message", invocation.message)))
+    if invocation.loaded is not None:
+        click.echo("\n" + output.safe(invocation.loaded.text))
+
+
+@click.command("output", epilog="Example:\n\n\b\n  metier output skill-0a1b2c3d4e5f --session ID --grep TODO")
+@click.argument("ref")
+@click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
+@click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
+@click.option("--grep", metavar="TEXT", help="Only the lines that have this text, with their numbers.")
+@shared
+def output_command(context: Context, ref: str, start: int, end: int | None, grep: str | None) -> None:
+    """Show again what a session was given, by its ref."""
+    text = context.open_session().output(ref, start=start, end=end, grep=grep)
+    if context.as_json:
+        output.json_out({"text": text})
+    else:
+        click.echo(output.safe(text))
+
+
+@click.command("compact", epilog="Example:\n\n\b\n  metier compact --session ID --budget 8000")
+@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters.")
+@shared
+def compact_command(context: Context, budget: int | None) -> None:
+    """Show what belongs back into a context that its host compacted."""
+    compaction = context.open_session().compact(*([budget] if budget is not None else []))
+    if context.as_json:
+        output.json_out(compaction.as_dict())
+    elif compaction.text:
+        click.echo(output.safe(compaction.text))
+    elif not context.quiet:
+        click.echo("the session has loaded nothing; --session names the one to speak of", err=True)
+
+
+@click.command("tools", epilog="Example:\n\n\b\n  metier tools --profile remcochat --json")
+@shared
+def tools_command(context: Context) -> None:
+    """List the tools that a model is given."""
+    tools = context.open_session().tools()
+    if context.as_json:
+        output.json_out([tool.as_dict() for tool in tools])
+    elif tools:
+        rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
+        output.table(("tool", "arguments", "description"), rows)
+    elif not context.quiet:
+        click.echo("no tools are offered: there are no skills here, or they are switched off", err=True)
+
+
+@click.command(
+    "call",
+    epilog='Examples:\n\n\b\n  metier call skill_load \'{"name": "pdf"}\'\n  metier call skill_search - < args.json',
+)
+@click.argument("tool")
+@click.argument("arguments", default="{}", metavar="JSON")
+@shared
+def call_command(context: Context, tool: str, arguments: str) -> None:
+    """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
+    try:
+        given: Any = json.loads(sys.stdin.read() if arguments == "-" else arguments)
+    except ValueError as error:
+        raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
+    result = context.open_session().call(tool, given)
+    output.json_out(result.as_dict())
+    if not result.ok:
+        raise click.exceptions.Exit(3 if result.code == "ACCESS_DENIED" and "policy" in result.text else 1)
+
+
+@click.command("run", epilog="Example:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help")
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("script", shell_complete=complete_file)
+@click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
+@click.option("--yes", is_flag=True, help="Allow this run without being asked.")
+@click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
+@by_option
+@shared
+def run_command(
+    context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
+) -> None:
+    """Run a script of a skill in the sandbox. Exits with the script's own code."""
+    session = context.open_session(approve_all if yes else None, acts=True)
+    result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None, by=by)
+    if context.as_json:
+        output.json_out(result.as_dict())
+    else:
+        click.echo(output.safe(result.stdout), nl=False)
+        click.echo(output.safe(result.stderr), nl=False, err=True)
+        for artifact in result.artifacts:
+            click.echo(f"wrote {artifact.path} ({artifact.size:,} bytes, {artifact.digest})", err=True)
+        for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
+            click.echo(f"note: {note}", err=True)
+    if result.exit_code:
+        raise click.exceptions.Exit(result.exit_code)
+
+
+COMMANDS = (
+    run_command,
+    search_command,
+    prompt_command,
+    load_command,
+    read_command,
+    invoke_command,
+    output_command,
+    compact_command,
+    tools_command,
+    call_command,
+)

@@ -1,0 +1,171 @@
+"""Profile, working directory and home become the ordered list of folders to search.
+
+The order is the precedence: what the caller named first, then the profile's roots by priority, then its custom
+directories. No folder appears twice.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from metier import limits
+from metier.errors import ConfigError
+from metier.files.beneath import read_regular
+from metier.hosts.profiles import Profile
+from metier.hosts.schema import RootRules
+from metier.model import Diagnostic, Root
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the runtime stands: everything about the surroundings that rules may ask for."""
+
+    cwd: str
+    home: str
+    project: str
+    env: Mapping[str, str]
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The folders from the working directory up to the project's root, both included."""
+        folders = [self.cwd]
+        while folders[-1] != self.project and folders[-1] != os.path.dirname(folders[-1]):
+            folders.append(os.path.dirname(folders[-1]))
+        return tuple(folders) if folders[-1] == self.project else (self.cwd,)
+
+
+def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tuple[Place, tuple[Diagnostic, ...]]:
+    """The place with its project root: the host's variable, else the nearest folder with a marker, else `cwd`."""
+    rules = profile.project
+    named = env.get(rules.root_env, "") if rules.root_env else ""
+    if named:
+        project = normalise(named, cwd, home)
+        if cwd == project or cwd.startswith(project.rstrip("/") + "/"):
+            return Place(cwd, home, project, env), ()
+        message = f"{rules.root_env} is {project}, which is not above the working directory; it is ignored"
+        return Place(cwd, home, cwd, env), (Diagnostic("root-outside", "warning", message, project),)
+    listed = env.get(rules.markers_env, "") if rules.markers_env else ""
+    markers = tuple(m for m in (part.strip() for part in listed.split(",")) if m) or rules.markers
+    folder = cwd
+    while True:
+        if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
+            return Place(cwd, home, folder, env), ()
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return Place(cwd, home, cwd, env), ()
+        folder = parent
+
+
+def resolve(
+    profile: Profile, place: Place, extra: Sequence[str] = ()
+) -> tuple[tuple[Root, ...], tuple[Diagnostic, ...]]:
+    """The folders to search, in order of precedence. A folder that the caller named must exist."""
+    depth = profile.discovery.depth
+    diagnostics: list[Diagnostic] = []
+    roots = [
+        Root(
+            _must_exist(normalise(path, place.cwd, place.home)),
+            profile.extra_scope,
+            "extra",
+            depth=depth,
+            explicit=True,
+        )
+        for path in extra
+    ]
+    if profile.directories:
+        roots += (_directory(path, profile, place) for path in profile.directories)
+    else:
+        for rules in sorted(profile.roots, key=lambda rules: -rules.priority):
+            if _switched_on(rules, profile):
+                roots += _expand(rules, depth, place, diagnostics)
+    for path in profile.custom_directories:
+        folder = normalise(path, place.project, place.home)
+        roots.append(Root(folder, profile.custom_scope, "custom", depth=depth))
+    seen: set[str] = set()
+    unique = [root for root in roots if not (root.path in seen or seen.add(root.path))]
+    return tuple(unique), tuple(diagnostics)
+
+
+def registries(profile: Profile, place: Place) -> list[str]:
+    """The files that list the folders of plugins: where they change, so may the roots."""
+    return [os.path.join(place.home, rules.path) for rules in profile.roots if rules.registry]
+
+
+def normalise(path: str, base: str, home: str) -> str:
+    """An absolute path without `.`, `..` or a trailing slash; `~` is the home, relative paths start at `base`."""
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path))
+
+
+def usual(profile: Profile) -> tuple[str, str]:
+    """Where people put skills for this host: the first folder of a project, and the first of a home, as `~/...`.
+
+    Empty where the host has none.
+    """
+    project = next((path.removeprefix("./") for path in profile.directories if not path.startswith("~")), "")
+    personal = next((path for path in profile.directories if path.startswith("~")), "")
+    for rules in sorted(profile.roots, key=lambda rules: -rules.priority):
+        if _switched_on(rules, profile) and not rules.registry and rules.at != "system":
+            if rules.at == "home":
+                personal = personal or f"~/{rules.path}"
+            else:
+                project = project or rules.path
+    return project, personal
+
+
+def _must_exist(path: str) -> str:
+    if os.path.isdir(path):
+        return path
+    what = "is not a folder" if os.path.lexists(path) else "does not exist"
+    raise ConfigError(f"the skills folder {path} {what}", key="skills", hint="name an existing folder")
+
+
+def _directory(path: str, profile: Profile, place: Place) -> Root:
+    folder = normalise(path, place.project, place.home)
+    in_home = path.startswith("~") or not folder.startswith(place.project.rstrip("/") + "/")
+    return Root(folder, "user" if in_home else "repo", "directories", depth=profile.discovery.depth)
+
+
+def _switched_on(rules: RootRules, profile: Profile) -> bool:
+    if rules.toggle == "any":
+        return any(profile.toggles.values())
+    return profile.toggles.get(rules.toggle, True)
+
+
+def _expand(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagnostic]) -> Iterable[Root]:
+    if rules.registry:
+        yield from _plugins(rules, depth, place, diagnostics)
+        return
+    bases = {
+        "ancestors": place.chain,
+        "project": (place.project,),
+        "cwd": (place.cwd,),
+        "home": (place.home,),
+        "system": ("/",),
+    }[rules.at]
+    for base in bases:
+        if not (rules.skip_home and base == place.home):
+            path = os.path.normpath(os.path.join(base, rules.path))
+            yield Root(path, rules.scope, rules.source, rules.priority, rules.require_description, depth)
+
+
+def _plugins(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagnostic]) -> Iterable[Root]:
+    """The skills folders of installed plugins, as their registry lists them."""
+    file = os.path.join(place.home, rules.path)
+    try:
+        registry: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        plugins = cast("dict[str, list[dict[str, Any]]]", registry["plugins"])
+        installed = [(entry["installPath"], entry.get("scope")) for entries in plugins.values() for entry in entries]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = f"the plugin registry cannot be used: {error}"
+        diagnostics.append(Diagnostic("registry-invalid", "warning", message, file))
+        return
+    for path, scope in sorted((str(path), str(scope)) for path, scope in installed):
+        folder = normalise(os.path.join(path, "skills"), place.home, place.home)
+        level = "project" if scope == "project" else rules.scope
+        yield Root(folder, level, rules.source, rules.priority, rules.require_description, depth)

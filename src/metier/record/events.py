@@ -1,0 +1,351 @@
+"""What happened, one frozen type per kind of event, and the recorder that puts them into frames.
+
+An event carries the facts of its kind; the `Recorder` gives it an id and a time and hands it to a store, which numbers
+it. Clock and ids come from outside, so that a replay makes the same bytes. Only a session records; every surface sees
+the same frames. Frames have a version: a new field is no new version, a changed meaning is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Literal
+
+VERSION: Final = 1
+
+INSTALLS: Final = "installs"
+"""The stream of what was installed; it belongs to no session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The root of all events. Fields that are `None` or empty are left out of the frame."""
+
+    type: ClassVar[str] = ""
+
+    def data(self) -> dict[str, Any]:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value not in ((), "")}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted(Event):
+    """A session began, or went on after a restart: what it was given, so that it can be run again."""
+
+    type: ClassVar[str] = "session_started"
+    profile: str
+    surface: str
+    """Python, the command line, JSON-RPC, HTTP or MCP: the one thing that differs between them."""
+    tools: bool
+    asks: bool
+    has_read_tool: bool
+    runs: bool
+    policy: Mapping[str, Any]
+    only: tuple[str, ...] | None = None
+    state: Mapping[str, Any] | None = None
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SkillCatalogUpdated(Event):
+    """The catalog was built or rebuilt. `collisions` are names that several skills bear, with winner and losers."""
+
+    type: ClassVar[str] = "skill_catalog_updated"
+    count: int
+    roots: tuple[str, ...]
+    profile: str = "standard"
+    collisions: tuple[Mapping[str, Any], ...] = ()
+    snapshot: str = ""
+    """The artifact that holds the whole catalog, for a replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillLoaded(Event):
+    """A SKILL.md was read for activation. `digest` is that of the file, `output` that of what the model was given."""
+
+    type: ClassVar[str] = "skill_loaded"
+    name: str
+    path: str
+    digest: str
+    frontmatter: Mapping[str, Any]
+    directory: str
+    output: str
+    files: tuple[str, ...] = ()
+    files_truncated: bool = False
+    size: int = 0
+    already_loaded: bool = False
+    truncated: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkillInvoked(Event):
+    """A skill was called: by a user (`manual`) or by the model (`auto`)."""
+
+    type: ClassVar[str] = "skill_invoked"
+    name: str
+    mode: Literal["manual", "auto"]
+    args: str | None = None
+    effective_allowed_tools: tuple[str, ...] | None = None
+    parent: str | None = None
+
+    def data(self) -> dict[str, Any]:
+        # An empty list of tools is a fact of its own: nothing may be used.
+        values = super(SkillInvoked, self).data()
+        if self.effective_allowed_tools is not None:
+            values["effective_allowed_tools"] = self.effective_allowed_tools
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class SkillWarning(Event):
+    """Something to know: a collision, a cut, a dropped rule. `kind` is a stable word."""
+
+    type: ClassVar[str] = "skill_warning"
+    kind: str
+    detail: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRead(Event):
+    """A file of a skill was read. `digest` names the artifact with the bytes that were read."""
+
+    type: ClassVar[str] = "skill_resource_read"
+    name: str
+    path: str
+    digest: str
+    size: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRefused(Event):
+    """A file of a skill was not served. `reason` is the stable word of the error."""
+
+    type: ClassVar[str] = "skill_resource_refused"
+    name: str
+    path: str
+    reason: str
+    detail: str
+    digest: str = ""
+    """Of a SKILL.md that was read but is no longer valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsSearched(Event):
+    """The catalog was searched. `hits` names the artifact with paths, scores and reasons."""
+
+    type: ClassVar[str] = "skills_searched"
+    query: str
+    count: int
+    hits: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted(Event):
+    """A script began. `digest` is that of the script, `sandbox` names the runner, `grants` what policy added."""
+
+    type: ClassVar[str] = "tool_started"
+    tool: str
+    name: str
+    script: str
+    digest: str
+    sandbox: str
+    args: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
+    protections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStdout(Event):
+    """A piece of a script's standard output, as it came."""
+
+    type: ClassVar[str] = "tool_stdout"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStderr(Event):
+    """A piece of a script's standard error, as it came."""
+
+    type: ClassVar[str] = "tool_stderr"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded(Event):
+    """A script ended by itself. `stdout` and `stderr` name artifacts with everything that was kept of them."""
+
+    type: ClassVar[str] = "tool_ended"
+    exit_code: int
+    duration_ms: int
+    artifacts: tuple[Mapping[str, Any], ...]
+    stdout: str
+    stderr: str
+    ended: str = "exit"
+    protections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        # The contract of the frame names its artifacts even where there are none.
+        return {**super(ToolEnded, self).data(), "artifacts": self.artifacts}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailed(Event):
+    """A script did not start, or was ended at a limit."""
+
+    type: ClassVar[str] = "tool_failed"
+    tool: str
+    name: str
+    script: str
+    reason: str
+    detail: str
+    digest: str = ""
+    """Of the script, where it was read before it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideProposed(Event):
+    """A skill proposed a model, tool defaults or a scope; policy accepted or refused it."""
+
+    type: ClassVar[str] = "skill_override_proposed"
+    name: str
+    key: str
+    value: Any
+    granted: bool
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChosen(Event):
+    """A policy other than the default is in force."""
+
+    type: ClassVar[str] = "policy_chosen"
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAsked(Event):
+    """Somebody was asked, and answered."""
+
+    type: ClassVar[str] = "policy_asked"
+    tool: str
+    answer: str
+    name: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCalled(Event):
+    """An operation of the session began: `call` for a model's tool call, else the method's name."""
+
+    type: ClassVar[str] = "session_called"
+    operation: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReturned(Event):
+    """The operation ended. `output` names the artifact with the text it returned, or the text of its error.
+
+    `code` is the class of an error, or for a tool call the word that the model was given.
+    """
+
+    type: ClassVar[str] = "session_returned"
+    operation: str
+    status: Literal["ok", "error"]
+    output: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkillInstalled(Event):
+    """A skill was installed. Installs are in a stream of their own, `installs`, of the kind `install`.
+
+    `tree` is the digest of its files as in the lock file, `artifact` that of the archive, `replaced` the tree before.
+    """
+
+    type: ClassVar[str] = "skill_installed"
+    name: str
+    source: str
+    path: str
+    tree: str
+    by: str
+    files: int
+    artifact: str = ""
+    replaced: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRefused(Event):
+    """A skill was not installed: policy, a check or the person asked said no. `reason` is a stable word."""
+
+    type: ClassVar[str] = "skill_install_refused"
+    source: str
+    reason: str
+    detail: str
+    by: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurnStarted(Event):
+    """A chat began to answer. Events of a chat are in a stream of their own, of the kind `chat`."""
+
+    type: ClassVar[str] = "chat_turn_started"
+    turn: str
+    provider: str
+    model: str
+    tools: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChatItem(Event):
+    """An item of a chat as a person sees it, whenever it changes; of frames with one `item`, the last one counts.
+
+    `texts` names the artifacts that hold its long texts: no body of a skill is in the frame.
+    """
+
+    type: ClassVar[str] = "chat_item"
+    item: str
+    kind: Literal["user", "text", "tool", "ask", "notice", "error"]
+    at_ms: int
+    content: Mapping[str, Any]
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurnEnded(Event):
+    """The answer ended: `done`, `failed`, `stopped`, or `lost` where its process died."""
+
+    type: ClassVar[str] = "chat_turn_ended"
+    turn: str
+    outcome: str
+
+
+TYPES: Final[tuple[type[Event], ...]] = (
+    SessionStarted,
+    SkillCatalogUpdated,
+    SkillLoaded,
+    SkillInvoked,
+    SkillWarning,
+    ResourceRead,
+    ResourceRefused,
+    SkillsSearched,
+    ToolStarted,
+    ToolStdout,
+    ToolStderr,
+    ToolEnded,
+    ToolFailed,
+    OverrideProposed,
+    PolicyChosen,
+    PolicyAsked,
+    SessionCalled,
+    SessionReturned,
+    SkillInstalled,
+    InstallRefused,
+    ChatTurnStarted,
+    ChatItem,
+    ChatTurnEnded,
+)

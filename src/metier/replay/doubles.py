@@ -1,0 +1,149 @@
+"""The surroundings of a session as its record has them: files, a runner and a catalog that answer as they did then.
+
+Each is told the frames of the operation that is being run again and looks at nothing else; the disk is not touched.
+"""
+
+import json
+from collections.abc import Callable, Container, Iterator, Sequence
+
+from metier import errors
+from metier.catalog import build
+from metier.catalog.search import Hit, SearchResult
+from metier.errors import PathEscape, ResourceError, ResourceNotFound
+from metier.files.beneath import Content, Listing
+from metier.hosts.settings import Settings
+from metier.model import REMOTE, SKILL_FILE, Changes, Skill
+from metier.record.store import Frame
+from metier.sandbox import Job, OnOutput, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.sandbox import Outcome as RunOutcome
+from metier.session.policy import REMOTE_LOAD, Request
+from metier.skills import Skills
+
+
+class RecordedFiles:
+    """Files as a record has them: of the operation that is being replayed."""
+
+    def __init__(self, artifact: Callable[[str], bytes]) -> None:
+        self._artifact = artifact
+        self.frames: Sequence[Frame] = ()
+        self.confirm: Callable[[Request], None] = lambda _: None
+        """The session's way to have something approved, for files that somebody had to approve."""
+
+    def skill_file(self, skill: Skill, limit: int) -> Content:
+        self._ask_again(skill)
+        for frame in self._about(skill, "skill_loaded", "path", skill.path):
+            return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
+        return self.resource(skill, SKILL_FILE, limit)
+
+    def resource(self, skill: Skill, path: str, limit: int) -> Content:
+        self._ask_again(skill)
+        for frame in self._about(skill, "skill_resource_read", "path", path):
+            return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            if frame.get("digest"):
+                data = self._artifact(frame["digest"])
+                return Content(data, len(data), skill.mtime_ns)
+            raise _refusal(frame | {"path": frame["script"]})
+        for frame in self._about(skill, "skill_resource_refused"):
+            if frame.get("digest"):
+                data = self._artifact(frame["digest"])
+                return Content(data, len(data), skill.mtime_ns)
+            raise _refusal(frame)
+        raise ResourceNotFound(path)
+
+    def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
+        for frame in self._about(skill, "skill_loaded", "path", skill.path):
+            return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
+        return Listing((), False)
+
+    def _ask_again(self, skill: Skill) -> None:
+        """What an MCP server offers was approved before it was read, or refused."""
+        asked = list(self._about(skill, "policy_asked"))
+        about = [frame for frame in asked if frame["tool"] == REMOTE_LOAD]
+        self.frames = [frame for frame in self.frames if frame not in about]
+        for frame in about:
+            self.confirm(Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")))
+        if skill.scope == REMOTE and not asked and not any(frame.get("name") == skill.name for frame in self.frames):
+            self.confirm(Request(REMOTE_LOAD, skill.name))  # a rule said no before anything was read
+
+    def _about(self, skill: Skill, kind: str, key: str = "name", value: str = "") -> Iterator[Frame]:
+        wanted = value or skill.name
+        return (f for f in self.frames if f["type"] == kind and f["name"] == skill.name and f.get(key) == wanted)
+
+
+def _refusal(frame: Frame) -> ResourceError:
+    """The error of then, with its class, reason and words."""
+    reason = frame["reason"]
+    kinds: dict[str, type[ResourceError]] = {"not-found": ResourceNotFound, "binary": errors.BinaryResource}
+    kind = PathEscape if reason == "link" else kinds.get(reason, ResourceError)
+    error = kind.__new__(kind)
+    ResourceError.__init__(error, frame["detail"], path=frame["path"], reason=reason)
+    return error
+
+
+class RecordedRunner:
+    """Runs nothing: gives back what a script printed, wrote and returned, in the pieces in which it came."""
+
+    name = "recorded"
+
+    def __init__(self, artifact: Callable[[str], bytes], works: bool) -> None:
+        self._artifact, self._works = artifact, works
+        self.frames: Sequence[Frame] = ()
+
+    def problem(self) -> str | None:
+        return None if self._works else "there was none"
+
+    def run(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+        for frame in self.frames:
+            if frame["type"] == "tool_started":
+                job.started(tuple(frame.get("protections", ())))
+            if frame["type"] in ("tool_stdout", "tool_stderr") and on_output is not None:
+                on_output("stdout" if frame["type"] == "tool_stdout" else "stderr", frame["text"].encode())
+        ended = next((frame for frame in self.frames if frame["type"] == "tool_ended"), None)
+        failed = next((frame for frame in self.frames if frame["type"] == "tool_failed"), None)
+        if ended is None:
+            detail = failed["detail"] if failed else "the record has no end of this run"
+            if failed and failed["reason"] != "sandbox":
+                refused = ScriptRefused(job.script, failed["reason"], "")
+                refused.args = (detail,)
+                raise refused
+            raise SandboxUnavailable(detail)
+        files = tuple(
+            WrittenFile(one["path"], one["size"], one["digest"][7:], self._artifact(one["digest"]))
+            for one in ended["artifacts"]
+        )
+        return RunOutcome(
+            ended["exit_code"], ended.get("ended", "exit"), ended["duration_ms"],
+            self._artifact(ended["stdout"]), self._artifact(ended["stderr"]), files=files,
+            protections=tuple(ended.get("protections", ())), notes=tuple(ended.get("notes", ())),
+        )  # fmt: skip
+
+    async def arun(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+        return self.run(job, on_output)
+
+
+class RecordedSkills(Skills):
+    """The catalog of then. It changes when the record says so, and finds what was found."""
+
+    def __init__(self, first: build.Catalog, artifact: Callable[[str], bytes]) -> None:
+        place = first.place
+        self.settings = Settings(first.profile, place, "", "", "memory:", True, {}, {})
+        self.catalog = first
+        self._artifact = artifact
+        self.frames: Sequence[Frame] = ()
+
+    def refresh(self) -> Changes:
+        return Changes()
+
+    def search(
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+    ) -> SearchResult:
+        frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
+        if frame is None:
+            return SearchResult(query, 0, False, ())
+        data = json.loads(self._artifact(frame["hits"]))
+        hits = tuple(
+            Hit(self.catalog.find_path(path), score, reason, tuple(matched))
+            for path, score, reason, matched in data["hits"]
+        )
+        return SearchResult(query, len(hits), data["truncated"], hits)

@@ -1,0 +1,119 @@
+"""What every runner of real processes shares: the two ways to call it, and the care for a process that has started.
+
+The invariant: whatever happens between start and return (a limit, an exception in the consumer, an interrupt, a
+cancelled task), the process is ended and reaped before control goes back to the caller.
+"""
+
+import asyncio
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from subprocess import Popen
+
+from metier.sandbox import Ended, Job, OnOutput, Outcome, Stream
+from metier.sandbox.collect import collect
+from metier.sandbox.pump import Output, pump
+from metier.sandbox.watch import Check, Watch
+
+
+class ProcessRunner(ABC):
+    """`run` and `arun` over one method that does the work in the calling thread until `stop` is set."""
+
+    name: str
+
+    @abstractmethod
+    def problem(self) -> str | None: ...
+
+    @abstractmethod
+    def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
+        """Run the job; when `stop` is set, end it."""
+
+    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+        return self.execute(job, on_output, None)
+
+    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+        loop = asyncio.get_running_loop()
+        stop = threading.Event()
+
+        async def deliver(stream: Stream, data: bytes) -> None:
+            if on_output is not None:
+                on_output(stream, data)
+
+        def relay(stream: Stream, data: bytes) -> None:
+            asyncio.run_coroutine_threadsafe(deliver(stream, data), loop).result()
+
+        thread = loop.run_in_executor(None, self.execute, job, relay if on_output is not None else None, stop)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            stop.set()
+            with suppress(Exception):
+                await thread
+            raise
+
+
+def care_for(
+    process: Popen[bytes],
+    job: Job,
+    *,
+    end: Callable[[], None],
+    checks: Sequence[Check],
+    on_output: OnOutput | None,
+    stop: threading.Event | None,
+    protections: tuple[str, ...],
+) -> tuple[Ended, Output]:
+    """Feed, read and watch a started process until it and its streams have ended. `end` must end the whole tree."""
+    output = Output(job.limits.output_bytes)
+    try:
+        job.started(protections)
+        with Watch(job.limits.seconds, end, checks, stop) as watch:
+            pump(
+                process,
+                job.stdin or b"",
+                output,
+                on_output,
+                flood=lambda: watch.finish("output-limit"),
+                over=lambda: process.poll() is not None,
+            )
+            # A script may close its streams and go on; the clock goes on too.
+            process.wait()
+    finally:
+        end()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+    return watch.ended or "exit", output
+
+
+def outcome(
+    process: Popen[bytes],
+    job: Job,
+    ended: Ended,
+    output: Output,
+    *,
+    started: float,
+    work: int,
+    protections: Sequence[str],
+    notes: Sequence[str],
+) -> Outcome:
+    """Everything about a process that has ended, with what it left in its work folder."""
+    duration = int((time.monotonic() - started) * 1000)
+    files, left_out = collect(work, job.limits)
+    code = process.returncode
+    return Outcome(
+        exit_code=code if code >= 0 else 128 - code,
+        ended=ended,
+        duration_ms=duration,
+        stdout=bytes(output.kept["stdout"]),
+        stderr=bytes(output.kept["stderr"]),
+        stdout_total=output.totals["stdout"],
+        stderr_total=output.totals["stderr"],
+        files=files,
+        left_out=left_out,
+        protections=tuple(protections),
+        notes=tuple(notes),
+    )

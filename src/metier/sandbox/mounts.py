@@ -1,0 +1,134 @@
+"""What a sandboxed script sees of the machine, as arguments for bubblewrap: a short list, and nothing besides.
+
+The order matters, since later mounts lie upon earlier ones, and the root is made read-only at the end. The invariant:
+every writable place has a size limit, and everything of the host is read-only except a project granted as writable.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from metier.limits import MIB
+from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job
+from metier.sandbox.identity import Identity
+from metier.sandbox.interpreter import Program
+
+WRITABLE: Final = (WORK_DIR, "/tmp", "/dev/shm")  # noqa: S108 (paths inside of the sandbox)
+_SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC: Final = ("alternatives",)
+_ETC_COPIED: Final = ("ld.so.cache", "localtime")
+"""Small files are copied: a mount costs half a millisecond, and there is one sandbox for every run."""
+_ETC_NETWORK: Final = (
+    "resolv.conf", "hosts", "gai.conf", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem",
+    "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
+)  # fmt: skip
+_COPIED_BYTES: Final = 4 * MIB
+_DEVICES: Final = ("null", "zero", "random", "urandom")
+_MASKED: Final = ("cmdline", "keys")
+"""Files of /proc that no namespace covers, that everybody may read, and that say something about the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The arguments, and the files that they refer to by a place holder, to be replaced by a descriptor."""
+
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+
+
+def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: str) -> dict[str, str]:
+    """The variables of every script, then the granted ones."""
+    fixed = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": temporary,
+        "TMPDIR": temporary,
+        "LANG": "C.UTF-8",
+        "SKILL_DIR": skill,
+        "WORK_DIR": work,
+    }
+    if job.project is not None:
+        fixed["PROJECT_DIR"] = project
+    return {**fixed, **job.env}
+
+
+def view(job: Job, program: Program | None, identity: Identity) -> View:
+    """Everything a script sees. Without a program there is no skill either: only the sandbox itself is tried."""
+    work = str(job.limits.work_bytes)
+    files = {
+        "@passwd": f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode(),
+        "@group": f"skill:x:{identity.uid}:\n".encode(),
+        "@nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "skill"]
+    if not job.network:
+        arguments.append("--unshare-net")
+    arguments += ["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+    if identity.switch:
+        # Only for the step from root to the run's own id, which gives them up before anything of the skill runs.
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+            arguments += ["--cap-add", capability]
+    else:
+        arguments += ["--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
+    arguments += _system()
+    arguments += ["--dir", "/etc"]
+    for name in (*_ETC, *(_ETC_NETWORK if job.network else ())):
+        arguments += _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+    if not job.network:
+        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
+    for name in _ETC_COPIED:
+        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
+            files[f"@{name}"] = file.read(_COPIED_BYTES)
+    for holder in files:
+        arguments += ["--perms", "0444", "--file", holder, f"/etc/{holder[1:]}"]
+    arguments += ["--proc", "/proc"]
+    for name in _MASKED:
+        if os.path.exists(f"/proc/{name}"):
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    arguments += ["--perms", "0755", "--tmpfs", "/dev"]
+    for name in _DEVICES:
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    for place in WRITABLE:
+        arguments += ["--perms", "0700" if place == WORK_DIR else "1777", "--size", work, "--tmpfs", place]
+    if program is not None:
+        arguments += _granted(job, program)
+    for place in ("/dev", "/"):
+        arguments += ["--remount-ro", place]
+    for name, value in fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp").items():  # noqa: S108
+        arguments += ["--setenv", name, value]
+    return View((*arguments, "--chdir", WORK_DIR), files)
+
+
+def _system() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+        else:
+            arguments += _read_only(path, path)
+    return arguments + _read_only("/nix/store", "/nix/store")
+
+
+def _granted(job: Job, program: Program) -> list[str]:
+    skill = os.path.realpath(job.skill_dir)
+    arguments = _read_only(program.mount[0], program.mount[1]) if program.mount else []
+    if job.project is not None:
+        project = os.path.realpath(job.project)
+        writable = job.project_writable and skill != project
+        arguments += ["--bind" if writable else "--ro-bind", project, PROJECT_DIR]
+        if writable:
+            # A skill that lies in the project must not be able to change itself through that door.
+            inner = [skill] if skill.startswith(project + os.sep) else []
+            inner += [os.path.join(project, path) for path in job.project_protected]
+            for path in inner:
+                real = os.path.realpath(path)
+                if real.startswith(project + os.sep):
+                    arguments += _read_only(real, PROJECT_DIR + real[len(project) :])
+    return [*arguments, "--ro-bind", skill, SKILL_DIR]
+
+
+def _read_only(source: str, place: str) -> list[str]:
+    return ["--ro-bind", source, place] if os.path.exists(source) else []

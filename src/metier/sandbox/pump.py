@@ -1,0 +1,127 @@
+"""Moving bytes between a caller and a running script, never more of them than the limit allows.
+
+Nothing is read before the last piece has been dealt with, so a slow consumer slows the script down instead of filling
+the memory. The invariant: what is kept and what is passed on are the same bytes, at most `limit` of both streams
+together; the byte after that ends the run.
+"""
+
+import os
+import selectors
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from subprocess import Popen
+from typing import IO, Final
+
+from metier.limits import KIB
+from metier.sandbox import OnOutput, Stream
+
+CHUNK: Final = 64 * KIB
+_TICK: Final = 0.1
+_GRACE_TICKS: Final = 10
+
+
+@dataclass(slots=True)
+class Output:
+    """What was read so far."""
+
+    limit: int
+    kept: dict[Stream, bytearray] = field(
+        default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()}  # pyright: ignore[reportUnknownLambdaType]
+    )
+    totals: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
+
+    @property
+    def flooded(self) -> bool:
+        return sum(self.totals.values()) > self.limit
+
+    def take(self, stream: Stream, data: bytes) -> bytes:
+        """Count a piece and keep what fits; returns what fits."""
+        room = max(0, self.limit - sum(self.totals.values()))
+        self.totals[stream] += len(data)
+        fits = data[:room]
+        self.kept[stream] += fits
+        return fits
+
+
+def pump(
+    process: Popen[bytes],
+    stdin: bytes,
+    output: Output,
+    on_output: OnOutput | None,
+    flood: Callable[[], None],
+    over: Callable[[], bool],
+) -> None:
+    """Feed and read until both streams have ended. `flood` is called once when there is too much output.
+
+    `over` says that the script has ended: a stream that somebody still holds open then is given up after a moment.
+    """
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    streams: dict[int, Stream] = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
+    waiting = memoryview(stdin)
+    ticks = 0
+    with selectors.DefaultSelector() as selector:
+        for descriptor in streams:
+            os.set_blocking(descriptor, False)
+            selector.register(descriptor, selectors.EVENT_READ)
+        _feed(process.stdin, selector, waiting)
+        while selector.get_map() and streams:
+            events = selector.select(_TICK)
+            if not events:
+                ticks += over()
+                if ticks > _GRACE_TICKS:
+                    return
+            for key, _ in events:
+                if key.fd not in streams:
+                    waiting = _write(process.stdin, selector, waiting)
+                    continue
+                stream = streams[key.fd]
+                piece = _read(key.fd)
+                if piece is None:
+                    continue
+                if not piece:
+                    selector.unregister(key.fd)
+                    del streams[key.fd]
+                    continue
+                calm = not output.flooded
+                fits = output.take(stream, piece)
+                if fits and on_output is not None:
+                    on_output(stream, fits)
+                if calm and output.flooded:
+                    flood()
+
+
+def _read(descriptor: int) -> bytes | None:
+    try:
+        return os.read(descriptor, CHUNK)
+    except BlockingIOError:
+        return None
+
+
+def _feed(pipe: IO[bytes], selector: selectors.BaseSelector, waiting: memoryview) -> None:
+    if not waiting:
+        _close(pipe)
+        return
+    os.set_blocking(pipe.fileno(), False)
+    selector.register(pipe.fileno(), selectors.EVENT_WRITE)
+
+
+def _write(pipe: IO[bytes], selector: selectors.BaseSelector, waiting: memoryview) -> memoryview:
+    try:
+        waiting = waiting[os.write(pipe.fileno(), waiting[:CHUNK]) :]
+    except BlockingIOError:
+        return waiting
+    except OSError:
+        waiting = waiting[len(waiting) :]  # the script does not read it, which is its right
+    if not waiting:
+        selector.unregister(pipe.fileno())
+        _close(pipe)
+    return waiting
+
+
+def _close(pipe: IO[bytes]) -> None:
+    try:
+        pipe.close()
+    except OSError:
+        return

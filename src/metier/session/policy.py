@@ -1,0 +1,300 @@
+"""Policy decides what is allowed; a skill never does.
+
+Rules stand in three lists: deny outranks allow, allow outranks ask, and what no rule covers follows the defaults of the
+policy's profile. A skill's `allowed-tools` is a hint that only narrows: the effective tools are those that policy and
+every open hint allow, for the skill's window and no longer. Two active skills allow less than one, never more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, cast
+
+from metier.catalog.validate import name_flaw
+from metier.errors import ConfigError, PolicyDenied
+from metier.hosts.profiles import Profile
+from metier.model import Skill
+
+Verdict = Literal["allow", "ask", "deny"]
+Name = Literal["default", "read-only", "full-auto"]
+
+_ROLES: Final = ("load", "search", "read", "output", "run")
+
+DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
+    "read-only": {"skill_run": "deny", "install": "deny", "override": "deny"},
+    "default": {"skill_run": "ask", "install": "deny", "override": "deny"},
+    "full-auto": {"override": "allow"},
+}
+"""What holds where no rule does; a tool that is not named is allowed. Nothing but its name brings `full-auto` about."""
+
+GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
+"""What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
+
+
+REMOTE_LOAD: Final = "mcp_load"
+"""What policy is asked, with the digest of the whole set of files: to take in a skill that an MCP server offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What someone wants to do, on behalf of which skill."""
+
+    tool: str
+    skill_name: str = ""
+    path: str = ""
+    command: str = ""
+    digest: str = ""
+    """Of what would be run, so that an approval is of this content and no other."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on requests. What is not given matches all; names match exactly, paths and commands by glob."""
+
+    tool: str
+    skill_name: str | None = None
+    path: str | None = None
+    command: str | None = None
+    digest: str | None = None
+
+    def matches(self, request: Request) -> bool:
+        return (
+            self.tool == request.tool
+            and self.skill_name in (None, request.skill_name)
+            and (self.path is None or fnmatchcase(request.path, self.path))
+            and (self.command is None or fnmatchcase(request.command, self.command))
+            and self.digest in (None, request.digest)
+        )
+
+    def as_dict(self) -> dict[str, str]:
+        given = {"tool": self.tool, "skill_name": self.skill_name, "path": self.path, "command": self.command}
+        return {key: value for key, value in (*given.items(), ("digest", self.digest)) if value is not None}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key} = {value!r}" for key, value in self.as_dict().items())
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and what led to it."""
+
+    verdict: Verdict
+    why: str
+    rule: Rule | None = None
+
+
+@dataclass(slots=True)
+class Policy:
+    """The rules of one session. `warnings` are rules that were dropped, `remembered` those that answers added."""
+
+    name: Name = "default"
+    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    tools: frozenset[str] | None = None
+    """The tools of the host that policy allows at all; `None` means that the host keeps no such list."""
+    confirm_loads: bool = False
+    """Loads that no rule covers are confirmed, where somebody can be asked."""
+    redact_arguments: bool = False
+    warnings: list[str] = field(default_factory=list[str])
+    remembered: list[Rule] = field(default_factory=list[Rule])
+    on_remember: Callable[[Rule], None] | None = None
+    _windows: dict[str, Skill] = field(default_factory=dict[str, Skill])
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
+        """A policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in a file's `[permissions]`."""
+        given = cast("Mapping[str, Any]", settings.get("permissions", settings))
+        known = ("profile", "allow", "deny", "ask", "tools", "redact")
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            raise ConfigError(f"unknown key permissions.{unknown}", key=unknown, hint=f"known: {', '.join(known)}")
+        name = given.get("profile", "default")
+        if name not in DEFAULTS:
+            raise ConfigError(f"there is no policy {name!r}", key="profile", hint=f"known: {', '.join(DEFAULTS)}")
+        warnings: list[str] = []
+        lists = {key: tuple(_rules(given.get(key, ()), key, profile, warnings)) for key in ("allow", "deny", "ask")}
+        tools = given.get("tools")
+        return cls(
+            name, lists["allow"], lists["deny"], lists["ask"], frozenset(tools) if tools is not None else None,
+            profile.policy.confirm_loads, bool(given.get("redact", False)), warnings,
+        )  # fmt: skip
+
+    @staticmethod
+    def canonical(tool: str, profile: Profile) -> str:
+        """The tool by our name, whatever the profile's host calls it."""
+        roles = (role for role in _ROLES if getattr(profile.tools, role) == tool)
+        return next((f"skill_{role}" for role in roles), tool)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The rules as they would stand in a configuration file."""
+        lists = {"allow": (*self.allow, *self.remembered), "deny": self.deny, "ask": self.ask}
+        given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
+        given.update({key: [rule.as_dict() for rule in rules] for key, rules in lists.items() if rules})
+        return given | ({"tools": sorted(self.tools)} if self.tools is not None else {})
+
+    def decide(self, request: Request) -> Decision:
+        """Deny, then allow, then ask, then the default; the first rule that matches is the reason."""
+        lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
+            ("deny", self.deny),
+            ("allow", (*self.allow, *self.remembered)),
+            ("ask", self.ask),
+        )
+        for verdict, rules in lists:
+            for rule in rules:
+                if rule.matches(request):
+                    return Decision(verdict, f"{verdict} rule: {rule}", rule)
+        if request.tool == "skill_load" and self.confirm_loads:
+            return Decision("ask", "no rule covers it, and this host confirms loads")
+        default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
+        return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
+
+    def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
+        """Return if the request may go on; raise `PolicyDenied` if a rule, or the person asked, says no."""
+        decision = self.decide(request)
+        if decision.verdict == "allow" or (decision.verdict == "ask" and approve is None and self._optional(request)):
+            return decision
+        if decision.verdict == "deny":
+            raise PolicyDenied(request.tool, request.skill_name, decision.why)
+        if approve is None:
+            raise PolicyDenied(request.tool, request.skill_name, "it must be confirmed, and nobody can be asked")
+        answer = approve(request)
+        if answer in ("always", "remember"):
+            self.remember(request)
+        elif answer is not True and answer not in ("once", "yes"):
+            raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
+        return decision
+
+    def _optional(self, request: Request) -> bool:
+        """Whether the question is only a host's habit: nobody to ask, and no rule that says which loads are fine."""
+        listed = (*self.allow, *self.ask)
+        return self.confirm_loads and request.tool == "skill_load" and not any(r.tool == "skill_load" for r in listed)
+
+    def remember(self, request: Request) -> Rule:
+        """Keep a yes: for this tool and skill, and where something would run, for this content only."""
+        rule = Rule(request.tool, request.skill_name or None, digest=request.digest or None)
+        if rule not in self.remembered:
+            self.remembered.append(rule)
+            if self.on_remember is not None:
+                self.on_remember(rule)
+        return rule
+
+    # --- tools of the host ---
+
+    def effective_tools(self, skill: Skill) -> tuple[str, ...] | None:
+        """The tools within a skill's window: policy AND hint. `None` where neither says anything."""
+        hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
+        if hint is None:
+            return None
+        return tuple(entry for entry in hint if self._host_allows(_tool_name(entry), skill.name))
+
+    def _host_allows(self, tool: str, skill_name: str = "", command: str = "") -> bool:
+        if self.tools is not None and tool not in self.tools:
+            return False
+        return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
+
+    def open_window(self, skill: Skill) -> None:
+        """From its activation until the turn ends, a skill's hint, and the rules about it, narrow what may be used."""
+        self._windows[skill.path] = skill
+
+    def hint_allows(self, skill: Skill, tool: str, command: str) -> bool:
+        """Whether a skill's own `allowed-tools` lets it use a tool of the runtime: by name, or as a shell command."""
+        if not skill.allowed_tools:
+            return True
+        for entry in skill.allowed_tools:
+            name, _, pattern = entry.partition("(")
+            if name == tool or (name == "Bash" and (not pattern or fnmatchcase(command, _glob(pattern)))):
+                return True
+        return False
+
+    def windows(self) -> list[str]:
+        """The paths of the skills whose windows are open."""
+        return list(self._windows)
+
+    def close_windows(self) -> None:
+        self._windows.clear()
+
+    def may_use(self, tool: str, command: str = "") -> bool:
+        """Whether a tool of the host may be used now, for this command if one is given: policy AND each open window."""
+        return self._host_allows(tool, "", command) and all(
+            self._host_allows(tool, skill.name, command) and _hinted(skill.allowed_tools, tool, command)
+            for skill in self._windows.values()
+        )
+
+    def redact(self, text: str) -> str:
+        return "[redacted]" if text and self.redact_arguments else text
+
+    def redacted(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of an operation, without what users and models wrote where policy says so."""
+        if not self.redact_arguments:
+            return dict(given)
+        return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
+
+
+_OVERRIDES: Final = ("model", "context", "agent")
+
+
+def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a skill would like to change for its run: its `overrides` table, and the widely used keys beside it."""
+    found: list[tuple[str, Any]] = []
+    table = frontmatter.get("overrides")
+    if isinstance(table, Mapping):
+        for key, value in cast("Mapping[str, Any]", table).items():
+            if key == "tools" and isinstance(value, Mapping):
+                found += [(f"tools.{inner}", item) for inner, item in cast("Mapping[str, Any]", value).items()]
+            else:
+                found.append((key, value))
+    found += [(key, frontmatter[key]) for key in _OVERRIDES if key in frontmatter]
+    return found
+
+
+def _glob(pattern: str) -> str:
+    """The glob in `Bash(git add:*)`."""
+    return pattern.rstrip(")").replace(":*", "*")
+
+
+def _tool_name(entry: str) -> str:
+    return entry.partition("(")[0]
+
+
+def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:
+    """Whether a hint names the tool, and where it limits its commands, this one."""
+    for entry in hint:
+        name, _, pattern = entry.partition("(")
+        if name == tool and (not pattern or not command or fnmatchcase(command, _glob(pattern))):
+            return True
+    return not hint
+
+
+def _flaw(name: object, profile: Profile) -> str:
+    """Why no skill of the host can bear the name. Where the host only warns of odd names, rules may speak of them."""
+    if not isinstance(name, str) or not name:
+        return "is not a name"
+    checks = profile.validation
+    return name_flaw(name, checks.name_pattern) if checks.name_breach == "error" else ""
+
+
+def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"permissions.{where} must be a list of rules", key=where)
+    rules: list[Rule] = []
+    for one in cast("Sequence[object]", given):
+        if isinstance(one, Rule):
+            rules.append(one)
+            continue
+        if not isinstance(one, Mapping) or not isinstance(one.get("tool"), str):  # pyright: ignore[reportUnknownMemberType]
+            raise ConfigError(f"a rule in permissions.{where} must be a table with a tool", key=where)
+        rule = cast("Mapping[str, Any]", one)
+        unknown = next((key for key in rule if key not in ("tool", "skill_name", "path", "command", "digest")), None)
+        if unknown is not None:
+            raise ConfigError(f"unknown key {unknown} in a rule of permissions.{where}", key=unknown)
+        name = rule.get("skill_name")
+        if name is not None and (flaw := _flaw(name, profile)):
+            warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} {flaw}")
+            continue
+        tool: str = rule["tool"]
+        rules.append(
+            Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest"))
+        )
+    return rules

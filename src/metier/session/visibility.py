@@ -1,0 +1,88 @@
+"""Which skills a session sees, and how a name or a path finds one of them.
+
+For a model, a skill that is hidden from it is one that does not exist, whichever way it asks; a person reaches what is
+hidden from models, too. The policy decides who sees what, the profile when the disk is looked at again.
+"""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Literal
+
+from metier.catalog.build import Catalog
+from metier.errors import AmbiguousSkill, SkillNotFound
+from metier.model import Skill
+from metier.session.policy import Policy, Request
+
+if TYPE_CHECKING:
+    from metier.skills import Skills
+
+By = Literal["user", "model"]
+"""Who asks."""
+
+
+class Sight:
+    """See the module. `notice` is told whenever the catalog may be another one."""
+
+    def __init__(
+        self, skills: "Skills", policy: Policy, only: Collection[str] | None, notice: Callable[["Skills"], None]
+    ) -> None:
+        self._skills, self._policy, self._notice = skills, policy, notice
+        self.only = frozenset(only) if only is not None else None
+        self._visible: tuple[Catalog, list[Skill]] | None = None
+
+    def visible(self) -> list[Skill]:
+        """The skills that the model may see, by switches, policy and the limits of this session."""
+        catalog = self._skills.catalog
+        if self._visible is None or self._visible[0] is not catalog:
+            self._visible = (catalog, [skill for skill in catalog.skills if self.shows(skill)])
+        return self._visible[1]
+
+    def shows(self, skill: Skill) -> bool:
+        """Whether the model may see it."""
+        if not skill.visible or not self.within(skill.name):
+            return False
+        return self._policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
+
+    def within(self, name: str) -> bool:
+        """Whether the session is not limited to others."""
+        return self.only is None or name in self.only
+
+    def refresh(self) -> None:
+        """Look at the disk again before a call, where the host does so."""
+        rules = self._skills.profile
+        if rules.catalog.refresh == "call" and rules.load.refresh_on_call:
+            self._skills.refresh()
+        self._notice(self._skills)
+
+    def find(self, name: str | None, path: str | None, by: By) -> Skill:
+        """The skill that is meant; `SkillNotFound` or `AmbiguousSkill` where there is none, or more than one."""
+        listed = self._skills.catalog.by_name.get(name or "", ())
+        self.refresh()
+        try:
+            return self._look_up(name, path, by)
+        except SkillNotFound:
+            for skill in listed:  # it was there a moment ago: what broke it says more than that it is gone
+                if skill.path in self._skills.catalog.failed and (by == "user" or self.shows(skill)):
+                    self._skills.catalog.find_path(skill.path)
+            if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
+                raise
+            self._notice(self._skills)
+            return self._look_up(name, path, by)
+
+    def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
+        skill = self._skills.catalog.find_path(path) if path else self._named(name or "", by)
+        if by == "model" and not self.shows(skill):
+            why = "the path is not in the catalog" if path else ""
+            raise SkillNotFound(path or name or "", [visible.name for visible in self.visible()], why=why)
+        if not self.within(skill.name):
+            raise SkillNotFound(skill.name, sorted(self.only or ()))
+        return skill
+
+    def _named(self, name: str, by: By) -> Skill:
+        """The skill of a name. Where several bear it, the model knows only of those that it may see."""
+        bearers = self._skills.catalog.by_name.get(name, ())
+        if by == "model" and len(bearers) > 1:
+            seen = [skill for skill in bearers if self.shows(skill)]
+            if len(seen) > 1:
+                raise AmbiguousSkill(name, [skill.path for skill in seen])
+            return (seen or bearers)[0]
+        return self._skills.catalog.find(name)

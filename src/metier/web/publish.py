@@ -1,0 +1,166 @@
+"""The skills of this server for others to find and fetch: an index, and one archive for each skill.
+
+A digest is that of the bytes which its URL gives: the URL carries it, and an archive that would be another one by now
+is not served under it. Only what a model may see is listed, and only files beneath a skill's folder are packed; a skill
+that is larger than a host would take is left out.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from metier.app import App
+from metier.catalog.scan_cache import settled
+from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
+from metier.files.source import DiskFiles
+from metier.install.fetch import INDEX, SCHEMA
+from metier.limits import WHOLE_FILE_BYTES
+from metier.model import REMOTE, SKILL_FILE, Skill
+from metier.record.store.base import now_ms
+from metier.session.session import Session
+
+FOLDER: Final = os.path.dirname(INDEX)
+
+FILES: Final = 511
+"""Of one skill besides its SKILL.md; together they may have what a host takes of one file."""
+
+SKILLS: Final = 2_000
+"""Of one index, in the order of the catalog."""
+
+_KNOWN: Final = 4 * SKILLS
+_SHORT: Final = 16
+"""Digits of a digest in the name of an archive: enough to tell it from any other, whole in the index."""
+
+_Signature = tuple[tuple[str, int, int, int, int], ...]
+
+
+class Shelf:
+    """The archives of one server. Digests are remembered while the files that they are of cannot have changed."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._disk = app, DiskFiles()
+        self._lock = threading.Lock()
+        self._viewer: Session | None = None
+        self._known: OrderedDict[str, tuple[_Signature, str]] = OrderedDict()
+
+    def index(self) -> dict[str, Any]:
+        listed: list[dict[str, str]] = []
+        for skill in self._served():
+            digest = self._digest(skill)
+            if digest is not None:
+                url = f"{skill.name}-{digest[:_SHORT]}.tar.gz"
+                listed.append(
+                    {"name": skill.name, "type": "archive", "description": skill.description, "url": url,
+                     "digest": f"sha256:{digest}"}
+                )  # fmt: skip
+        return {"$schema": SCHEMA, "skills": listed}
+
+    def archive(self, name: str) -> bytes | None:
+        """The archive of that name in the index; `None` where there is none, or no longer."""
+        stem = name.removesuffix(".tar.gz")
+        wanted, _, short = stem.rpartition("-")
+        if stem == name or len(short) != _SHORT:
+            return None
+        skill = next((skill for skill in self._served() if skill.name == wanted), None)
+        packed = self._pack(skill) if skill is not None else None
+        return packed if packed is not None and _sha256(packed).startswith(short) else None
+
+    def _served(self) -> Iterator[Skill]:
+        """The skills that a model may see, by a name that decides; those of other servers are not ours to publish."""
+        with self._lock:
+            if self._viewer is None:
+                self._viewer = self._app.skills().session(surface="http")
+        catalog = self._viewer.skills.catalog
+        count = 0
+        for skill in self._viewer.visible():
+            try:
+                if count < SKILLS and skill.scope != REMOTE and catalog.find(skill.name) is skill:
+                    skill.name.encode()
+                    count += 1
+                    yield skill
+            except (AmbiguousSkill, SkillNotFound, InvalidSkill, UnicodeEncodeError):
+                continue
+
+    def _digest(self, skill: Skill) -> str | None:
+        before = self._signature(skill)
+        with self._lock:
+            known = self._known.get(skill.path)
+        if known is not None and known[0] == before:
+            return known[1]
+        packed = self._pack(skill)
+        if packed is None:
+            return None
+        digest = _sha256(packed)
+        if before is not None and before == self._signature(skill) and _is_settled(before):
+            with self._lock:
+                self._known[skill.path] = (before, digest)
+                while len(self._known) > _KNOWN:
+                    self._known.popitem(last=False)
+        return digest
+
+    def _files(self, skill: Skill) -> tuple[str, ...] | None:
+        try:
+            listing = self._disk.listing(skill, FILES, WHOLE_FILE_BYTES)
+        except ResourceError:
+            return None
+        return None if listing.truncated else (SKILL_FILE, *listing.files)
+
+    def _signature(self, skill: Skill) -> _Signature | None:
+        found: list[tuple[str, int, int, int, int]] = []
+        for path in self._files(skill) or ():
+            try:
+                status = os.stat(os.path.join(skill.dir, path))
+            except (OSError, ValueError):
+                return None
+            found.append((path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+        return tuple(found) or None
+
+    def _pack(self, skill: Skill) -> bytes | None:
+        """The same bytes for the same files: sorted, without times and owners; of a mode, only whether it runs."""
+        files = self._files(skill)
+        if files is None:
+            return None
+        left = WHOLE_FILE_BYTES
+        inside = io.BytesIO()
+        with tarfile.open(fileobj=inside, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for path in files:
+                try:
+                    content = (
+                        self._disk.skill_file(skill, left + 1)
+                        if path == SKILL_FILE
+                        else self._disk.resource(skill, path, left + 1)
+                    )
+                except ResourceError:
+                    if path == SKILL_FILE:
+                        return None
+                    continue  # what we cannot read, nobody can fetch from us
+                left -= len(content.data)
+                if left < 0:
+                    return None
+                member = tarfile.TarInfo(path)
+                member.size, member.mode = len(content.data), 0o755 if _runs(skill, path) else 0o644
+                archive.addfile(member, io.BytesIO(content.data))
+        return gzip.compress(inside.getvalue(), compresslevel=6, mtime=0)
+
+
+def _runs(skill: Skill, path: str) -> bool:
+    try:
+        return bool(os.stat(os.path.join(skill.dir, path)).st_mode & stat.S_IXUSR)
+    except OSError:
+        return False
+
+
+def _is_settled(signature: _Signature) -> bool:
+    now = now_ms() * 1_000_000
+    return all(settled(mtime, ctime, now) for _, mtime, ctime, _, _ in signature)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

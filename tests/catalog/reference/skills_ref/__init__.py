@@ -1,0 +1,45 @@
+"""Stands in for the reference library under its own tests: every answer is our strict mode's, in its words.
+
+Its tests ask for phrases such as "must be lowercase"; `PHRASES` says which of them each code of ours stands for.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from metier.catalog import frontmatter, validate
+from metier.catalog.frontmatter import Parsed
+from metier.catalog.validate import Verdict
+
+PHRASES = {
+    "name-invalid": "must be lowercase, cannot start or end with a hyphen, consecutive hyphens, invalid characters",
+    "name-too-long": "exceeds 64 character limit",
+    "name-mismatch": "Directory name must match skill name",
+    "name-missing": "Missing required field in frontmatter: name",
+    "description-missing": "Missing required field in frontmatter: description",
+    "description-too-long": "exceeds 1024 character limit",
+    "compatibility-length": "exceeds 500 character limit",
+    "unknown-key": "Unexpected fields in frontmatter",
+    "frontmatter-missing": "must start with YAML frontmatter",
+    "frontmatter-unclosed": "not properly closed",
+    "yaml-invalid": "Invalid YAML",
+    "yaml-not-mapping": "must be a YAML mapping",
+}
+
+
+def parse(content: str) -> Parsed:
+    parsed = frontmatter.parse(content.encode(), repair=False)
+    assert parsed is not None
+    return parsed
+
+
+def judge(folder: Path) -> Verdict:
+    return validate.check(parse((folder / "SKILL.md").read_text()), folder.name, validate.STRICT)
+
+
+def phrases(verdict: Parsed | Verdict) -> list[str]:
+    errors = [d.code for d in verdict.diagnostics if d.severity == "error"]
+    return [PHRASES.get(code, code) for code in errors]
+
+
+def plain(fields: Any) -> dict[str, Any]:
+    return dict(fields or {})

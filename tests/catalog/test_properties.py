@@ -1,0 +1,234 @@
+"""Whatever stands in a SKILL.md, whatever lies on a disk: reading ends, raises nothing, and accounts for every file."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from metier import Skills, limits
+from metier.catalog.frontmatter import Parsed, parse
+from metier.catalog.validate import CODES, STRICT, check
+from metier.hosts.profiles import BUILT_IN
+from metier.hosts.schema import DiscoveryRules, Rules
+
+
+def examples(number: int) -> settings:
+    return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+# --- bytes
+
+WORDS = [
+    "---", "\n", "\r\n", "\r", " ", "  ", "\t", ": ", ":", "- ", "? ", "#", " #", "|", ">-", "[", "]", "{", "}", ",",
+    "'", '"', "&a", "*a", "!t", "<<", "%", "@", "`", "name", "description", "metadata", "1.10", "0x1F", "null",
+    "true", "~", "é", "\u202e", "\u200b", "\ufeff", "\ue000", "\x00", "\x1b", "\x85", "\u2028", "日本",
+    "a", "\\", "\\n", "...",
+]  # fmt: skip
+YAMLISH = st.lists(st.sampled_from(WORDS), max_size=60).map("".join)
+FILES = st.one_of(
+    st.binary(max_size=300),
+    YAMLISH.map(lambda text: text.encode()),
+    YAMLISH.map(lambda text: f"---\n{text}\n---\nbody".encode()),
+    YAMLISH.map(lambda text: f"---\nname: a\ndescription: {text}\n---\n".encode()),
+    st.tuples(YAMLISH, st.binary(max_size=9)).map(lambda both: b"---\n" + both[0].encode() + both[1] + b"\n---\n"),
+)
+
+
+def whole(data: bytes, **given: Any) -> Parsed:
+    parsed = parse(data, "SKILL.md", **given)
+    assert parsed is not None
+    return parsed
+
+
+@examples(500)
+@given(FILES)
+def test_any_bytes_are_fields_or_an_error_and_never_an_exception(data: bytes) -> None:
+    for repair in (True, False):
+        parsed = whole(data, repair=repair)
+        errors = [d for d in parsed.diagnostics if d.severity == "error"]
+        assert (parsed.fields is None) == bool(errors)
+        assert parsed == whole(data, repair=repair), "the same bytes, the same answer"
+        lines = data.count(b"\n") + data.count(b"\r") + 1
+        for note in parsed.diagnostics:
+            assert note.code in CODES
+            assert 1 <= note.line <= lines
+            assert note.column >= 1
+        json.dumps(parsed.fields)
+        for rules in (Rules(), STRICT):
+            verdict = check(parsed, "folder", rules, "SKILL.md")
+            assert verdict.valid == all(d.severity != "error" for d in verdict.diagnostics)
+            if verdict.valid:
+                assert verdict.name
+                assert not set(verdict.name) & set("/\\\n\r\x00\x1b\u202e")
+
+
+@examples(200)
+@given(FILES, st.integers(0, 400))
+def test_a_partial_read_either_asks_for_more_or_knows_the_answer(data: bytes, size: int) -> None:
+    assume(len(data) < limits.HEAD_BYTES)
+    early = parse(data[:size], "SKILL.md", complete=False)
+    if early is not None and early.fields is not None:
+        assert early == whole(data)
+
+
+@examples(200)
+@given(st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=40), min_size=1, max_size=5))
+def test_what_json_writes_is_read_back_as_it_was(fields: dict[str, str]) -> None:
+    assume(not any(0xD800 <= ord(char) < 0xE000 for pair in fields.items() for text in pair for char in text))
+    lines = "\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in fields.items())
+    parsed = whole(f"---\n{lines}\n---\n".encode())
+    assert parsed.fields == fields
+
+
+# --- trees
+
+NAMES = st.sampled_from(["a", "b", "c", "SKILL.md", "skill.md", "build", ".git", ".x", "ä", "a\nb", "x" * 70])
+TEXT = st.sampled_from(
+    [
+        "---\nname: a\ndescription: x\n---\n",
+        "---\nname: b\ndescription: y\n---\n",
+        "",
+        "---\nname: a\n",
+        "---\na: &b c\n---\n",
+    ]
+)
+KINDS = st.sampled_from(["file", "file", "file", "folder", "link", "fifo", "socket", "locked"])
+NODES = st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=4), KINDS, TEXT, st.integers(0, 9)), max_size=25)
+Node = tuple[list[str], str, str, int]
+
+
+def make(root: Path, nodes: list[Node]) -> None:
+    """Put the nodes on disk, as far as they go together."""
+    for number, (parts, kind, text, target) in enumerate(nodes):
+        path = root.joinpath(*parts)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kind == "file":
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+                with os.fdopen(os.open(path, flags), "w") as stream:
+                    stream.write(text)
+            elif kind == "folder":
+                path.mkdir()
+            elif kind == "fifo":
+                os.mkfifo(path)
+            elif kind == "link":
+                aims = [
+                    root,
+                    root.parent,
+                    Path("/dev/null"),
+                    Path("/nowhere"),
+                    path,
+                    *(root.joinpath(*n[0]) for n in nodes),
+                ]
+                path.symlink_to(aims[(target + number) % len(aims)])
+            elif kind == "socket":
+                with socket.socket(socket.AF_UNIX) as server:
+                    server.bind(str(path))
+            elif not path.is_symlink():
+                path.chmod(0o000 if target % 2 else 0o400)
+        except (OSError, ValueError):
+            continue
+
+
+def reachable(root: Path) -> set[str]:
+    """The real place of every entry named SKILL.md that a search of all folders and links could meet."""
+    ignored = DiscoveryRules().ignore
+    found: set[str] = set()
+    seen: set[str] = set()
+    pending = [str(root)]
+    while pending:
+        folder = os.path.realpath(pending.pop())
+        if folder in seen:
+            continue
+        seen.add(folder)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name == "SKILL.md":
+                    found.add(entry.path)
+                if os.path.isdir(entry.path) and entry.name not in ignored:
+                    pending.append(entry.path)
+                elif os.path.isdir(entry.path) and os.path.lexists(os.path.join(entry.path, "SKILL.md")):
+                    found.add(os.path.join(os.path.realpath(entry.path), "SKILL.md"))
+    return found
+
+
+def facts(skills: Skills) -> tuple[object, ...]:
+    """All that a catalog says, but for the times of files."""
+    skills_ = [{**s.as_dict(), "mtime_ms": 0} for s in skills]
+    shadowed = [{**s.as_dict(), "mtime_ms": 0} for s in skills.shadowed]
+    return skills_, shadowed, skills.skipped, skills.catalog.failed, skills.diagnostics, skills.counts
+
+
+def discover(root: Path, **rules: Any) -> Skills:
+    return Skills.discover(root, roots=["."], home="/nowhere", settings={"cache": False, "discovery": rules})
+
+
+def met(skills: Skills) -> set[str]:
+    paths = [s.path for s in skills] + [s.skill.path for s in skills.shadowed] + [s.path for s in skills.skipped]
+    return {
+        os.path.join(os.path.realpath(os.path.dirname(path)), "SKILL.md") for path in (*paths, *skills.catalog.failed)
+    }
+
+
+@examples(100)
+@given(NODES)
+def test_any_tree_is_searched_to_an_end_and_every_skill_file_accounted_for(nodes: list[Node]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "tree").resolve()
+        root.mkdir()
+        make(root, nodes)
+        skills = discover(root, nested=True)
+        counts = skills.counts
+        assert counts.found == counts.loaded + counts.shadowed + counts.skipped + counts.errors
+        assert counts.errors == len(skills.errors)
+        assert met(skills) == reachable(root)
+
+
+@examples(60)
+@given(NODES, st.sampled_from(BUILT_IN))
+def test_any_tree_is_accounted_for_under_every_profile(nodes: list[Node], profile: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder), nodes)
+        found = Skills.discover(folder, profile=profile, roots=["."], home="/nowhere", settings={"cache": False})
+        fates = [*found, *found.shadowed, *found.skipped, *found.catalog.failed]
+        assert found.counts.found == len(fates)
+        assert len(found.errors) == found.counts.errors
+
+
+@examples(40)
+@given(NODES, st.randoms(use_true_random=False))
+def test_the_order_of_creation_changes_nothing(nodes: list[Node], chance: random.Random) -> None:
+    kept: dict[tuple[str, ...], Node] = {}
+    for node in nodes:  # one node a place, so that the order cannot decide what stands there
+        if not any(tuple(node[0][: len(key)]) == key or key[: len(node[0])] == tuple(node[0]) for key in kept):
+            kept[tuple(node[0])] = node
+    assume(all(node[1] != "link" for node in kept.values()))
+    plain = list(kept.values())
+    shuffled = chance.sample(plain, len(plain))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "tree")
+        answers: list[tuple[object, ...]] = []
+        for order in (plain, shuffled):
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir()
+            make(root, order)
+            answers.append(facts(discover(root)))
+        assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_bounded_depth_sees_no_deeper(tmp_path: Path, depth: int) -> None:
+    for level in range(1, 6):
+        folder = tmp_path.joinpath(*"abcde"[:level], f"skill-{level}")
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: skill-{level}\ndescription: x\n---\n")
+    skills = discover(tmp_path, depth=depth)
+    assert [skill.name for skill in skills] == [f"skill-{level}" for level in range(1, depth)]

@@ -1,0 +1,590 @@
+"""The watcher: whatever happens on disk, the live catalog becomes what a fresh scan would find, and says so once."""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from metier import Skills
+from metier.app import App
+from metier.catalog import watch, watched_folders
+from metier.catalog.watch import News, Watcher
+from metier.hosts.trust import trust
+from metier.testing import write_skill
+from watching import PATIENCE, dumped, wait_for, watched
+from worlds import World
+
+SKILLS = ".agents/skills"
+BROKEN = "---\nname: draft\ndescr"
+LIMITED = """
+echo {limit} > /proc/sys/user/max_inotify_watches || exit 77
+exec "$0" -c '
+import sys
+from metier import Skills
+from metier.catalog.watch import Watcher
+with Watcher(Skills.discover(sys.argv[1])) as watcher:
+    watcher.wait_ready()
+    print(watcher.how)
+' "$1"
+"""
+
+
+def names(skills: Skills) -> list[str]:
+    return [skill.name for skill in skills]
+
+
+def follows(skills: Skills, fresh: Callable[[], Skills]) -> None:
+    """Wait until the live catalog is that of a fresh scan."""
+    wait_for(lambda: dumped(skills) == dumped(fresh()), "the live catalog to be that of a fresh scan")
+
+
+# --- every kind of change
+
+
+class Gardener:
+    """Edits a tree of skills at random, as people, editors and tools do."""
+
+    def __init__(self, root: Path, chance: random.Random) -> None:
+        self.root, self.chance = root, chance
+        self.number = 0
+        self.outside = root.parent / "outside"
+        self.outside.mkdir()
+
+    def new_name(self) -> str:
+        self.number += 1
+        return f"s{self.number}"
+
+    def folders(self) -> list[Path]:
+        return [folder for folder in self.root.rglob("*") if folder.is_dir() and not folder.is_symlink()]
+
+    def skills(self) -> list[Path]:
+        return [file.parent for file in self.root.rglob("SKILL.md")]
+
+    def act(self) -> None:
+        weights = {
+            self.create: 5, self.edit: 5, self.save_by_rename: 3, self.rename: 3, self.remove: 3, self.shatter: 2,
+            self.group: 2, self.regroup: 2, self.link: 1, self.ignored: 1, self.attach: 2,
+        }  # fmt: skip
+        self.chance.choices(list(weights), list(weights.values()))[0]()
+
+    def create(self) -> None:
+        base = self.chance.choice([self.root, *(f for f in self.folders() if not (f / "SKILL.md").exists())])
+        write_skill(base / self.new_name(), description=f"Number {self.number}.")
+
+    def edit(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            write_skill(folder, description=f"Edited {self.new_name()}.")
+
+    def save_by_rename(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            draft = Path(write_skill(self.outside / "draft", folder.name, description=f"Saved {self.new_name()}."))
+            draft.replace(folder / "SKILL.md")
+
+    def rename(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            folder.rename(folder.with_name(self.new_name()))
+
+    def remove(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+
+    def shatter(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            (folder / "SKILL.md").write_text(BROKEN)
+
+    def group(self) -> None:
+        (self.root / self.new_name()).mkdir()
+
+    def regroup(self) -> None:
+        groups = [folder for folder in self.folders() if not (folder / "SKILL.md").exists()]
+        for folder in self.chance.sample(groups, min(1, len(groups))):
+            if self.chance.random() < 0.5:
+                folder.rename(folder.with_name(self.new_name()))
+            else:
+                shutil.rmtree(folder)
+
+    def link(self) -> None:
+        write_skill(self.outside / self.new_name(), description="Linked.")
+        (self.root / f"to-s{self.number}").symlink_to(self.outside / f"s{self.number}")
+
+    def ignored(self) -> None:
+        write_skill(self.root / "node_modules")
+        write_skill(self.root / "node_modules" / "below")
+
+    def attach(self) -> None:
+        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+            (folder / "references").mkdir(exist_ok=True)
+            (folder / "references" / f"{self.new_name()}.md").write_text("A page.")
+
+
+def test_after_a_thousand_random_changes_the_live_catalog_is_that_of_a_fresh_scan(world: World) -> None:
+    root = world.project / SKILLS
+    root.mkdir(parents=True)
+    gardener = Gardener(root, random.Random(7))
+    skills = world.discover()
+    with watched(skills) as (watcher, told):
+        assert watcher.how == "watching"
+        done = 0
+        while done < 1_000:
+            for _ in range(batch := gardener.chance.choice((1, 5, 20, 50, 100))):
+                gardener.act()
+            done += batch
+            follows(skills, world.discover)
+    assert told
+    assert all(told)
+
+
+def test_a_checkout_of_another_branch_is_followed(world: World) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=world.project, check=True, capture_output=True)
+
+    shutil.rmtree(world.project / ".git")
+    git("init", "-q", "-b", "one")
+    for number in range(100):
+        world.skill(f"{SKILLS}/old-{number}")
+    git("add", ".")
+    git("commit", "-q", "-m", "One")
+    git("checkout", "-q", "-b", "two")
+    shutil.rmtree(world.project / SKILLS)
+    for number in range(100):
+        world.skill(f"{SKILLS}/team-{number % 7}/new-{number}")
+    git("add", ".")
+    git("commit", "-q", "-m", "Two")
+    skills = world.discover()
+    with watched(skills):
+        for branch, first in (("one", "old-0"), ("two", "new-0"), ("one", "old-0")):
+            git("checkout", "-q", branch)
+            follows(skills, world.discover)
+            assert first in skills
+            assert len(skills) == 100
+
+
+def test_a_thousand_changes_come_as_one(world: World) -> None:
+    root = world.project / SKILLS
+    root.mkdir(parents=True)
+    for number in range(1_000):
+        world.skill(f"staged/s{number}")
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        for number in range(1_000):
+            os.rename(world.project / f"staged/s{number}", root / f"s{number}")
+        wait_for(lambda: len(skills) == 1_000)
+        wait_for(lambda: bool(told))
+        world.skill(f"{SKILLS}/last")
+        wait_for(lambda: len(told) > 1)
+    assert [str(news.changes) for news in told] == ["+1000 / -0 / ~0", "+1 / -0 / ~0"]
+
+
+# --- what is told
+
+
+def test_news_name_what_was_added_changed_and_removed(world: World) -> None:
+    world.skill(f"{SKILLS}/kept")
+    world.skill(f"{SKILLS}/gone")
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        world.skill(f"{SKILLS}/kept", description="Now different.")
+        world.skill(f"{SKILLS}/fresh")
+        shutil.rmtree(world.project / SKILLS / "gone")
+        wait_for(lambda: bool(told))
+    assert told[0].changes.added == ("fresh",)
+    assert told[0].changes.removed == ("gone",)
+    assert told[0].changes.changed == ("kept",)
+
+
+def test_the_catalog_is_current_when_a_listener_is_called(world: World) -> None:
+    skills = world.discover()
+    seen: list[list[str]] = []
+    with Watcher(skills, lambda news: seen.append(names(skills))):
+        world.skill(f"{SKILLS}/pdf")
+        wait_for(lambda: bool(seen))
+    assert seen == [["pdf"]]
+
+
+def test_a_file_that_is_half_written_is_no_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = world.skill(f"{SKILLS}/draft")
+    skills = world.discover()
+    looks: list[bool] = []
+    look = Skills.look
+
+    def finish_after_first_look(self: Skills) -> object:
+        found = look(self)
+        if path.read_text() == BROKEN:
+            looks.append(bool(found.failed))
+            world.skill(f"{SKILLS}/draft", description="Whole.")
+        return found
+
+    monkeypatch.setattr(Skills, "look", finish_after_first_look)
+    with watched(skills) as (_, told):
+        path.write_text(BROKEN)
+        wait_for(lambda: bool(told))
+    assert looks == [True], "the half-written file was seen"
+    assert [(str(news.changes), news.rest) for news in told] == [("+0 / -0 / ~1", False)]
+    assert skills["draft"].description == "Whole."
+
+
+def test_a_file_that_stays_broken_is_told(world: World) -> None:
+    path = world.skill(f"{SKILLS}/draft")
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        path.write_text(BROKEN)
+        wait_for(lambda: bool(told))
+    assert told[0].changes.removed == ("draft",)
+    assert told[0].rest
+    assert skills.errors
+
+
+def test_what_is_only_shadowed_is_told_as_the_rest(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+    (world.home / ".agents/skills").mkdir(parents=True)
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        world.skill("~/.agents/skills/pdf", description="Another.")
+        wait_for(lambda: bool(told))
+    assert told == [News(watch.Changes(), (), True)]
+
+
+def test_other_files_of_a_skill_are_told_to_those_who_ask(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf", files={"references/deep/forms.md": "Old."})
+    world.skill(f"{SKILLS}/xlsx")
+    page = world.project / SKILLS / "pdf/references/deep/forms.md"
+    skills = world.discover()
+    with watched(skills, files=True) as (_, told), watched(world.discover()) as (_, unasked):
+        page.write_text("Newer.")
+        wait_for(lambda: bool(told))
+        new = world.project / SKILLS / "xlsx/scripts"
+        new.mkdir()
+        (new / "run.py").write_text("print()")
+        wait_for(lambda: len(told) > 1)
+        world.skill(f"{SKILLS}/last")
+        wait_for(lambda: bool(unasked))
+        wait_for(lambda: len(told) > 2)
+    assert [(news.files, bool(news.changes)) for news in told] == [(("pdf",), False), (("xlsx",), False), ((), True)]
+    assert [news.changes.added for news in unasked] == [("last",)]
+
+
+def test_a_refresh_by_somebody_else_is_told_as_well(world: World) -> None:
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        world.skill(f"{SKILLS}/pdf")
+        skills.refresh()
+        wait_for(lambda: bool(told))
+    assert [news.changes.added for news in told] == [("pdf",)]
+
+
+def test_a_listener_that_fails_does_not_end_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(news: News) -> None:
+        raise ValueError("a listener's own fault")
+
+    skills = world.discover()
+    told: list[News] = []
+    with Watcher(skills, fails) as watcher:
+        watcher.listen(told.append)
+        world.skill(f"{SKILLS}/pdf")
+        wait_for(lambda: len(told) == 1)
+        world.skill(f"{SKILLS}/xlsx")
+        wait_for(lambda: len(told) == 2)
+    assert "a listener for changed skills failed" in caplog.text
+
+
+def test_an_event_loop_can_wait_for_news(world: World) -> None:
+    async def first() -> News:
+        news = watcher.news()
+        async with asyncio.timeout(PATIENCE):
+            waiting = asyncio.ensure_future(anext(news))
+            await asyncio.sleep(0)
+            world.skill(f"{SKILLS}/pdf")
+            found = await waiting
+            await news.aclose()
+            return found
+
+    with watched(world.discover()) as (watcher, _):
+        assert asyncio.run(first()).changes.added == ("pdf",)
+
+
+# --- where one looks
+
+
+def test_a_root_that_did_not_exist_is_noticed(world: World) -> None:
+    skills = world.discover()
+    with watched(skills):
+        world.skill("~/.agents/skills/mine")
+        wait_for(lambda: names(skills) == ["mine"])
+        world.skill(f"{SKILLS}/ours")
+        wait_for(lambda: names(skills) == ["mine", "ours"])
+
+
+def test_a_root_that_is_replaced_is_noticed(world: World) -> None:
+    world.skill(f"{SKILLS}/old")
+    skills = world.discover()
+    with watched(skills):
+        (world.project / ".agents").rename(world.project / "away")
+        wait_for(lambda: names(skills) == [])
+        world.skill(f"{SKILLS}/new")
+        wait_for(lambda: names(skills) == ["new"])
+        world.skill(f"{SKILLS}/newer")
+        wait_for(lambda: names(skills) == ["new", "newer"])
+
+
+def test_a_root_that_is_a_link_is_watched_where_it_leads(world: World) -> None:
+    world.skill("elsewhere/one")
+    world.skill("other/two")
+    (world.project / ".agents").mkdir()
+    link = world.project / SKILLS
+    link.symlink_to(world.project / "elsewhere")
+    skills = world.discover()
+    with watched(skills):
+        world.skill("elsewhere/more")
+        wait_for(lambda: names(skills) == ["more", "one"])
+        link.unlink()
+        link.symlink_to(world.project / "other")
+        wait_for(lambda: names(skills) == ["two"])
+        world.skill("other/three")
+        wait_for(lambda: names(skills) == ["three", "two"])
+
+
+def test_a_skill_file_that_is_a_link_is_watched_where_it_leads(world: World) -> None:
+    target = world.skill("elsewhere/pdf", description="Old.")
+    (world.project / SKILLS / "pdf").mkdir(parents=True)
+    (world.project / SKILLS / "pdf/SKILL.md").symlink_to(target)
+    skills = world.discover()
+    with watched(skills) as (_, told):
+        world.skill("elsewhere/pdf", description="New.")
+        wait_for(lambda: skills["pdf"].description == "New.")
+        wait_for(lambda: bool(told))
+    assert told[0].changes.changed == ("pdf",)
+
+
+def test_ignored_folders_are_not_watched_below_their_top(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf", files={"node_modules/a/b/c/index.js": "", "references/a.md": ""})
+    (world.project / SKILLS / ".git/objects/ab").mkdir(parents=True)
+    skills = world.discover()
+    with watched(skills, files=True) as (watcher, _):
+        followed = {os.path.relpath(path, world.project) for path in watcher._folders._followed}
+    assert followed >= {SKILLS, f"{SKILLS}/pdf", f"{SKILLS}/pdf/references", f"{SKILLS}/.git"}
+    assert not [path for path in followed if "objects" in path or "node_modules/" in path]
+
+
+def test_a_switch_by_another_process_is_noticed(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+    skills, other = world.discover(), world.discover()
+    with watched(skills) as (_, told):
+        other.disable("pdf")
+        wait_for(lambda: bool(told))
+        assert not skills["pdf"].enabled
+        trust(skills.settings.config_folder, str(world.project))
+        other.enable("pdf")
+        wait_for(lambda: len(told) > 1)
+    assert skills["pdf"].enabled
+    assert [news.changes.changed for news in told] == [("pdf",), ("pdf",)]
+
+
+def test_plugins_that_are_installed_are_noticed(world: World) -> None:
+    world.skill("~/plugin/skills/from-plugin")
+    registry = world.home / ".claude/plugins/installed_plugins.json"
+    skills = world.discover("omp", settings={"catalog": {"refresh": "request"}})
+    with watched(skills):
+        registry.parent.mkdir(parents=True)
+        entry = {"installPath": str(world.home / "plugin"), "scope": "user"}
+        registry.write_text(json.dumps({"plugins": {"p": [entry]}}))
+        wait_for(lambda: "from-plugin" in skills)
+
+
+def test_a_named_folder_that_goes_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.skill("named/pdf")
+    skills = world.discover(roots=[world.project / "named"])
+    with watched(skills):
+        (world.project / "named").rename(world.project / "away")
+        wait_for(lambda: "changes of skills are not seen" in caplog.text)
+        (world.project / "away").rename(world.project / "named")
+        world.skill("named/xlsx")
+        wait_for(lambda: names(skills) == ["pdf", "xlsx"])
+    assert caplog.text.count("changes of skills are not seen") == 1
+
+
+def test_every_catalog_of_an_app_is_watched_also_those_that_come_later(world: World, tmp_path: Path) -> None:
+    other = World(world.home, tmp_path / "other")
+    (other.project / ".git").mkdir(parents=True)
+    app = App(world.project, home=world.home, store="memory:")
+    try:
+        with watched(app) as (_, told):
+            assert len(app.skills(world.project)) == len(app.skills(other.project)) == 0
+            world.skill(f"{SKILLS}/here")
+            other.skill(f"{SKILLS}/there")
+            wait_for(lambda: "here" in app.skills(world.project) and "there" in app.skills(other.project))
+            wait_for(lambda: {name for news in told for name in news.changes.added} == {"here", "there"})
+    finally:
+        app.close()
+
+
+def test_sessions_see_the_new_version_on_their_next_call(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf", body="The old way.\n")
+    app = App(world.project, home=world.home, store="memory:")
+    try:
+        session = app.session()
+        assert "The old way." in session.load("pdf").text
+        with watched(app) as (_, told):
+            world.skill(f"{SKILLS}/pdf", body="The new way.\n")
+            wait_for(lambda: bool(told))
+        assert "The new way." in session.load("pdf").text
+    finally:
+        app.close()
+
+
+# --- where nothing can be watched
+
+
+def test_polling_sees_the_same(world: World) -> None:
+    root = world.project / SKILLS
+    root.mkdir(parents=True)
+    gardener = Gardener(root, random.Random(11))
+    skills = world.discover()
+    with watched(skills, poll=True, interval=0.05, files=True) as (watcher, told):
+        assert watcher.how == "polling every 0.05 s: asked for"
+        for _ in range(5):
+            for _ in range(20):
+                gardener.act()
+            follows(skills, world.discover)
+        world.skill(f"{SKILLS}/pdf")
+        wait_for(lambda: "pdf" in told[-1].changes.added)
+        (root / "pdf/notes.md").write_text("A page.")
+        wait_for(lambda: told[-1].files == ("pdf",))
+
+
+def test_without_watchfiles_it_polls_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", None)
+    world.skill(f"{SKILLS}/pdf")
+    with watched(world.discover()) as (watcher, _):
+        assert watcher.how == "polling every 1 s: watchfiles is not installed (pip install 'metier[watch]')"
+
+
+def test_on_a_network_file_system_it_polls_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounts = world.home / "mountinfo"
+    mounts.write_text(
+        "21 1 0:19 / / rw - ext4 /dev/vda rw\n"
+        f"22 21 0:20 / {world.project} rw,relatime shared:1 - nfs4 server:/export rw\n"
+    )
+    opened = open
+    monkeypatch.setattr(
+        watched_folders, "open", lambda path, **how: opened(mounts if path == "/proc/self/mountinfo" else path, **how),
+        raising=False,
+    )  # fmt: skip
+    with watched(world.discover()) as (watcher, _):
+        assert watcher.how.startswith("polling every 1 s: ")
+        assert watcher.how.endswith("is on a file system (nfs4) that does not tell of changes")
+    assert caplog.text.count("polling every 1 s") == 1
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_where_the_systems_limit_is_reached_it_polls_and_says_so(world: World) -> None:
+    for number in range(20):
+        world.skill(f"{SKILLS}/s{number}")
+    script = LIMITED.format(limit=5)
+    command = ["unshare", "-Ur", "sh", "-c", script, sys.executable, str(world.project)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("no user namespace in which to lower the limit")
+    assert done.stdout == (
+        "polling every 1 s: the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)\n"
+    )
+
+
+def test_hosts_that_look_only_at_their_start_are_not_watched(world: World) -> None:
+    with watched(world.discover("omp")) as (watcher, told):
+        assert watcher.how == "not watching: omp looks for skills at its start only"
+    assert told == []
+
+
+def test_stopping_leaves_no_thread_behind(world: World) -> None:
+    with watched(world.discover()):
+        assert any(thread.name == "metier-watch" for thread in threading.enumerate())
+    assert not any(thread.name == "metier-watch" for thread in threading.enumerate())
+
+
+# --- `metier list --watch`
+
+
+class Following:
+    """`metier list --watch` in a process of its own."""
+
+    def __init__(self, world: World, *arguments: str) -> None:
+        start = "from metier.cli import main; main()"
+        command = [sys.executable, "-c", start, "list", "--watch", "--cwd", str(world.project), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.patience = threading.Timer(PATIENCE, self.process.kill)
+        self.patience.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def line(self, beginning: str) -> str:
+        """The next line that begins so."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(beginning):
+                return line.rstrip("\n")
+        raise AssertionError(f"it ended: {self.process.communicate()[1]}")
+
+    def __exit__(self, *error: object) -> None:
+        self.process.send_signal(signal.SIGINT)
+        _, self.err = self.process.communicate(timeout=PATIENCE)
+        self.patience.cancel()
+        assert self.process.returncode == 0, self.err
+
+
+def test_list_watch_prints_the_table_and_a_line_for_each_change(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+    world.skill(f"{SKILLS}/old")
+    with Following(world) as shown:
+        assert shown.line("old").split()[:2] == ["old", "repo"]
+        assert shown.line("pdf").split()[:2] == ["pdf", "repo"]
+        for name in ("one", "two"):
+            world.skill(f"staged/{name}")
+        world.skill("staged/pdf", description="Changed.")
+        (world.project / SKILLS / "old").rename(world.project / "staged/old")
+        (world.project / "staged/pdf/SKILL.md").replace(world.project / SKILLS / "pdf/SKILL.md")
+        for name in ("one", "two"):
+            (world.project / "staged" / name).rename(world.project / SKILLS / name)
+        assert shown.line("+") == "+2 / -1 / ~1: +one +two -old ~pdf"
+        (world.project / SKILLS / "one/SKILL.md").write_text(BROKEN)
+        assert shown.line("+") == "+0 / -1 / ~0: -one"
+        assert shown.line("error[").startswith("error[")
+    assert "watching; Ctrl-C ends" in shown.err
+
+
+def test_list_watch_json_prints_one_object_a_line(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+    with Following(world, "--json", "--scope", "repo") as shown:
+        first = json.loads(shown.line("{"))
+        assert (first["event"], [skill["name"] for skill in first["skills"]]) == ("catalog", ["pdf"])
+        world.skill("~/.agents/skills/of-another-scope")
+        world.skill(f"{SKILLS}/xlsx")
+        news = json.loads(shown.line("{"))
+        assert (news["event"], [skill["name"] for skill in news["added"]]) == ("changed", ["xlsx"])
+        assert (news["removed"], news["changed"], news["errors"]) == ([], [], [])
+    assert shown.err == ""
+
+
+def test_a_hostile_path_is_harmless_in_the_lines_of_changes(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+    with Following(world) as shown:
+        assert shown.line("pdf")
+        world.skill("staged", text=BROKEN)
+        (world.project / "staged").rename(world.project / SKILLS / "evil\x1b[2J\x9b31m")
+        line = shown.line("  -->")
+    assert "evil" in line
+    assert not set(line) & {"\x1b", "\x9b"}

@@ -1,0 +1,261 @@
+"""Profiles of the user's own, the layers of configuration, and errors that say which key, where, and what is right."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from metier import ConfigError
+from metier.cli import cli
+from metier.hosts import profiles, settings
+from metier.hosts.profiles import BUILT_IN, Profile
+from worlds import World
+
+SKILLS = ".agents/skills"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write_profile(text: str, name: str = "own.toml") -> str:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return str(file)
+
+    return write_profile
+
+
+def built(name: str) -> Profile:
+    return profiles.build(profiles.load(name))
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_profile_loads_and_has_a_summary_and_roots(name: str) -> None:
+    profile = built(name)
+    assert profile.name == name
+    assert profile.summary
+    assert profile.roots or profile.directories
+
+
+def test_a_profile_of_the_users_own_extends_another(write: Any) -> None:
+    file = write('extends = "standard"\nsummary = "ours"\n[catalog]\nmax_skills = 7\n[project]\nmarkers = [".svn"]\n')
+    profile, standard = built(file), built("standard")
+    assert (profile.name, profile.summary) == ("own", "ours")
+    assert profile.catalog.max_skills == 7
+    assert profile.catalog.honours == standard.catalog.honours, "tables merge"
+    assert profile.project.markers == (".svn",), "lists replace"
+    assert profile.roots == standard.roots
+
+
+def test_a_profile_extends_a_file_beside_it(write: Any) -> None:
+    write('extends = "omp"\nsummary = "base"\n[filters]\nignore = ["x"]\n', "sub/base.toml")
+    file = write('extends = "./base.toml"\nsummary = "ours"\n', "sub/own.toml")
+    assert built(file).filters.ignore == ("x",)
+    assert built(file).roots == built("omp").roots
+
+
+def test_a_profile_file_decides_what_is_found(world: World, write: Any) -> None:
+    world.skill("prompts/skills/a")
+    root = 'path = "prompts/skills"\nat = "project"\nscope = "repo"\nsource = "ours"'
+    file = write(f'extends = "standard"\nsummary = "ours"\n[[roots]]\n{root}\n')
+    skills = world.discover(profile=file)
+    assert [(s.name, s.source) for s in skills] == [("a", "ours")]
+    assert skills.profile.name == "own"
+
+
+WRONG: list[tuple[str, int, str, str]] = [
+    # the profile, the line, the key, what the message says
+    ('summary = "x"\n\n[discovery]\nmax_deph = 3\n', 4, "discovery.max_deph", "did you mean discovery.max_depth?"),
+    ('sumary = "x"\n', 1, "sumary", "did you mean summary?"),
+    ('summary = "x"\n[discovry]\ndepth = 1\n', 2, "discovry", "did you mean discovery?"),
+    ('summary = "x"\n[catalog]\norder = "size"\n', 3, "catalog.order", "one of 'name', 'folded-name', 'found'"),
+    ('summary = "x"\n[catalog]\nmax_skills = "many"\n', 3, "catalog.max_skills", "a whole number"),
+    ('summary = "x"\n[catalog]\nmax_skills = 1.5\n', 3, "catalog.max_skills", "a whole number"),
+    ('summary = "x"\n[catalog]\nmax_skills = true\n', 3, "catalog.max_skills", "a whole number"),
+    ('summary = "x"\nenabled = "perhaps"\n', 2, "enabled", "true or false"),
+    ('summary = "x"\ndiscovery = 3\n', 2, "discovery", "a table"),
+    ('summary = "x"\n[filters]\nignore = "x"\n', 3, "filters.ignore", "a list"),
+    ('summary = "x"\n[filters]\nignore = ["a", 3]\n', 3, "filters.ignore[1]", "text"),
+    ('summary = "x"\n[toggles]\na = "maybe"\n', 3, "toggles.a", "true or false"),
+    ('summary = "x"\n[[roots]]\npath = "a"\n', 0, "", "must be given"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "key", "says"), WRONG)
+def test_a_wrong_key_or_value_is_named_with_its_line_and_what_would_be_right(
+    write: Any, text: str, line: int, key: str, says: str
+) -> None:
+    file = write(text)
+    with pytest.raises(ConfigError) as error:
+        built(file)
+    assert says in str(error.value)
+    if line:
+        assert (error.value.file, error.value.line, error.value.key) == (file, line, key)
+        assert str(error.value).startswith(f"{file}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a = \n", 1), ("a = 1\nb = [1,\n", 3), ("a = 1\na = 2\n", 2), ('a = 1\n\nb = "x\n', 3), ("a = 1\n\x00", 2)],
+)
+def test_broken_toml_is_reported_with_its_line(write: Any, text: str, line: int) -> None:
+    file = write(text)
+    with pytest.raises(ConfigError, match="is not TOML") as error:
+        profiles.load(file)
+    assert (error.value.file, error.value.line) == (file, line)
+
+
+def test_a_profile_that_is_not_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_bytes(b'summary = "x"\n# \xff\n')
+    with pytest.raises(ConfigError, match="not UTF-8") as error:
+        profiles.load(str(file))
+    assert error.value.line == 2
+
+
+def test_a_profile_that_nests_without_end_is_an_error_of_the_file(write: Any) -> None:
+    with pytest.raises(ConfigError):
+        profiles.load(write("a = " + "[" * 100_000))
+
+
+def test_profiles_that_extend_each_other_are_an_error(write: Any) -> None:
+    one = write('extends = "./two.toml"\nsummary = "x"\n', "one.toml")
+    write('extends = "./one.toml"\nsummary = "x"\n', "two.toml")
+    with pytest.raises(ConfigError, match="extends itself") as error:
+        profiles.load(one)
+    assert error.value.key == "extends"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere.toml", "there is no profile file"),
+        ("./nowhere.toml", "there is no profile file"),
+        ("standart", "did you mean standard?"),
+        ("qqq", "known: standard, codelia"),
+        ("", "there is no profile ''"),
+    ],
+)
+def test_a_profile_that_is_not_there_is_an_error_with_a_way_out(name: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        profiles.load(name)
+    assert says in str(error.value)
+
+
+def test_an_unusable_parent_is_an_error(write: Any) -> None:
+    for value, says in (
+        ("3", "must be the name"),
+        ('"nowhere.toml"', "no profile file"),
+        ('"omq"', "did you mean omp"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            profiles.load(write(f'extends = {value}\nsummary = "x"\n'))
+
+
+# --- the layers
+
+
+def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = world.home / ".config/metier/config.toml"
+    project = world.project / ".metier/config.toml"
+    pyproject = world.project / "pyproject.toml"
+    for file in (user, project):
+        file.parent.mkdir(parents=True)
+
+    def now(**given: Any) -> tuple[str, bool, str, str]:
+        found = settings.resolve(world.project, home=world.home, **given)
+        origins = found.origins
+        return (found.profile.name, found.profile.enabled, origins.get("profile", ""), origins.get("enabled", ""))
+
+    assert now() == ("standard", True, "", "")
+    user.write_text('profile = "codelia"\nenabled = false\n')
+    assert now() == ("codelia", False, str(user), str(user))
+    project.write_text('profile = "omp"\n')
+    assert now() == ("omp", False, str(project), str(user))
+    pyproject.write_text('[tool.metier]\nprofile = "rip"\nenabled = true\n')
+    assert now() == ("rip", True, str(pyproject), str(pyproject))
+    monkeypatch.setenv("METIER_PROFILE", "standard")
+    monkeypatch.setenv("METIER_ENABLED", "false")
+    assert now() == ("standard", False, "environment", "environment")
+    assert now(profile="omp", overrides={"enabled": True}) == ("omp", True, "argument", "argument")
+
+
+def test_a_configuration_is_found_from_a_folder_below_the_project(world: World) -> None:
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/config.toml").write_text("[catalog]\nmax_skills = 3\n")
+    below = world.project / "a" / "b"
+    below.mkdir(parents=True)
+    assert settings.resolve(below, home=world.home).profile.catalog.max_skills == 3
+
+
+def test_the_desktops_folders_are_used_where_no_home_is_given(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(world.home / "conf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    found = settings.resolve(world.project)
+    assert found.config_folder == str(world.home / "conf" / "metier")
+    assert found.cache_folder == str(world.home / ".cache" / "metier")
+    assert settings.resolve(world.project, home=world.home).config_folder == str(world.home / ".config" / "metier")
+
+
+def test_a_pyproject_of_others_is_none_of_our_business(world: World) -> None:
+    (world.project / "pyproject.toml").write_text("this is = = not TOML")
+    assert settings.resolve(world.project, home=world.home).profile.name == "standard"
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "says"),
+    [
+        ("home/.config/metier/config.toml", "[catalog]\nmax_skils = 3\n", ":2: unknown key catalog.max_skils (did"),
+        ("project/.metier/config.toml", "\nprofil = 'omp'\n", ":2: unknown key profil"),
+        ("project/.metier/config.toml", "profile = 3\n", "profile must be text"),
+        ("project/.metier/config.toml", "cache = 'perhaps'\n", "cache must be true or false"),
+        ("project/.metier/config.toml", "cache = \n", ":1: is not TOML"),
+        ("project/pyproject.toml", "[tool.metier.catalog]\nmax_skills = 'x'\n", ":2: catalog.max_skills must be"),
+        pytest.param(
+            "project/pyproject.toml", "[tool.metier]\ncatalog.max_skills = 'x'\n", ":2: catalog.max_skills must be",
+        ),
+        ("project/pyproject.toml", "[tool]\nmetier = 3 # tool.metier\n", "[tool.metier] must be a table"),
+        ("project/.metier/config.toml", "profile = 'nowhere'\n", "there is no profile 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_a_broken_configuration_is_exit_code_2_with_file_key_and_line(
+    world: World, where: str, text: str, says: str
+) -> None:
+    file = world.home.parent / where
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        settings.resolve(world.project, home=world.home)
+    assert says in str(error.value)
+    assert error.value.exit_code == 2
+    if "no profile" not in says:
+        assert error.value.file == str(file)
+    result = CliRunner().invoke(cli, ["--cwd", str(world.project), "--home", str(world.home), "list"])
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_an_argument_or_variable_that_is_wrong_says_who_set_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean catalog\.max_skills"):
+        world.discover(settings={"catalog": {"max_skils": 3}})
+    monkeypatch.setenv("METIER_ENABLED", "perhaps")
+    with pytest.raises(ConfigError, match=r"enabled must be true or false, not 'perhaps' \(set by environment"):
+        world.discover()
+
+
+def test_settings_may_be_nested_or_dotted(world: World) -> None:
+    for given in ({"catalog": {"max_skills": 3}}, {"catalog.max_skills": 3}, {"catalog.max_skills": "3"}):
+        found = settings.resolve(world.project, home=world.home, overrides=given)
+        assert found.profile.catalog.max_skills == 3
+        assert found.origins["catalog.max_skills"] == "argument"
+
+
+def test_switched_off_skills_are_not_looked_for(world: World) -> None:
+    world.skill(f"{SKILLS}/a")
+    skills = world.discover(settings={"enabled": False})
+    assert (len(skills), skills.roots, skills.counts.found) == (0, (), 0)
+
+
+def test_a_working_directory_that_is_not_there_is_an_error(world: World) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        world.discover(cwd=world.project / "nowhere")

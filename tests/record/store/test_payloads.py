@@ -1,0 +1,77 @@
+"""Whatever JSON can carry comes back as it was, from every store."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metier.record.store import ENVELOPE, Draft, Store, StoreError, canonical, open_store
+from record.store.conftest import KINDS, Place
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+payloads = st.dictionaries(texts.filter(lambda key: key not in ENVELOPE), values, max_size=5)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def shared(request: pytest.FixtureRequest, place: Place) -> Iterator[Store]:
+    with open_store(place(request.param)) as opened:
+        yield opened
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=payloads)
+def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, data: dict[str, Any]) -> None:
+    stream = uuid.uuid4().hex
+    (written,) = shared.append(stream, "session", stream, [Draft(f"{stream}-0", 1, "note", data)])
+    (read,) = shared.read(stream_id=stream)
+    assert canonical(read) == canonical(written)
+    # Compared as text as well: 1, 1.0 and True are equal to Python but not the same.
+    kept = {key: value for key, value in read.items() if key not in ENVELOPE}
+    assert json.dumps(kept) == json.dumps(data)
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(st.characters(categories=["Cs", "Lu"]), max_size=6))
+def test_text_is_stored_exactly_or_refused_clearly(shared: Store, text: str) -> None:
+    stream = uuid.uuid4().hex
+    drafts = [Draft(f"{stream}-0", 1, "note", {"text": text})]
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        with pytest.raises(StoreError, match="half a surrogate pair") as caught:
+            shared.append(stream, "session", stream, drafts)
+        str(caught.value).encode()
+        assert shared.read(stream_id=stream) == []
+    else:
+        shared.append(stream, "session", stream, drafts)
+        assert shared.read(stream_id=stream)[0]["text"] == text
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**64), 10**300, 1e308, 5e-324, -0.0, 0.1 + 0.2, 1e22])
+def test_numbers_keep_their_digits(shared: Store, number: float) -> None:
+    stream = uuid.uuid4().hex
+    shared.append(stream, "session", stream, [Draft(f"{stream}-0", 1, "note", {"n": number})])
+    assert repr(shared.read(stream_id=stream)[0]["n"]) == repr(number)
+
+
+@settings(max_examples=30, deadline=None)
+@given(content=st.binary(max_size=2000))
+def test_an_artifact_comes_back_as_it_was(shared: Store, content: bytes) -> None:
+    assert shared.get_artifact(shared.put_artifact(content)) == content
+
+
+@settings(max_examples=30, deadline=None)
+@given(value=values)
+def test_state_comes_back_as_it_was(shared: Store, value: Any) -> None:
+    session = uuid.uuid4().hex
+    shared.save_state(session, "k", value)
+    found = shared.load_state(session, "k")
+    assert found
+    assert json.dumps(found.value) == json.dumps(value)

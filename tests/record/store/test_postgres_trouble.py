@@ -1,0 +1,286 @@
+"""A PostgreSQL store whose server goes away, comes back, or is not there; and what many hosts do to each other."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from metier.errors import ConfigError, MissingExtra
+from metier.record.store import Draft, Store, StoreError, open_store
+from metier.record.store.values import Stream, row_of
+from record.store.conftest import Place, schema_of
+from record.store.server import PostgresServer
+
+
+def add(store: Store, number: int) -> list[dict[str, Any]]:
+    return store.append("s", "session", "st", [Draft(f"e{number}", number, "x", {"n": number})])
+
+
+@pytest.fixture
+def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The server, running again after a test that stops it."""
+    yield postgres
+    postgres.stop()
+    postgres.start()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_twice(
+    own: PostgresServer, how: signal.Signals
+) -> None:
+    said: list[str] = []
+    with open_store(schema_of(own), on_trouble=said.append, patience=30) as store:
+        failed: list[Exception] = []
+
+        def write(worker: int) -> None:
+            try:
+                for number in range(worker * 1000, worker * 1000 + 150):
+                    assert add(store, number)[0]["n"] == number
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(worker,)) for worker in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            time.sleep(0.1)
+            own.stop(how)
+            time.sleep(0.3)
+            own.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == []
+        frames = store.read()
+        assert [frame["seq"] for frame in frames] == list(range(450))
+        assert len({frame["id"] for frame in frames}) == 450
+    assert any("connection is lost" in line for line in said)
+    assert any("connected again after" in line for line in said)
+
+
+def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServer) -> None:
+    said: list[str] = []
+    with open_store(schema_of(own), on_trouble=said.append, patience=1.0) as store:
+        add(store, 0)
+        own.stop()
+        begun = time.monotonic()
+        with pytest.raises(StoreError) as caught:
+            add(store, 1)
+        assert time.monotonic() - begun < 10
+        assert (caught.value.reason, caught.value.exit_code) == ("lost", 4)
+        assert "no acknowledged event is lost" in caught.value.hint
+        assert "given up" in said[-1]
+        own.start()
+        assert add(store, 1)[0]["seq"] == 1, "the store itself goes on when the server is back"
+
+
+def test_a_follower_survives_a_lost_server(own: PostgresServer) -> None:
+    with open_store(schema_of(own)) as store:
+        seen: list[int] = []
+        add(store, 0)
+        cursor = store.cursor()
+        assert not store.wait(cursor, 0.1)
+        own.stop()
+        own.start()
+        timer = threading.Timer(0.2, add, (store, 1))
+        timer.start()
+        for frame in store.follow(cursor, stop=lambda: bool(seen)):
+            seen.append(frame["seq"])
+            break
+        timer.join()
+        assert seen == [1]
+
+
+@pytest.fixture
+def forgetful(place: Place) -> Iterator[Store]:
+    """A store whose connection breaks once, behind the commit: the work is done and nobody is told."""
+    with open_store(place("postgres")) as store:
+        link: Any = store._link  # type: ignore[attr-defined]
+        run, lost = link.run, list[bool]()
+
+        def breaking(work: Any) -> Any:
+            def once(connection: Any, again: bool) -> Any:
+                result = work(connection, again)
+                if not lost:
+                    lost.append(True)
+                    raise psycopg.OperationalError("the connection broke behind the commit")
+                return result
+
+            return run(once)
+
+        link.run = breaking
+        yield store
+        assert lost
+
+
+def test_an_append_whose_answer_was_lost_is_not_written_again(forgetful: Store) -> None:
+    assert add(forgetful, 0)[0]["seq"] == 0
+    assert [frame["seq"] for frame in forgetful.read()] == [0]
+
+
+def test_a_saved_state_whose_answer_was_lost_is_no_conflict(forgetful: Store) -> None:
+    assert forgetful.save_state("s", "k", {"a": 1}, expected_version=0) == 1
+
+
+def test_no_server_is_a_clear_error_without_the_password() -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store("postgresql://user:tops3cret@127.0.0.1:1/trail")
+    assert (caught.value.reason, caught.value.exit_code) == ("unopenable", 4)
+    assert "postgresql://user@127.0.0.1:1/trail" in str(caught.value)
+    assert "tops3cret" not in str(caught.value)
+
+
+def test_a_url_that_cannot_be_understood_does_not_show_the_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store("postgresql://user:tops3cret@host:port/trail?nonsense=1")
+    assert "tops3cret" not in str(caught.value)
+
+
+def test_a_missing_database_is_a_clear_error(postgres: PostgresServer) -> None:
+    with pytest.raises(StoreError, match='database "nowhere" does not exist'):
+        open_store(postgres.url.replace("/postgres", "/nowhere"))
+
+
+def test_a_missing_extra_says_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("metier.record.store.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'metier\[postgres\]'"):
+        open_store("postgresql://localhost/trail")
+
+
+def test_the_other_stores_do_not_import_the_driver() -> None:
+    code = (
+        "import sys; from metier.record.store import open_store; open_store('memory:'); "
+        "print([name for name in sys.modules if 'psycopg' in name])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_newer_schema_is_refused(place: Place) -> None:
+    url = place("postgres")
+    open_store(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO metier_migrations (number, name) VALUES (99, 'future')")
+    with pytest.raises(StoreError, match="schema 99, this one knows") as caught:
+        open_store(url)
+    assert caught.value.reason == "newer"
+
+
+def test_migrations_run_once_each(place: Place) -> None:
+    url = place("postgres")
+    for _ in range(2):
+        open_store(url).close()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT number, name FROM metier_migrations ORDER BY 1").fetchall() == [
+            (1, "trail"),
+            (2, "state"),
+        ]
+
+
+def test_a_user_who_may_not_create_tables_is_told(postgres: PostgresServer) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS reader")
+        connection.execute("CREATE ROLE reader LOGIN")
+    with pytest.raises(StoreError, match="may create and write tables") as caught:
+        open_store(postgres.url.replace("metier@", "reader@"))
+    assert caught.value.reason == "unopenable"
+
+
+def test_plans_follow_the_size_of_the_tables(place: Place) -> None:
+    """A kept plan from when the store was empty made every append read all events."""
+    with open_store(place("postgres")) as store:
+        link: Any = store._link  # type: ignore[attr-defined]
+        shown = link.run(lambda connection, _: connection.execute("SHOW plan_cache_mode").fetchone())
+        assert shown == ("force_custom_plan",)
+
+
+def test_a_server_that_does_not_flush_by_default_is_made_to(place: Place) -> None:
+    url = f"{place('postgres')}%20-csynchronous_commit%3Doff"
+    with open_store(url) as store:
+        link: Any = store._link  # type: ignore[attr-defined]
+        shown: list[Any] = []
+
+        def look(connection: Any, _: bool) -> None:
+            from metier.record.store import postgres_statements
+
+            shown.append(connection.execute("SHOW synchronous_commit").fetchone())
+            with connection.transaction():
+                connection.execute(postgres_statements.TERMS, {"ms": "1000"})
+                shown.append(connection.execute("SHOW synchronous_commit").fetchone())
+
+        link.run(look)
+        assert shown == [("off",), ("on",)]
+
+
+@pytest.mark.parametrize("given", [100, 2**31 - 2, 2**31, 2**40])
+def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, given: int) -> None:
+    """The slow writer drew its position first and commits last; a follower must wait for it, not pass it."""
+    url = place("postgres")
+    with open_store(url) as store, psycopg.connect(url) as slow:
+        slow.execute("SELECT setval('metier_positions', %s)", (given,))
+        slow.commit()
+        add(store, 0)
+        cursor = store.page(0).cursor
+        frame = {**store.read()[0], "id": "late", "stream_id": "slow"}
+        writer: Any = store
+        writer._hold(slow, {"slow": Stream("slow", "s", "session")}, [])
+        writer._insert(slow, [row_of(frame)])
+        add(store, 1)
+        assert len(store.read()) == 2, "reading shows what is committed"
+        page = store.page(cursor)
+        assert (page.frames, page.cursor) == ((), cursor), "a follower waits for the slow one"
+        assert not store.wait(cursor, 0.1)
+        slow.commit()
+        assert store.wait(cursor, 10)
+        assert [frame["id"] for frame in store.page(cursor).frames] == ["late", "e1"]
+
+
+def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -> None:
+    url = place("postgres")
+    with open_store(url, patience=5) as store, psycopg.connect(url) as other:
+        from metier.record.store import postgres_statements as statements
+
+        store.append("s", "session", "held", [Draft("h", 1, "x", {})])
+        other.execute(statements.HOLD, (["held"],))
+        begun = time.monotonic()
+        add(store, 0)
+        assert time.monotonic() - begun < 4
+
+
+def test_a_stream_that_another_holds_too_long_is_busy_within_the_bound(place: Place) -> None:
+    url = place("postgres")
+    with open_store(url, patience=0.5) as store, psycopg.connect(url) as other:
+        from metier.record.store import postgres_statements as statements
+
+        add(store, 0)
+        other.execute(statements.HOLD, (["st"],))
+        with pytest.raises(StoreError) as caught:
+            add(store, 1)
+        assert caught.value.reason == "busy"
+        other.rollback()
+        assert add(store, 1)[0]["seq"] == 1
+
+
+def test_a_prune_does_not_take_an_artifact_from_under_a_writer(place: Place) -> None:
+    """The slow writer has seen that the artifact is there, and commits the event that names it later."""
+    url, content = place("postgres"), b"seen by the writer"
+    with open_store(url) as store, psycopg.connect(url) as slow:
+        digest = store.put_artifact(content)
+        writer: Any = store
+        writer._hold(slow, {"slow": Stream("slow", "s", "session")}, [])
+        assert writer._keep(slow, {digest: content}) == 0
+        prune = threading.Thread(target=store.prune, args=(0,), kwargs={"grace_ms": 0})
+        prune.start()
+        prune.join(0.3)
+        frame = {"id": "e", "session_id": "s", "stream_kind": "session", "stream_id": "slow", "seq": 0}
+        writer._insert(slow, [row_of({**frame, "timestamp_ms": 5, "type": "x", "digest": digest})])
+        slow.commit()
+        prune.join(20)
+        assert not prune.is_alive()
+        assert store.get_artifact(store.read()[0]["digest"]) == content

@@ -1,0 +1,201 @@
+"""What the tests of runners share: where they run, as whom, and what must be untouched when a script has tried."""
+
+import contextlib
+import hashlib
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from metier.sandbox import Job, Outcome, Runner
+
+T = TypeVar("T")
+NOBODY = 65534
+IS_ROOT = os.geteuid() == 0
+MARK = "METIER_TEST_MARK"
+
+IDENTITIES = ["root", "nobody"] if IS_ROOT else ["self"]
+"""Who launches the sandbox: a launcher that is root and one that is not behave differently, so both are tried."""
+
+
+def as_user(identity: str, work: Callable[[], T]) -> T:
+    """Call something as an identity; as `nobody` in a process of its own, whose result or exception comes back."""
+    if identity != "nobody":
+        return work()
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fork with threads is deprecated; the child only starts a sandbox
+        child = os.fork()
+    if child == 0:
+        os.close(read)
+        answer: tuple[bool, Any] = (False, None)
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            answer = (True, work())
+        except BaseException as error:
+            answer = (False, (type(error), error.args, vars(error)))  # not every exception can be made from its args
+        with contextlib.suppress(BaseException), os.fdopen(write, "wb") as file:
+            pickle.dump(answer, file)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as file:
+        data = file.read()
+    os.waitpid(child, 0)
+    good, value = pickle.loads(data)
+    if good:
+        return value
+    kind, arguments, data = value
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(data)
+    raise error
+
+
+@dataclass
+class Box:
+    """A folder that everybody can reach, with a skill in it, a project, other people's things, and listeners."""
+
+    base: Path
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        for name in ("skill/scripts", "other-skill", "home/.ssh", "project/.git"):
+            (self.base / name).mkdir(parents=True)
+        self.skill, self.project = self.base / "skill", self.base / "project"
+        self.secret = self.base / "secret.txt"
+        for path in ("secret.txt", "other-skill/SKILL.md", "home/.ssh/id", "project/notes.txt", "skill/SKILL.md"):
+            (self.base / path).write_text(f"{path} {self.token}\n")
+        (self.skill / "link").symlink_to(self.secret)
+        (self.skill / "link-folder").symlink_to(self.base / "home")
+        (self.skill / "data.txt").write_text("as shipped\n")
+        for path in (self.base, *self.base.rglob("*")):
+            if not path.is_symlink():  # everybody may do everything, so that nothing but a sandbox is in the way
+                path.chmod(0o777 if path.is_dir() else 0o666)
+
+    def script(self, name: str, text: str, mode: int = 0o755) -> str:
+        path = self.skill / "scripts" / name
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        path.chmod(mode)
+        return f"scripts/{name}"
+
+    def job(self, script: str, *argv: str, **given: Any) -> Job:
+        env: Mapping[str, str] = {MARK: self.token, **given.pop("env", {})}
+        return Job(str(self.skill), script, argv, env=env, **given)
+
+    def run(self, runner: Runner, identity: str, text: str, *argv: str, **given: Any) -> Outcome:
+        job = self.job(self.script(given.pop("name", "run.py"), text), *argv, **given)
+        return as_user(identity, lambda: runner.run(job))
+
+    def fingerprint(self) -> dict[str, str]:
+        """Everything in the folder, with content, mode and owner; the scripts themselves are the tests' business."""
+        found: dict[str, str] = {}
+        for path in sorted(self.base.rglob("*")):
+            if path.is_relative_to(self.skill / "scripts"):
+                continue
+            status = path.lstat()
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+            found[str(path)] = f"{status.st_mode:o} {status.st_uid} {content}"
+        return found
+
+    def survivors(self) -> list[int]:
+        """Processes of this box's scripts that are still there."""
+        wanted = f"{MARK}={self.token}".encode()
+        found: list[int] = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with contextlib.suppress(OSError):
+                    if wanted in Path(f"/proc/{entry}/environ").read_bytes():
+                        found.append(int(entry))
+        return found
+
+
+def settled(look: Callable[[], T], wanted: T, seconds: float = 10.0) -> T:
+    """What `look` says once it says what is wanted, or at the end of the patience."""
+    deadline = time.monotonic() + seconds
+    while (seen := look()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return seen
+
+
+@contextlib.contextmanager
+def a_box(token: str = "") -> Generator[Box]:
+    # Not pytest's folder, which only its owner may enter.
+    base = tempfile.mkdtemp(prefix="metier-test-")
+    os.chmod(base, 0o755)
+    try:
+        yield Box(Path(base).resolve(), token or uuid.uuid4().hex)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@dataclass
+class Listeners:
+    """Services of the host that a script must not reach, and what they heard."""
+
+    tcp: socket.socket
+    tcp6: socket.socket | None
+    udp: socket.socket
+    unix: socket.socket
+    abstract: socket.socket
+    abstract_name: str
+
+    def heard(self) -> list[str]:
+        """Who was reached since the last look."""
+        found: list[str] = []
+        for name in ("tcp", "tcp6", "unix", "abstract"):
+            listener: socket.socket | None = getattr(self, name)
+            with contextlib.suppress(OSError):
+                if listener is not None:
+                    listener.accept()[0].close()
+                    found.append(name)
+        with contextlib.suppress(OSError):
+            self.udp.recv(100)
+            found.append("udp")
+        return found
+
+
+@contextlib.contextmanager
+def listeners(box: Box) -> Generator[Listeners]:
+    with contextlib.ExitStack() as stack:
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        tcp6 = None
+        with contextlib.suppress(OSError):
+            tcp6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 0))
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind(str(box.base / "service.sock"))
+        os.chmod(box.base / "service.sock", 0o777)
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0metier-{box.token}")
+        for one in (unix, abstract):
+            one.listen()
+        for one in (tcp, tcp6, udp, unix, abstract):
+            if one is not None:
+                one.setblocking(False)
+        yield Listeners(tcp, tcp6, udp, unix, abstract, f"metier-{box.token}")
+
+
+@contextlib.contextmanager
+def a_victim(token: str) -> Generator[subprocess.Popen[bytes]]:
+    """A process of the host, of the launcher's own user, with a secret in its environment and its arguments."""
+    code = "import sys, time; time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code, token], env={"VICTIM": token})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

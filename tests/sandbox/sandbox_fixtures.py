@@ -1,0 +1,42 @@
+"""The fixtures of these tests. Where bubblewrap is missing they skip with one line, but they fail in CI.
+
+A module and not a `conftest.py`, because other tests import from the one `conftest` there is.
+"""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from metier.sandbox.bubblewrap import BubblewrapRunner
+from metier.sandbox.unsandboxed import UnsandboxedRunner
+from sandbox.boxes import IDENTITIES, Box, a_box, as_user
+
+
+@pytest.fixture
+def box() -> Generator[Box]:
+    with a_box() as made:
+        yield made
+
+
+@pytest.fixture(params=IDENTITIES)
+def identity(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def sandbox(identity: str) -> BubblewrapRunner:
+    """A bubblewrap runner that works for the identity that will use it."""
+    runner = BubblewrapRunner()
+    problem = as_user(identity, runner.problem)
+    if problem is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"in CI the sandbox must work for {identity}: {problem}")
+        pytest.skip(f"no sandbox for {identity}: {problem}")
+    return runner
+
+
+@pytest.fixture
+def unprotected() -> UnsandboxedRunner:
+    """What the same script can do without a sandbox: the proof that an attempt could have succeeded."""
+    return UnsandboxedRunner()

@@ -1,0 +1,189 @@
+"""None of many attempts gets out of the sandbox, seen from the inside and from the outside; and each could have."""
+
+import json
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from metier.sandbox import Job, Outcome, RunLimits, seccomp
+from metier.sandbox.bubblewrap import BubblewrapRunner
+from metier.sandbox.unsandboxed import UnsandboxedRunner
+from sandbox.attempts import ATTEMPTS, Attempt
+from sandbox.boxes import IS_ROOT, Box, Listeners, a_box, a_victim, as_user, listeners
+
+pytest_plugins = ["sandbox.sandbox_fixtures"]
+
+LIMITS = RunLimits(seconds=30, processes=24)
+EXTRA = {
+    "x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41},
+    "aarch64": {"clone": 220, "clone3": 435, "ioctl": 29, "socket": 198},
+}
+
+TOKEN = uuid.uuid4().hex
+
+
+def with_control(*controls: str) -> pytest.MarkDecorator:
+    chosen = [attempt for attempt in ATTEMPTS if attempt.control in controls]
+    return pytest.mark.parametrize("attempt", chosen, ids=lambda attempt: attempt.name)
+
+
+by_name = with_control("none", "root", "grant", "")
+
+
+@pytest.fixture(scope="module")
+def victim() -> Generator[subprocess.Popen[bytes]]:
+    with a_victim(TOKEN) as process:
+        yield process
+
+
+@pytest.fixture
+def box() -> Generator[Box]:
+    with a_box(TOKEN) as made:
+        yield made
+
+
+def knowledge(box: Box, heard: Listeners, victim: int) -> str:
+    """Everything an attacker could wish to know about the host."""
+    machine = seccomp.machine()
+    assert machine is not None
+    return json.dumps(
+        {
+            "token": box.token,
+            "base": str(box.base),
+            "secret": str(box.secret),
+            "home": str(box.base / "home"),
+            "project": str(box.project),
+            "host": os.getpid(),
+            "victim": victim,
+            "tcp": heard.tcp.getsockname()[1],
+            "tcp6": heard.tcp6.getsockname()[1] if heard.tcp6 else 0,
+            "udp": heard.udp.getsockname()[1],
+            "abstract": heard.abstract_name,
+            "nr": {**seccomp.denied(machine), **EXTRA[machine]},
+        }
+    )
+
+
+def job_for(box: Box, attempt: Attempt, given: dict[str, Any], known: str) -> Job:
+    granted = dict(given)
+    if granted.pop("project", False):
+        granted["project"] = str(box.project)
+    return box.job(box.script("attempt.py", attempt.text()), stdin=known.encode(), limits=LIMITS, **granted)
+
+
+def verdict(outcome: Outcome) -> tuple[bool, str]:
+    """Whether it got out, by its own account. Being killed for trying is not getting out; silence is no account."""
+    if not outcome.stdout and outcome.exit_code == 128 + 31:
+        return False, "killed by the filter"
+    out, detail = json.loads(outcome.stdout)
+    return out, detail
+
+
+@by_name
+def test_an_attempt_does_not_get_out(
+    attempt: Attempt,
+    sandbox: BubblewrapRunner,
+    identity: str,
+    box: Box,
+    victim: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("METIER_SECRET", box.token)
+    with listeners(box) as heard:
+        job = job_for(box, attempt, attempt.also, knowledge(box, heard, victim.pid))
+        before = box.fingerprint()
+        outcome = as_user(identity, lambda: sandbox.run(job))
+        assert verdict(outcome)[0] is False, outcome
+        assert box.fingerprint() == before
+        assert heard.heard() == []
+        assert victim.poll() is None
+        assert box.survivors() == []
+        carried = b"".join(file.data for file in outcome.files) + outcome.stdout
+        assert attempt.also or box.token.encode() not in carried
+
+
+@with_control("none", "root")
+def test_the_same_attempt_gets_out_where_nothing_stops_it(
+    attempt: Attempt, unprotected: UnsandboxedRunner, box: Box, victim: subprocess.Popen[bytes]
+) -> None:
+    if attempt.control == "root" and not IS_ROOT:
+        pytest.skip("only root could do it without a sandbox")
+    with listeners(box) as heard:
+        given = {"project": True, **attempt.also} if "PROJECT_DIR" in attempt.body else attempt.also
+        job = job_for(box, attempt, given, knowledge(box, heard, victim.pid))
+        outcome = unprotected.run(job)
+        assert verdict(outcome)[0] is True, outcome
+        assert outcome.protections == ()
+
+
+@with_control("grant")
+def test_the_same_attempt_succeeds_where_it_is_granted(
+    attempt: Attempt, sandbox: BubblewrapRunner, identity: str, box: Box, victim: subprocess.Popen[bytes]
+) -> None:
+    with listeners(box) as heard:
+        if heard.tcp6 is None and attempt.name.startswith("tcp6"):
+            pytest.skip("this machine has no IPv6")
+        if identity == "nobody":
+            for path in (box.project, box.project / "notes.txt"):
+                os.chmod(path, 0o777)  # a grant cannot give what the launcher itself may not do
+        job = job_for(box, attempt, attempt.grant, knowledge(box, heard, victim.pid))
+        outcome = as_user(identity, lambda: sandbox.run(job))
+        assert verdict(outcome)[0] is True, outcome
+        reached = {"tcp-to-the-host": "tcp", "tcp6-to-the-host": "tcp6", "udp-to-the-host": "udp", "dns-query": "udp"}
+        assert heard.heard() == ([reached[attempt.name]] if attempt.name in reached else [])
+        assert ("no-network" in outcome.protections) is not job.network
+
+
+def test_there_are_enough_attempts_with_distinct_names() -> None:
+    assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS) >= 60
+    assert len([attempt for attempt in ATTEMPTS if attempt.control]) >= 60
+
+
+def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(
+    sandbox: BubblewrapRunner, identity: str, box: Box
+) -> None:
+    descriptor = os.open(box.secret, os.O_RDONLY)
+    left, right = socket.socketpair()
+    try:
+        for slipped in (descriptor, left.fileno()):
+            os.set_inheritable(slipped, True)
+        text = "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"
+        assert box.run(sandbox, identity, text).stdout == b"[0, 1, 2, 3]\n"  # 3 is the listing itself
+    finally:
+        os.close(descriptor)
+        left.close()
+        right.close()
+
+
+def test_a_skill_in_a_writable_project_cannot_change_itself_nor_what_is_protected(
+    sandbox: BubblewrapRunner, identity: str, box: Box
+) -> None:
+    inner = box.project / ".agents" / "skills" / "inner"
+    inner.mkdir(parents=True)
+    (box.project / ".metier").mkdir()
+    for path in (box.project, inner, box.project / ".metier"):
+        os.chmod(path, 0o777)
+    (inner / "run.py").write_text(
+        "import os\n"
+        "for path in ('.agents/skills/inner/x', '.metier/config.toml', 'free.txt'):\n"
+        "    try:\n        open('/project/' + path, 'w').close(); print('wrote', path)\n"
+        "    except OSError as error: print(error.strerror)\n"
+    )
+    job = Job(str(inner), "run.py", project=str(box.project), project_writable=True, project_protected=[".metier"])
+    outcome = as_user(identity, lambda: sandbox.run(job))
+    assert outcome.stdout.splitlines() == [b"Read-only file system", b"Read-only file system", b"wrote free.txt"]
+    assert sorted(path.name for path in box.project.iterdir()) == [
+        ".agents",
+        ".git",
+        ".metier",
+        "free.txt",
+        "notes.txt",
+    ]
+    assert list(inner.iterdir()) == [inner / "run.py"]
+    owner = (box.project / "free.txt").stat().st_uid
+    assert owner == (box.project.stat().st_uid if identity != "nobody" else 65534)

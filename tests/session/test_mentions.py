@@ -1,0 +1,142 @@
+"""A message calls a skill by the forms of the profile; everything else in it is text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metier.errors import AmbiguousSkill, SkillNotFound
+from metier.hosts.profiles import Profile, build, load, override
+from metier.model import Root, Skill
+from metier.session.mentions import Mention, find
+
+ROOT = Root("/skills", "repo", "agents")
+NAMES = ("pdf", "release-notes", "x1", "twin", "naïve-名前")
+
+
+def skill(name: str, at: str = "/skills") -> Skill:
+    path = f"{at}/{name}/SKILL.md"
+    return Skill(name, "Does it.", path, path, ROOT, 0, 0, {})
+
+
+SKILLS = {name: skill(name) for name in NAMES}
+
+
+def lookup(name: str) -> Skill:
+    if name == "twin":
+        raise AmbiguousSkill(name, ["/a/twin/SKILL.md", "/b/twin/SKILL.md"])
+    if name not in SKILLS:
+        raise SkillNotFound(name)
+    return SKILLS[name]
+
+
+def profile(*forms: str, commands: bool = True) -> Profile:
+    raw, _ = override(load("standard"), {"invocation": {"forms": list(forms), "commands": commands}})
+    return build(raw)
+
+
+ALL = profile("/name", "/skill:name", "$name", "skill://name")
+
+
+def called(message: str, by: Profile = ALL) -> list[str]:
+    return [one.name for one in find(message, by, lookup).skills]
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "rest", "arguments"),
+    [
+        ("/pdf", "pdf", "", ""),
+        ("/pdf a.pdf", "pdf", "a.pdf", "a.pdf"),
+        ("/pdf  a\n b ", "pdf", "a\n b ", "a\n b"),
+        ("/skill:release-notes v1..v2", "release-notes", "v1..v2", "v1..v2"),
+        ("/naïve-名前 x", "naïve-名前", "x", "x"),
+    ],
+)
+def test_a_command_takes_the_rest_of_the_message_as_its_arguments(
+    message: str, name: str, rest: str, arguments: str
+) -> None:
+    assert find(message, ALL, lookup) == Mention((SKILLS[name],), rest, arguments, command=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("use $pdf", ["pdf"]),
+        ("$pdf, then $release-notes.", ["pdf", "release-notes"]),
+        ("($pdf)", ["pdf"]),
+        ("$pdf $pdf $x1 $pdf", ["pdf", "x1"]),
+        ("$pdf-", ["pdf"]),
+        ("see skill://pdf/references/a.md, and skill://x1.", ["pdf", "x1"]),
+        ("<skill://pdf>", ["pdf"]),
+        ("skill://x1 before $pdf", ["x1", "pdf"]),
+        ("$naïve-名前!", ["naïve-名前"]),
+    ],
+)
+def test_names_anywhere_in_a_message_count_in_their_order_and_once(message: str, names: list[str]) -> None:
+    mention = find(message, ALL, lookup)
+    assert [one.name for one in mention.skills] == names
+    assert (mention.message, mention.arguments, mention.command) == (message, "", False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "", " ", "pdf", "$", "$$pdf", "a$pdf", "\\$pdf", "$5", "$5.00", "$PATH", "$HOME/x", "${pdf}", "$PDF", "$pdf2",
+        "$pdf-tools", "$pdf_x", "$no-such-skill", "/usr/bin/env", "/pdf/x", "/pdfx", " /pdf x", "say /pdf", "/",
+        "/skill:", "/skill: pdf", "/skill:none", "skill:pdf", "skill://", "skill://none", "xskill://pdf",
+        "https://skill://pdf", "skill://%ff", "skill:// pdf", "//pdf", "`$`pdf",
+    ],
+)  # fmt: skip
+def test_everything_else_is_text(message: str) -> None:
+    assert find(message, ALL, lookup) == Mention(message=message)
+
+
+@pytest.mark.parametrize(
+    ("forms", "messages"),
+    [
+        (("/name",), {"/pdf x": True, "/skill:pdf x": False, "$pdf": False, "skill://pdf": False}),
+        (("/skill:name",), {"/pdf x": False, "/skill:pdf x": True, "$pdf": False, "skill://pdf": False}),
+        (("$name",), {"/pdf x": False, "/skill:pdf x": False, "$pdf": True, "skill://pdf": False}),
+        (("skill://name",), {"/pdf x": False, "/skill:pdf x": False, "$pdf": False, "skill://pdf": True}),
+    ],
+)
+def test_only_the_forms_of_the_profile_count(forms: tuple[str, ...], messages: dict[str, bool]) -> None:
+    for message, counts in messages.items():
+        assert called(message, profile(*forms)) == (["pdf"] if counts else [])
+
+
+def test_commands_can_be_switched_off_and_mentions_stay() -> None:
+    off = profile("/name", "/skill:name", "$name", commands=False)
+    assert called("/pdf x", off) == []
+    assert called("/skill:pdf x", off) == []
+    assert called("use $pdf", off) == ["pdf"]
+
+
+@pytest.mark.parametrize("message", ["/twin x", "/skill:twin x", "use $twin", "see skill://twin/a"])
+def test_a_name_that_several_skills_bear_is_reported_and_never_guessed(message: str) -> None:
+    mention = find(message, ALL, lookup)
+    assert mention.skills == ()
+    assert mention.message == message
+    assert mention.ambiguous == ("/a/twin/SKILL.md", "/b/twin/SKILL.md")
+
+
+def test_an_ambiguous_name_does_not_hide_a_clear_one() -> None:
+    mention = find("$twin or $pdf", ALL, lookup)
+    assert [one.name for one in mention.skills] == ["pdf"]
+    assert len(mention.ambiguous) == 2
+
+
+@given(st.text(max_size=80))
+def test_no_message_raises_and_one_that_calls_nothing_comes_back_as_it_is(message: str) -> None:
+    mention = find(message, ALL, lookup)
+    assert mention.skills or mention.message == message
+    assert mention.command or mention.message == message
+
+
+@given(
+    before=st.text(alphabet="ab, .(\n", max_size=10),
+    name=st.sampled_from(["pdf", "release-notes", "x1"]),
+    after=st.sampled_from(["", " ", ".", ",", ")", "!", "\n", "?", ":"]),
+)
+def test_a_mention_is_found_whatever_punctuation_stands_around_it(before: str, name: str, after: str) -> None:
+    start = before if not before or not before[-1].isalnum() else before + " "
+    assert called(f"{start}${name}{after}") == [name]

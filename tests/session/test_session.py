@@ -1,0 +1,354 @@
+"""A session: who may see and load what, what it remembers as data, and what it puts back after a compaction."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metier import SkillNotFound
+from metier.errors import InvocationError, MetierError, PolicyDenied, ResourceError
+from metier.record.store import open_store
+from metier.record.store.memory import MemoryStore
+from metier.replay import from_store, replay
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
+from metier.session.session import Session
+from worlds import World
+
+BODY = "# Steps\n\nBODY-MARKER {}\n"
+
+
+def write(world: World, name: str, **given: Any) -> Path:
+    fields: dict[str, Any] = {"body": BODY.format(name), "files": {"a.md": "FILE"}, **given}
+    return world.skill(f".agents/skills/{name}", **fields)
+
+
+# --- hidden skills ---
+
+
+def hide(world: World, how: str) -> tuple[Any, dict[str, Any]]:
+    """A catalog with `plain` and a `secret` one that is hidden in some way, and what its session is given."""
+    write(world, "plain")
+    write(world, "secret", disable_model_invocation=True if how == "frontmatter" else None)
+    skills = world.discover()
+    if how in ("off", "manual"):
+        skills.set_mode("secret", how)  # pyright: ignore[reportArgumentType]
+    if how == "denied":
+        return skills, {"policy": {"deny": [{"tool": "skill_load", "skill_name": "secret"}]}}
+    return skills, {"only": ["plain"]} if how == "only" else {}
+
+
+HIDDEN = ["off", "manual", "frontmatter", "denied", "only"]
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_a_hidden_skill_is_invisible_and_out_of_reach_for_the_model_on_every_path(world: World, how: str) -> None:
+    skills, given = hide(world, how)
+    session: Session = skills.session(**given)
+    path = str(world.project / ".agents/skills/secret/SKILL.md")
+    assert [skill.name for skill in session.visible()] == ["plain"]
+    shown = session.prompt().text + session.system_prompt("x", message="secret") + str(session.tools())
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("skill_load", {"name": "secret"}),
+        ("skill_load", {"name": "secre"}),
+        ("skill_load", {"path": path}),
+        ("skill_load", {"path": str(Path(path).parent)}),
+        ("skill_load", {"name": "secret", "parent": "plain"}),
+        ("skill_read", {"name": "secret", "path": "a.md"}),
+        ("skill_read", {"name": "secret", "path": "SKILL.md"}),
+        ("skill_search", {"query": "secret"}),
+        ("skill_search", {"query": path}),
+    ]
+    for tool, arguments in calls:
+        result = session.call(tool, arguments)
+        assert not result.ok or result.data.get("count") == 0, arguments
+        asked = {repr(value) for value in arguments.values()} | {repr(path)}
+        said = f"{result.data}{result.text}"
+        for one in sorted(asked, key=len, reverse=True):
+            said = said.replace(one, "").replace(one[1:-1], "")
+        shown += said
+    for act in (
+        lambda: session.load("secret", by="model"),
+        lambda: session.load(path=path, by="model"),
+        lambda: session.read("secret", "a.md", by="model"),
+        lambda: session.read("skill://secret/a.md", by="model"),
+    ):
+        with pytest.raises(SkillNotFound) as refused:
+            act()
+        shown += " ".join(refused.value.available)
+    for leak in ("secret", "BODY-MARKER secret", "FILE"):
+        assert leak not in shown
+
+
+@pytest.mark.parametrize("how", ["off", "manual", "frontmatter"])
+def test_a_hidden_skill_is_there_for_the_user(world: World, how: str) -> None:
+    skills, given = hide(world, how)
+    session: Session = skills.session(**given)
+    assert "BODY-MARKER secret" in session.load("secret").text
+    assert session.read("secret", "a.md").text == "FILE"
+    assert ("/secret" in session.commands()) is (how != "off")
+
+
+@pytest.mark.parametrize("how", ["manual", "frontmatter"])
+def test_a_user_calls_a_hidden_skill_by_its_command(world: World, how: str) -> None:
+    skills, given = hide(world, how)
+    called = skills.session(**given).invoke("/secret now")
+    assert called.loaded is not None
+    assert "BODY-MARKER secret" in called.loaded.text
+
+
+def test_policy_stands_between_a_host_and_a_skill_that_it_denies(world: World) -> None:
+    skills, given = hide(world, "denied")
+    for act in (
+        lambda: skills.session(**given).load("secret"),
+        lambda: skills.session(**given).invoke("/secret now"),
+        lambda: skills.session(preload=["secret"], **given),
+    ):
+        with pytest.raises(PolicyDenied):
+            act()
+
+
+@pytest.mark.parametrize("how", ["off", "manual", "frontmatter"])
+def test_a_hidden_skill_can_be_preloaded_and_stays_unlisted(world: World, how: str) -> None:
+    skills, given = hide(world, how)
+    session: Session = skills.session(preload=["secret"], **given)
+    text = session.system_prompt()
+    assert text.count("BODY-MARKER secret") == 1
+    assert "secret" not in session.prompt().names
+    assert session.call("skill_load", {"name": "secret"}).ok is False
+
+
+def test_an_unknown_preload_is_an_error_with_the_known_names(world: World) -> None:
+    write(world, "plain")
+    write(world, "other")
+    with pytest.raises(SkillNotFound, match="known: other, plain") as missing:
+        world.discover().session(preload=["plain", "plan"])
+    assert missing.value.available == ("other", "plain")
+
+
+def test_a_subagent_has_only_the_skills_it_was_given(world: World) -> None:
+    for name in ("one", "two", "three"):
+        write(world, name)
+    session = world.discover().session(only=["two", "missing"])
+    assert session.prompt().names == ("two",)
+    assert session.commands() == ["/two"]
+    assert session.invoke("/one x").skill is None
+    assert session.call("skill_search", {"query": "one two three"}).data["count"] == 1
+    assert session.call("skill_load", {"name": "two"}).ok
+    for name in ("one", "three"):
+        with pytest.raises(SkillNotFound):
+            session.load(name)
+
+
+# --- state ---
+
+
+def test_state_is_plain_data_without_bodies_and_comes_back_whole(world: World) -> None:
+    for name in ("one", "two"):
+        write(world, name, body=BODY.format(name) + "For $ARGUMENTS\n")
+    session = world.discover().session(id="chat-1")
+    first = session.load("two", arguments="a b")
+    session.load("one")
+    stored = json.dumps(session.state())
+    assert "BODY-MARKER" not in stored
+    assert [one["name"] for one in json.loads(stored)["loaded"]] == ["two", "one"]
+    again = world.discover().session(state=json.loads(stored))
+    assert again.activated == ["two", "one"]
+    assert again.state() == {**session.state(), "id": again.id}
+    assert again.output(first.ref) == first.text, "made again from the unchanged file, with the same arguments"
+    assert again.load("two", arguments="a b").already_loaded
+    assert not again.load("two", arguments="other").already_loaded
+
+
+def test_a_ref_outlives_the_file_where_a_store_kept_its_text(world: World) -> None:
+    path = write(world, "one")
+    store = MemoryStore()
+    session = world.discover().session(store=store)
+    first = session.load("one")
+    path.write_text(path.read_text() + "NEW")
+    assert world.discover().session(state=session.state(), store=store).output(first.ref) == first.text
+    with pytest.raises(ResourceError, match="changed"):
+        world.discover().session(state=session.state()).output(first.ref)
+
+
+def test_a_ref_of_another_session_is_unknown(world: World) -> None:
+    write(world, "one")
+    skills = world.discover()
+    ref = skills.session().load("one").ref
+    with pytest.raises(ResourceError, match="no output"):
+        skills.session().output(ref)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "l1\nl2\nL3 x\nl4"),
+        ({"start": 2}, "l2\nL3 x\nl4"),
+        ({"start": 2, "end": 3}, "l2\nL3 x"),
+        ({"end": 1}, "l1"),
+        ({"start": 9}, ""),
+        ({"start": 0}, "l1\nl2\nL3 x\nl4"),
+        ({"grep": "l3"}, "3: L3 x"),
+        ({"grep": "none"}, ""),
+    ],
+)
+def test_an_output_is_read_back_whole_by_lines_or_by_a_text(world: World, given: dict[str, Any], expected: str) -> None:
+    world.skill(".rip/skills/one", body="l1\nl2\nL3 x\nl4")
+    session = world.discover("rip").session()
+    assert session.output(session.load("one").ref, **given) == expected
+
+
+# --- compaction ---
+
+
+def loaded_session(world: World, *sizes: int) -> Session:
+    for number, size in enumerate(sizes):
+        write(world, f"skill-{number}", body=f"START-{number} " + "x" * size, files={})
+    session = world.discover().session()
+    for number in range(len(sizes)):
+        session.load(f"skill-{number}")
+    return session
+
+
+def test_after_a_compaction_every_loaded_skill_comes_back_the_newest_first(world: World) -> None:
+    session = loaded_session(world, 100, 100, 100)
+    session.load("skill-0", arguments="again")
+    compaction = session.compact()
+    assert compaction.restored == ("skill-0", "skill-2", "skill-1")
+    places = [compaction.text.index(f"START-{number}") for number in (0, 2, 1)]
+    assert places == sorted(places)
+    assert "ARGUMENTS: again" in compaction.text
+
+
+@pytest.mark.parametrize("budget", [0, 100, 500, 1500, 2500, 5000, 100_000])
+def test_a_compaction_keeps_within_its_budget_and_names_what_it_only_refers_to(world: World, budget: int) -> None:
+    session = loaded_session(world, 200, 1000, 200, 1000, 200)
+    compaction = session.compact(budget)
+    assert len(compaction.text) <= budget
+    assert sorted((*compaction.restored, *compaction.referenced)) == [f"skill-{number}" for number in range(5)]
+    for number in range(5):
+        whole = f"START-{number} x" in compaction.text
+        assert whole is (f"skill-{number}" in compaction.restored)
+    if budget == 100_000:
+        assert compaction.referenced == ()
+    if budget == 2500:
+        assert "skill-4" in compaction.restored
+        assert compaction.referenced
+        for name in compaction.referenced:
+            ref = next(one["ref"] for one in session.state()["loaded"] if one["name"] == name)
+            assert ref in compaction.text
+            assert session.output(ref).count("START-") == 1
+
+
+def test_a_compaction_survives_a_skill_that_is_gone(world: World) -> None:
+    session = loaded_session(world, 100, 5000)
+    for number in range(2):
+        (world.project / f".agents/skills/skill-{number}/SKILL.md").unlink()
+    session.skills.refresh()
+    compaction = session.compact(1000)
+    assert compaction.restored == ("skill-0",), "what was already sent is remembered"
+    assert compaction.referenced == ("skill-1",)
+    assert world.discover().session(state=session.state()).compact().restored == ()
+
+
+# --- skills that call skills ---
+
+
+def test_a_chain_of_calls_is_kept_and_a_cycle_is_refused_with_the_chain(world: World) -> None:
+    for name in "abc":
+        write(world, f"s-{name}")
+    session = world.discover().session()
+    session.load("s-a")
+    session.load("s-b", parent="s-a")
+    session.load("s-c", parent="s-b")
+    with pytest.raises(InvocationError, match="cycle: s-a -> s-b -> s-c -> s-a") as refused:
+        session.load("s-a", parent="s-c")
+    assert refused.value.chain == ("s-a", "s-b", "s-c", "s-a")
+    result = session.call("skill_load", {"name": "s-b", "parent": "s-c"})
+    assert (result.ok, result.code) == (False, "INVALID_PARAM")
+    assert "s-a -> s-b -> s-c -> s-b" in result.text
+    parents = [frame.get("parent") for frame in session.events if frame["type"] == "skill_invoked"]
+    assert parents == [None, "s-a", "s-b"]
+
+
+def test_calls_are_refused_beyond_their_depth(world: World) -> None:
+    for number in range(10):
+        write(world, f"level-{number}")
+    session = world.discover().session()
+    session.load("level-0")
+    for number in range(1, 8):
+        session.load(f"level-{number}", parent=f"level-{number - 1}")
+    with pytest.raises(InvocationError, match="more than 8 deep"):
+        session.load("level-8", parent="level-7")
+    assert session.load("level-8").skill.name == "level-8", "of itself it loads"
+
+
+# --- odd files ---
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe text", b"nul \x00 here", b"cut \xe6\x97", "日本".encode("utf-16")])
+def test_a_body_with_odd_bytes_is_loaded_and_shows_them(world: World, body: bytes) -> None:
+    text = b"---\nname: odd\ndescription: Odd.\n---\n" + body
+    world.skill(".agents/skills/odd", text=text)
+    loaded = world.discover().session().load("odd")
+    assert body.decode("utf-8", "replace").strip("\n") in loaded.text
+    assert not loaded.truncated
+
+
+@pytest.mark.parametrize("limit", range(1000, 1005))
+def test_what_a_cut_leaves_out_is_counted_even_where_the_bytes_are_odd(world: World, limit: int) -> None:
+    body = b"\xff" * 600 + "日".encode() * 600
+    world.skill(".agents/skills/odd", text=b"---\nname: odd\ndescription: Odd.\n---\n" + body)
+    loaded = world.discover(settings={"load": {"max_bytes": limit}}).session().load("odd")
+    kept = loaded.body.partition("\n\n[")[0]
+    assert kept.rstrip("日") == "\ufffd" * 600
+    assert loaded.left_out == len(body) - 600 - 3 * kept.count("日")
+
+
+def test_a_file_whose_name_is_no_text_does_not_break_a_load(world: World) -> None:
+    folder = write(world, "one").parent
+    odd = bytes(folder) + b"/caf\xe9.txt"
+    with open(odd, "wb") as stream:
+        stream.write(b"x")
+    loaded = world.discover().session().load("one")
+    assert loaded.files == ("a.md", "caf\ufffd.txt")
+    assert loaded.text.encode()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda s: s.read("one", "\ud800"),
+        lambda s: s.read("skill://one/\ud800"),
+        lambda s: s.read("skill://\udce9/x"),
+        lambda s: s.load("\ud800"),
+        lambda s: s.load(path="/x/\udce9"),
+    ],
+)
+def test_torn_text_from_a_host_is_an_error_of_ours_and_recorded(world: World, act: Callable[[Session], Any]) -> None:
+    write(world, "one")
+    session = world.discover().session()
+    with pytest.raises(MetierError):
+        act(session)
+    json.dumps(session.events, ensure_ascii=False).encode()
+
+
+def test_a_preloaded_skill_counts_as_loaded_and_is_not_sent_again(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/pinned", body="# PINNED\n", files={"scripts/x.sh": "#!/bin/sh\necho ran\n"})
+    with open_store(str(tmp_path / "trail.db")) as store:
+        session = world.discover().session(
+            preload=["pinned"],
+            store=store,
+            runner=FakeRunner(default=Outcome(0, "exit", 1, b"ran", b"")),
+            approve=lambda _: True,
+        )
+        assert "# PINNED" in session.system_prompt("base")
+        assert session.call("skill_run", {"name": "pinned", "script": "scripts/x.sh"}).ok
+        again = session.call("skill_load", {"name": "pinned"})
+        assert "already loaded" in again.text
+        assert "# PINNED" not in again.text
+        assert "# PINNED" in session.output(session.preloaded[0].ref)
+        assert session.compact().text == ""
+        assert replay(from_store(store, session.id)).identical
