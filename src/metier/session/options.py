@@ -1,0 +1,34 @@
+"""The options of a session as one type, for code that passes them on to `Skills.session`.
+
+`Unpack[SessionOptions]` gives a function the same keyword arguments, so that a type checker refuses a misspelled one
+there, too. A test compares the keys with the parameters of `Skills.session`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from metier.files.source import Files
+    from metier.record.store import Document, Store
+    from metier.sandbox import Runner
+    from metier.session.policy import Policy, Request
+
+
+class SessionOptions(TypedDict, total=False):
+    """See `Skills.session` for what each of them means."""
+
+    id: str | None
+    policy: "Policy | Mapping[str, Any] | None"
+    store: "str | Store | None"
+    approve: "Callable[[Request], bool | str] | None"
+    tools: bool
+    preload: Sequence[str]
+    only: Sequence[str] | None
+    has_read_tool: bool
+    state: "Mapping[str, Any] | Document | None"
+    files: "Files | None"
+    runner: "Runner | None"
+    surface: str
+    store_required: bool
+    clock: Callable[[], int]
+    ids: Callable[[], str]
