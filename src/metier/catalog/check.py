@@ -15,10 +15,11 @@ from metier.catalog import build, discover, frontmatter
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.hosts import profiles, roots
+from metier.hosts import formats, profiles, roots
+from metier.hosts.formats import Listed
+from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, Root, Severity, Shadowed, Skill, as_text
-from metier.session import listing
+from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, Prompt, Root, Severity, Shadowed, Skill, as_text
 
 PathLike = str | os.PathLike[str]
 
@@ -210,7 +211,7 @@ class _Host:
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         self.left_out = {os.path.realpath(s.path): s.detail or s.reason for s in self.catalog.skipped}
         self.broken = {os.path.realpath(file): file for file in self.catalog.failed}
-        self.prompt = self._prompt() if self.offered else listing.NOTHING
+        self.prompt = self._prompt() if self.offered else formats.NOTHING
         # Wherever a file lies, it can be judged as if it lay in the right place.
         self.anywhere = replace(
             profile,
@@ -220,12 +221,9 @@ class _Host:
             ),
         )  # fmt: skip
 
-    def _prompt(self) -> listing.Prompt:
-        tools = self.profile.tools
-        named = {"load": tools.load, "search": tools.search, "read": tools.read}
-        return listing.render(
-            list(self.catalog.visible), self.profile, {role: name for role, name in named.items() if name}
-        )
+    def _prompt(self) -> Prompt:
+        offered = self.profile.tools.by_role()
+        return formats.listing(Listed(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
 
     def judge(self, folder: str) -> Iterator[Verdict]:
         """The verdicts on all that lies in or below a folder."""
@@ -278,7 +276,7 @@ class _Host:
         return Verdict(
             rules.name, path, status, why,
             name=skill.name,
-            description=listing.description_of(skill, rules),
+            description=description_of(skill, rules),
             root=skill.root.path if status in ("offered", "shadowed") else "",
             model=on and skill.visible,
             user=on and skill.user_invocable and bool(forms),
@@ -301,7 +299,7 @@ class _Host:
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
         uncut = replace(rules, prompt=replace(rules.prompt, description_chars=0)) if most else rules
-        length = len(listing.description_of(skill, uncut))
+        length = len(description_of(skill, uncut))
         if most and length > most:
             more = "".join(f", with `{key}`," for key in rules.prompt.description_fields if key in skill.frontmatter)
             yield f"the description{more} is cut at {most:,} of {length:,} characters"

@@ -50,7 +50,7 @@ def _row(skill: Skill, index: dict[Root, int]) -> list[Any]:
 def restore(text: str) -> Catalog:
     """The catalog that `dump` wrote down."""
     data = json.loads(text)
-    profile = profiles.build(data["profile"])
+    profile = profiles.restore(data["profile"])
     roots = [Root(*values) for values in data["roots"]]
     cwd, home, project = cast("list[str]", data["place"])
 

@@ -183,6 +183,29 @@ def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
     return profile
 
 
+_RENAMED: Final[Mapping[str, Mapping[object, object]]] = {"search.scoring": {"codelia": "overlap"}}
+"""Values of settings that are called otherwise now."""
+
+
+def restore(raw: Mapping[str, Any]) -> Profile:
+    """The profile of a record, which an earlier version may have written: what it does not have is a default."""
+    return build(_known(Profile, raw, ""))
+
+
+def _known(cls: type, raw: Mapping[str, Any], where: str) -> Raw:
+    """The values that a profile has today, by today's names."""
+    hints = _hints(cls)
+    kept: Raw = {}
+    for name in (item.name for item in fields(cls) if item.name in raw):
+        value: Any = raw[name]
+        if is_dataclass(hints[name]):
+            kept[name] = _known(cast("type", hints[name]), value, f"{where}{name}.")
+        else:
+            renamed = _RENAMED.get(f"{where}{name}")
+            kept[name] = value if renamed is None else renamed.get(value, value)
+    return kept
+
+
 T = TypeVar("T")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metier.catalog.build import Catalog
     from metier.hosts.profiles import Profile
     from metier.record.events import Event
-    from metier.record.recorder import Recorder
+    from metier.record.recorder import EventWriter
 
 CONTENT_CHARACTERS: Final = 16_000
 """Of an argument or a result that is put into a span; backends drop or charge for more."""
@@ -110,7 +110,7 @@ class Telemetry:
 
     @contextmanager
     def operation(
-        self, recorder: "Recorder", profile: "Profile", operation: str, given: Mapping[str, Any]
+        self, recorder: "EventWriter", profile: "Profile", operation: str, given: Mapping[str, Any]
     ) -> Generator[None, None, None]:
         """The span of one operation, current while it lasts. A replay, whose time is not ours, has none."""
         if not recorder.live:

@@ -87,6 +87,8 @@ class Surroundings:
     scopes: Sequence[str]
     cwd: str
     project: str
+    parameters: Mapping[str, Mapping[str, object]]
+    """What a model may give to the tool that is being defined: each with its JSON schema."""
 
 
 @dataclass(frozen=True, slots=True)
