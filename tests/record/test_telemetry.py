@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -85,7 +85,8 @@ def opened(world: World, **given: Any) -> Session:
     )
     runner = FakeRunner(default=Outcome(3, "exit", 250, b"secret-output", b""))
     policy = {"allow": [{"tool": "skill_run"}], "deny": [{"tool": "skill_read", "path": "denied/*"}]}
-    return world.discover().session(**{"policy": policy, "runner": runner, "id": "talk-1", **given})
+    options = {"policy": policy, "runner": runner, "id": "talk-1"} | given
+    return world.discover().session(**cast("Any", options))
 
 
 def use(session: Session) -> None:
@@ -266,16 +267,15 @@ def test_what_policy_redacts_stays_redacted(world: World, seen: Seen) -> None:
 def test_an_error_that_is_no_answer_ends_the_span_too(world: World, seen: Seen) -> None:
     watch(seen)
 
-    def broken(_: object) -> bool:
+    def broken(_: object) -> Outcome:
         raise RuntimeError("secret-output")
 
-    session = opened(world, policy={"ask": [{"tool": "skill_load"}]}, approve=broken)
+    session = opened(world, runner=FakeRunner(default=broken))
     with pytest.raises(RuntimeError):
-        session.load("notes")
-    assert seen.said("load")["error.type"] == "RuntimeError"
+        session.run("notes", "scripts/say.sh")
+    assert seen.said("run")["error.type"] == "RuntimeError"
     assert "secret-output" not in seen.everything()
-    session.approve = lambda _: True
-    session.load("notes")
+    session.load("notes", arguments="again")
     assert seen.counts()["metier.skills.loaded"] == 1
 
 
