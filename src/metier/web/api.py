@@ -33,7 +33,7 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
-from metier.record.store.values import check_name
+from metier.record.store import check_name
 from metier.rpc import METHODS, Dispatcher, RpcError
 from metier.sandbox.bounded import RUNS, BoundedRunner
 from metier.session import scripts, tools
