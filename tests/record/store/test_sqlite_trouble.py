@@ -56,7 +56,7 @@ def test_a_copy_of_the_files_at_any_moment_is_a_whole_store(file: Path, tmp_path
     with open_store(str(file)) as store:
         for number in range(50):
             add(store, number, 500)
-        # What a crash would leave: the log not yet merged, nothing closed.
+        # The files as a crash would leave them: the log is not merged, and nothing is closed.
         crashed = tmp_path / "crashed"
         shutil.copytree(file.parent, crashed)
     with open_store(str(crashed / file.name)) as again:
@@ -181,7 +181,7 @@ def test_a_file_that_another_holds_too_long_is_busy_within_the_bound(file: Path)
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A disk of one megabyte, where we may mount one."""
+    """A disk of one megabyte, if we are allowed to mount one."""
     folder = Path(tempfile.mkdtemp(prefix="metier-small-"))
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "metier-test", str(folder)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -263,7 +263,7 @@ import os, sys
 from metier.record.store import Draft, StoreError, open_store
 import metier.record.store.sqlite
 if os.geteuid() == 0:
-    # Here and not before: the interpreter may lie where only root can read it.
+    # Not earlier, because the interpreter may be in a folder that only root can read.
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
     with open_store(sys.argv[1]) as store:
@@ -283,7 +283,7 @@ def as_nobody(path: Path) -> str:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are private."""
+    """A folder that every user can enter, unlike those of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="metier-open-"))
     folder.chmod(0o755)
     yield folder
