@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from metier.record import events
     from metier.record.recorder import Recorder
 
-Progress: TypeAlias = "Callable[[int], None] | None"
+ScanProgress: TypeAlias = "Callable[[int], None] | None"
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
 CONTENT_CHARACTERS: Final = 16_000
@@ -100,7 +100,7 @@ class Telemetry:
 
     # --- scans ---
 
-    def discovery(self, scan: "Callable[[Progress], Catalog]", progress: Progress) -> "Catalog":
+    def discovery(self, scan: "Callable[[ScanProgress], Catalog]", progress: ScanProgress) -> "Catalog":
         """Scan the disk inside a span with the counts of what was found."""
         with self._timed("discover", {"metier.operation": "discover"}) as span:
             found = scan(progress)
@@ -134,7 +134,7 @@ class Telemetry:
             if not self._inside_tool():
                 attributes["gen_ai.operation.name"] = "execute_tool"
         with self._timed(name, attributes) as span:
-            watcher = _Watcher(self, span, operation)
+            watcher = _SpanWatcher(self, span, operation)
             recorder.watch = watcher
             try:
                 yield
@@ -147,11 +147,11 @@ class Telemetry:
         return attributes.get("gen_ai.operation.name") == "execute_tool"
 
     @contextmanager
-    def _timed(self, name: str, attributes: Attributes) -> "Generator[_Outcome, None, None]":
+    def _timed(self, name: str, attributes: Attributes) -> "Generator[_SpanOutcome, None, None]":
         """A span that is current while the block runs. Its duration and its error are recorded as metrics."""
         started = time.perf_counter()
         span = self._tracer.start_span(name, attributes=attributes)
-        outcome = _Outcome(span)
+        outcome = _SpanOutcome(span)
         try:
             # Without the flags, the text of an exception goes into the span, and it may quote what a user wrote.
             with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
@@ -182,7 +182,7 @@ def _tool(profile: "Profile", given: Mapping[str, object]) -> str:
     return str(asked) if asked in [name for name in known if name] else "unknown"
 
 
-class _Outcome:
+class _SpanOutcome:
     """A span and the error with which it ends; only the first one is kept."""
 
     def __init__(self, span: "Span") -> None:
@@ -195,10 +195,10 @@ class _Outcome:
         self.error = self.error or error
 
 
-class _Watcher:
+class _SpanWatcher:
     """Receives the events of one operation as they are recorded, and sets the attributes of its span from them."""
 
-    def __init__(self, telemetry: Telemetry, span: _Outcome, operation: str) -> None:
+    def __init__(self, telemetry: Telemetry, span: _SpanOutcome, operation: str) -> None:
         self._telemetry, self._span, self._operation = telemetry, span, operation
         self._loaded: dict[str, AttributeValue] = {}
         self._script: dict[str, AttributeValue] = {}

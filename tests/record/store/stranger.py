@@ -15,15 +15,15 @@ from metier.record.store import (
     GRACE_MS,
     Document,
     Draft,
+    EventRow,
     Frame,
     Imported,
     Page,
     Pruned,
-    Row,
     StateChange,
     Stats,
     StoreError,
-    Stream,
+    StreamHead,
     Summary,
     check_artifacts,
     check_digest,
@@ -50,7 +50,7 @@ def now_ms() -> int:
 @dataclass(frozen=True)
 class Event:
     position: int
-    row: Row
+    row: EventRow
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class StrangerStore:
         self._closed = False
         self._position = 0
         self._events: list[Event] = []
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, StreamHead] = {}
         self._contents: dict[str, tuple[bytes, int]] = {}
         self._documents: dict[tuple[str, str], Saved] = {}
         self._notices: list[tuple[str, str]] = []
@@ -141,7 +141,7 @@ class StrangerStore:
             self._notices.append((channel, payload))
             self._changed.notify_all()
 
-    def _add(self, rows: list[Row], streams: Mapping[str, Stream]) -> None:
+    def _add(self, rows: list[EventRow], streams: Mapping[str, StreamHead]) -> None:
         for row in rows:
             self._position += 1
             self._events.append(Event(self._position, row))

@@ -15,7 +15,7 @@ from metier.errors import ConfigError, MissingExtra
 from metier.record.store import Draft, Frame, Store, StoreError, open_store, postgres_statements
 from metier.record.store.postgres import PostgresStore
 from metier.record.store.postgres_connection import Connection
-from metier.record.store.writes import Stream, row_of
+from metier.record.store.writes import StreamHead, row_of
 from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
 
@@ -227,7 +227,7 @@ def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, 
         add(store, 0)
         cursor = store.page(0).cursor
         frame = {**store.read()[0], "id": "late", "stream_id": "slow"}
-        store._lock_streams(slow, {"slow": Stream("slow", "s", "session")}, [])
+        store._lock_streams(slow, {"slow": StreamHead("slow", "s", "session")}, [])
         store._insert(slow, [row_of(frame)])
         add(store, 1)
         assert len(store.read()) == 2, "reading shows what is committed"
@@ -266,7 +266,7 @@ def test_a_prune_does_not_take_an_artifact_from_under_a_writer(place: Place) -> 
     url, content = place("postgres"), b"seen by the writer"
     with PostgresStore(url) as store, psycopg.connect(url) as slow:
         digest = store.put_artifact(content)
-        store._lock_streams(slow, {"slow": Stream("slow", "s", "session")}, [])
+        store._lock_streams(slow, {"slow": StreamHead("slow", "s", "session")}, [])
         assert store._insert_artifacts(slow, {digest: content}) == 0
         prune = threading.Thread(target=store.prune, args=(0,), kwargs={"grace_ms": 0})
         prune.start()

@@ -24,7 +24,7 @@ from metier.record.store.checks import (
 )
 from metier.record.store.protocol import Store
 from metier.record.store.values import Document, Frame, Imported, Json, canonical, encode
-from metier.record.store.writes import Stream, check_stream, seq_gap
+from metier.record.store.writes import StreamHead, check_stream, seq_gap
 
 _FRAMES: Final = 500
 _BYTES: Final = 8_000_000
@@ -125,7 +125,7 @@ class _FrameCheck:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, StreamHead] = {}
         self._stored: dict[str, tuple[int, Iterator[Frame]]] = {}
 
     def frame(self, frame: Frame) -> None:
@@ -133,7 +133,7 @@ class _FrameCheck:
         stream = self._streams.get(stream_id)
         if stream is None:
             last = self._store.last_seq(stream_id)
-            stream = Stream(stream_id, frame["session_id"], frame["stream_kind"], min(seq, last + 1))
+            stream = StreamHead(stream_id, frame["session_id"], frame["stream_kind"], min(seq, last + 1))
             self._streams[stream_id] = stream
             self._stored[stream_id] = (last, self._stored_from(stream_id, seq))
         check_stream(stream, frame["session_id"], frame["stream_kind"])

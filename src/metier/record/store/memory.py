@@ -26,17 +26,17 @@ from metier.record.store.values import (
 )
 from metier.record.store.writes import (
     AppendBatch,
+    EventRow,
     RestoreBatch,
-    Row,
     StateChange,
-    Stream,
+    StreamHead,
     digests_in,
     new_rows,
     number_drafts,
 )
 
 
-class _Artifact(NamedTuple):
+class _StoredArtifact(NamedTuple):
     content: bytes
     touched_ms: int
 
@@ -61,10 +61,10 @@ class MemoryStore(BaseStore):
         super().__init__("memory:")
         self._lock = threading.RLock()
         self._position = 0
-        self._events: dict[int, Row] = {}
+        self._events: dict[int, EventRow] = {}
         self._by_id: dict[str, int] = {}
-        self._streams: dict[str, Stream] = {}
-        self._contents: dict[str, _Artifact] = {}
+        self._streams: dict[str, StreamHead] = {}
+        self._contents: dict[str, _StoredArtifact] = {}
         self._uses: dict[str, set[str]] = {}
         self._states: dict[tuple[str, str], _State] = {}
         self._notices: list[_SentNotice] = []
@@ -103,7 +103,7 @@ class MemoryStore(BaseStore):
     def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         with self._lock:
             for digest, content in artifacts.items():
-                self._contents[digest] = _Artifact(content, now_ms())
+                self._contents[digest] = _StoredArtifact(content, now_ms())
 
     def _write_state(self, change: StateChange) -> int:
         with self._lock:
@@ -120,7 +120,7 @@ class MemoryStore(BaseStore):
             self._notices = [notice for notice in self._notices if notice.sent_ms > now - NOTICES_MS]
             self._notices.append(_SentNotice(self._notice_number, channel, payload, now))
 
-    def _insert(self, rows: list[Row]) -> None:
+    def _insert(self, rows: list[EventRow]) -> None:
         for row in rows:
             self._position += 1
             self._events[self._position] = row
@@ -144,7 +144,7 @@ class MemoryStore(BaseStore):
             end = self._by_id[rows[-1].id] if full else max(self._position, selection.cursor)
         return Page(tuple(parse_frame(row.text) for row in rows), end)
 
-    def _select(self, selection: Selection) -> Iterator[Row]:
+    def _select(self, selection: Selection) -> Iterator[EventRow]:
         session_id, stream_id, types = selection.session_id, selection.stream_id, selection.types
         cursor, after, since_ms = selection.cursor, selection.after, selection.since_ms
         return (

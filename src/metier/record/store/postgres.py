@@ -28,10 +28,10 @@ from metier.record.store.values import (
 )
 from metier.record.store.writes import (
     AppendBatch,
+    EventRow,
     RestoreBatch,
-    Row,
     StateChange,
-    Stream,
+    StreamHead,
     digests_in,
     new_rows,
     number_drafts,
@@ -152,8 +152,8 @@ class PostgresStore(BaseStore):
 
     @staticmethod
     def _lock_streams(
-        connection: Connection, wanted: Mapping[str, Stream], events: list[str]
-    ) -> tuple[dict[str, Stream], dict[str, str]]:
+        connection: Connection, wanted: Mapping[str, StreamHead], events: list[str]
+    ) -> tuple[dict[str, StreamHead], dict[str, str]]:
         """Lock streams until the end of the transaction. Return their heads, and the stored texts of the events.
 
         All writers lock streams in the same order. The texts are read by a separate statement after the lock, so that
@@ -163,7 +163,7 @@ class PostgresStore(BaseStore):
         while True:
             locked = connection.execute(statements.LOCK_STREAMS, (ids,))
             known = connection.execute(statements.SELECT_TEXTS, (events,))
-            streams = {row[0]: Stream(*row) for row in locked}
+            streams = {row[0]: StreamHead(*row) for row in locked}
             missing = [wanted[id_] for id_ in ids if id_ not in streams]
             if not missing:
                 return streams, dict(known.fetchall())
@@ -190,7 +190,7 @@ class PostgresStore(BaseStore):
         return count
 
     @staticmethod
-    def _insert(connection: Connection, rows: list[Row]) -> None:
+    def _insert(connection: Connection, rows: list[EventRow]) -> None:
         if not rows:
             return
         connection.execute(statements.PUBLISH_POSITION)

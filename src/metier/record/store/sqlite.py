@@ -27,10 +27,10 @@ from metier.record.store.values import (
 )
 from metier.record.store.writes import (
     AppendBatch,
+    EventRow,
     RestoreBatch,
-    Row,
     StateChange,
-    Stream,
+    StreamHead,
     digests_in,
     new_rows,
     number_drafts,
@@ -133,11 +133,11 @@ class SqliteStore(BaseStore):
             db.execute("INSERT INTO notices (channel, sent_ms, payload) VALUES (?, ?, ?)", (channel, now, payload))
 
     @staticmethod
-    def _select_streams(db: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Stream]:
+    def _select_streams(db: sqlite3.Connection, ids: Iterable[str]) -> dict[str, StreamHead]:
         query = """
             SELECT stream_id, session_id, stream_kind, next_seq FROM streams
             WHERE stream_id IN (SELECT value FROM json_each(?))"""
-        return {row[0]: Stream(*row) for row in db.execute(query, (json.dumps(list(ids)),))}
+        return {row[0]: StreamHead(*row) for row in db.execute(query, (json.dumps(list(ids)),))}
 
     @staticmethod
     def _select_texts(db: sqlite3.Connection, ids: list[str]) -> dict[str, str]:
@@ -159,7 +159,7 @@ class SqliteStore(BaseStore):
         return count
 
     @staticmethod
-    def _insert(db: sqlite3.Connection, rows: list[Row], streams: Mapping[str, Stream]) -> None:
+    def _insert(db: sqlite3.Connection, rows: list[EventRow], streams: Mapping[str, StreamHead]) -> None:
         db.executemany(_INSERT_EVENT, rows)
         for row in rows:
             values = (row.stream_id, row.session_id, streams[row.stream_id].kind, row.seq + 1)

@@ -25,7 +25,7 @@ from metier.record.store.values import Document, Draft, Frame, canonical, parse_
 _QUOTED_DIGEST: Final = re.compile(rf'"({PATTERN})"')
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """An event as it is stored: the columns that a store searches by, and the text of the frame."""
 
     id: str
@@ -47,7 +47,7 @@ class StateRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamHead:
     """The head of a stream: whose it is, and the seq of its next event."""
 
     id: str
@@ -87,9 +87,9 @@ class AppendBatch:
     def ids(self) -> list[str]:
         return [draft.id for draft in self.drafts]
 
-    def new_stream(self) -> Stream:
+    def new_stream(self) -> StreamHead:
         """Return the head of the stream for the case that the store does not have it yet."""
-        return Stream(self.stream_id, self.session_id, self.stream_kind)
+        return StreamHead(self.stream_id, self.session_id, self.stream_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ class RestoreBatch:
     def ids(self) -> list[str]:
         return [frame["id"] for frame in self.frames]
 
-    def new_streams(self) -> dict[str, Stream]:
+    def new_streams(self) -> dict[str, StreamHead]:
         """Return the heads of the streams by id, for those that the store does not have yet."""
         return {
-            frame["stream_id"]: Stream(frame["stream_id"], frame["session_id"], frame["stream_kind"])
+            frame["stream_id"]: StreamHead(frame["stream_id"], frame["session_id"], frame["stream_kind"])
             for frame in self.frames
         }
 
@@ -163,14 +163,16 @@ def prepare_restore(
     return RestoreBatch(checked, check_artifacts(artifacts), rows)
 
 
-def check_stream(stream: Stream, session_id: str, kind: str) -> None:
+def check_stream(stream: StreamHead, session_id: str, kind: str) -> None:
     """Refuse events of another session or kind: in a mixed stream, seq would mean nothing to a replay."""
     if (stream.session_id, stream.kind) != (session_id, kind):
         message = f"stream {stream.id!r} is the {stream.kind!r} stream of session {stream.session_id!r}"
         raise StoreError(f"{message}, not the {kind!r} stream of {session_id!r}", reason="conflict")
 
 
-def number_drafts(batch: AppendBatch, stream: Stream, existing: Mapping[str, str]) -> tuple[list[Frame], list[Row]]:
+def number_drafts(
+    batch: AppendBatch, stream: StreamHead, existing: Mapping[str, str]
+) -> tuple[list[Frame], list[EventRow]]:
     """Give each draft its seq. Return the frames of all drafts, and the rows of those that are new.
 
     `stream` is the head of the stream, and `existing` holds the stored texts of the batch's ids. A draft whose id is
@@ -178,7 +180,7 @@ def number_drafts(batch: AppendBatch, stream: Stream, existing: Mapping[str, str
     """
     check_stream(stream, batch.session_id, batch.stream_kind)
     frames: list[Frame] = []
-    rows: list[Row] = []
+    rows: list[EventRow] = []
     known = {id_: parse_frame(text) for id_, text in existing.items()}
     for draft in batch.drafts:
         frame = known.get(draft.id)
@@ -202,13 +204,13 @@ def number_drafts(batch: AppendBatch, stream: Stream, existing: Mapping[str, str
     return frames, rows
 
 
-def new_rows(frames: Iterable[Frame], streams: Mapping[str, Stream], existing: Mapping[str, str]) -> list[Row]:
+def new_rows(frames: Iterable[Frame], streams: Mapping[str, StreamHead], existing: Mapping[str, str]) -> list[EventRow]:
     """Return the rows of the complete frames that are new.
 
     `streams` are the heads of all their streams, and `existing` holds the stored texts of their ids. A frame that is
     stored must be the same (reason "conflict"), and no seq may be missing before a new one (reason "gap").
     """
-    rows: list[Row] = []
+    rows: list[EventRow] = []
     expected = {id_: stream.next_seq for id_, stream in streams.items()}
     for frame in frames:
         stream_id, seq = frame["stream_id"], frame["seq"]
@@ -234,9 +236,9 @@ def seq_gap(stream_id: str, expected: int, found: int) -> StoreError:
     return StoreError(message, reason="gap", hint="export the whole session again")
 
 
-def row_of(frame: Frame) -> Row:
+def row_of(frame: Frame) -> EventRow:
     """Return the row of a complete frame."""
-    return Row(
+    return EventRow(
         id=frame["id"],
         session_id=frame["session_id"],
         stream_id=frame["stream_id"],
