@@ -38,8 +38,8 @@ def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
 def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_twice(
     own: PostgresServer, how: signal.Signals
 ) -> None:
-    said: list[str] = []
-    with open_store(schema_of(own), on_trouble=said.append, patience=30) as store:
+    reports: list[str] = []
+    with open_store(schema_of(own), on_trouble=reports.append, patience=30) as store:
         failed: list[Exception] = []
 
         def write(worker: int) -> None:
@@ -63,13 +63,13 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
         frames = store.read()
         assert [frame["seq"] for frame in frames] == list(range(450))
         assert len({frame["id"] for frame in frames}) == 450
-    assert any("connection lost" in line for line in said)
-    assert any("reconnected after" in line for line in said)
+    assert any("connection lost" in line for line in reports)
+    assert any("reconnected after" in line for line in reports)
 
 
 def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServer) -> None:
-    said: list[str] = []
-    with open_store(schema_of(own), on_trouble=said.append, patience=1.0) as store:
+    reports: list[str] = []
+    with open_store(schema_of(own), on_trouble=reports.append, patience=1.0) as store:
         add(store, 0)
         own.stop()
         begun = time.monotonic()
@@ -78,7 +78,7 @@ def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServ
         assert time.monotonic() - begun < 10
         assert (caught.value.reason, caught.value.exit_code) == ("lost", 4)
         assert "no acknowledged event is lost" in caught.value.hint
-        assert "gave up" in said[-1]
+        assert "gave up" in reports[-1]
         own.start()
         assert add(store, 1)[0]["seq"] == 1, "the store itself goes on when the server is back"
 

@@ -293,9 +293,9 @@ def open_folder() -> Iterator[Path]:
 
 def test_a_folder_without_the_right_to_write(open_folder: Path) -> None:
     open_folder.chmod(0o555)
-    said = as_nobody(open_folder / "trail.db")
-    assert said.startswith("read-only |")
-    assert str(open_folder / "trail.db") in said
+    error = as_nobody(open_folder / "trail.db")
+    assert error.startswith("read-only |")
+    assert str(open_folder / "trail.db") in error
 
 
 def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> None:
@@ -304,9 +304,9 @@ def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> 
         add(store, 0)
     file.chmod(0o444)
     before = file.read_bytes()
-    said = as_nobody(file)
-    assert said.startswith("read-only |")
-    assert "the file cannot be written" in said
+    error = as_nobody(file)
+    assert error.startswith("read-only |")
+    assert "the file cannot be written" in error
     assert file.read_bytes() == before
     file.chmod(0o644)
     with open_store(str(file)) as store:

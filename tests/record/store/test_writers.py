@@ -129,8 +129,8 @@ def test_a_store_from_before_a_fork_is_refused_in_the_child(url: str) -> None:
                 os.write(theirs, str(error).encode())
             os._exit(0)
         os.close(theirs)
-        said = os.read(ours, 1000).decode()
+        error = os.read(ours, 1000).decode()
         os.close(ours)
         os.waitpid(child, 0)
-        assert "was opened before a fork" in said
+        assert "was opened before a fork" in error
         assert store.read() == []
