@@ -44,10 +44,13 @@ STATE: Final = "session"
 _BEGUN, _CATALOG = "begun", "catalog"
 """Beside the state, in the document only: how the record began, and the catalog that it last named."""
 _TRIES: Final = 8
-_NO_SPAN: Final = nullcontext()
+_NO_SPAN: Final = nullcontext(None)
 _LOG: Final = logging.getLogger("metier")
 
 State = Mapping[str, object]
+
+EventWatcher = Callable[[Event, Mapping[str, bytes]], None]
+"""Is shown each event of an operation when it is noted, with the artifacts that are kept."""
 
 
 def system_clock() -> int:
@@ -98,7 +101,7 @@ class EventWriter:
         self._artifacts: dict[str, bytes] = {}
         self.live = clock is system_clock
         """Whether it happens now; a replay has the times of the record."""
-        self.watch: Callable[[Event, Mapping[str, bytes]], None] | None = None
+        self.watch: EventWatcher | None = None
         """Sees each event when it is noted, with the artifacts that are kept."""
 
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
@@ -248,15 +251,29 @@ class Recorder:
 
     # --- operations ---
 
+    def span(
+        self, name: str, arguments: Callable[[], Mapping[str, object]]
+    ) -> AbstractContextManager[EventWatcher | None]:
+        """The span around an operation and its questions, where telemetry is on."""
+        if telemetry.active is None or self._profile is None:
+            return _NO_SPAN
+        return telemetry.active.operation(self._writer, self._profile, name, arguments())
+
     @contextmanager
     def operation(
-        self, name: str, arguments: Callable[[], Mapping[str, object]], save: Callable[[], None]
+        self,
+        name: str,
+        arguments: Callable[[], Mapping[str, object]],
+        save: Callable[[], None],
+        watch: EventWatcher | None = None,
     ) -> Generator[Returned, None, None]:
-        """One operation, recorded with its arguments and what it returned; others wait until it is over.
+        """One operation, recorded with its arguments and what it returned. The caller holds the lock.
 
-        The caller fills in what is returned. `save` is called at the end, to keep the session's state.
+        The caller fills in what is returned. `save` is called at the end, to keep the session's state. `watch` is shown
+        each event.
         """
-        with self.lock, self._span(name, arguments):
+        self._writer.watch = watch
+        try:
             self.note(SessionCalled(name, arguments()))
             returned = Returned()
             try:
@@ -267,15 +284,10 @@ class Recorder:
             else:
                 status = "error" if returned.code else "ok"
                 self._return(SessionReturned(name, status, "", returned.code or None), returned.text)
-            finally:
-                save()
-                self.flush()
-
-    def _span(self, name: str, arguments: Callable[[], Mapping[str, object]]) -> AbstractContextManager[None]:
-        """The span around an operation, where telemetry is on."""
-        if telemetry.active is None or self._profile is None:
-            return _NO_SPAN
-        return telemetry.active.operation(self._writer, self._profile, name, arguments())
+        finally:
+            save()
+            self.flush()
+            self._writer.watch = None
 
     def _return(self, returned: SessionReturned, text: str) -> None:
         data = utf8(text)

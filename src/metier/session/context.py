@@ -6,7 +6,7 @@ lock, so that nobody waits while a person is asked.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 Approve = Callable[[Request], "bool | str"]
 """Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
+
+
+_NO_ANSWERS: Final[Mapping[Request, str]] = {}
+
+
+class Asks(Protocol):
+    """An operation, as far as it has questions."""
+
+    def requests(self, context: "SessionContext") -> Iterable[Request]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,10 +69,14 @@ class SessionContext:
 
     # --- policy ---
 
-    def ask(self, requests: Iterable[Request]) -> dict[Request, str]:
-        """Put the questions of an operation to a person, before it begins; the answers, up to the first no.
+    def ask(self, operation: "Asks") -> Mapping[Request, str]:
+        """Put the questions of an operation to a person, before it begins, without the session's lock."""
+        return self.put(operation.requests(self)) if self.approve is not None else _NO_ANSWERS
 
-        Whatever is wrong with the operation shows when it is performed, and not here.
+    def put(self, requests: Iterable[Request]) -> Mapping[Request, str]:
+        """Put questions to a person; the answers, up to the first no.
+
+        Whatever is wrong with a request shows when the operation is performed, and not here.
         """
         answers: dict[Request, str] = {}
         if self.approve is None:

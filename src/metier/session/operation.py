@@ -33,12 +33,14 @@ class Operation(ABC, Generic[R]):
     """The name on every surface and in the record."""
     recorded: ClassVar[bool] = True
     """Whether the record has it. What only shows something is not recorded."""
-    rescans: ClassVar[bool] = False
-    """Whether the disk is scanned first, where the host does so on each call."""
 
     @abstractmethod
     def perform(self, context: SessionContext) -> R:
         """Do it. The session's lock is held."""
+
+    def rescan(self, context: SessionContext) -> None:
+        """Scan the disk first, where the host does so on each call. The session's lock is not held."""
+        return
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         """What policy is asked, in order; the next only if the one before is allowed. Nothing is recorded."""

@@ -5,6 +5,7 @@ are their `requests`, and JSON-RPC, HTTP, MCP and the tool calls of a model buil
 declared here and nowhere else. The record has an operation by its name and fields, so these never change their meaning.
 """
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,13 +52,15 @@ class Load(Operation[Loaded]):
     """Load a skill"""
 
     operation: ClassVar[str] = "load"
-    rescans: ClassVar[bool] = True
 
     name: str | None = field(default=None, metadata=about("The name of the skill."))
     path: str | None = field(default=None, metadata=about("The path of its SKILL.md, where the name is not enough."))
     arguments: str = field(default="", metadata=about("What the skill should work on."))
     parent: str | None = field(default=None, metadata=about("The skill that asks for this one, if one does."))
     by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, self.path, self.by)
@@ -75,7 +78,6 @@ class Read(Operation[Resource]):
     """Read a file of a skill"""
 
     operation: ClassVar[str] = "read"
-    rescans: ClassVar[bool] = True
 
     name: str = field(metadata=about("The name of the skill, or a skill:// URL.", minLength=1))
     path: str | None = field(default=None, metadata=about("The file, relative to the skill's folder."))
@@ -83,6 +85,9 @@ class Read(Operation[Resource]):
     raw: bool = field(
         default=False, metadata=about("Return the bytes as they are, whole, of any kind of file.", model=False)
     )
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
 
     def _place(self) -> tuple[str, str]:
         return urls.parse_url(self.name) if self.path is None else (self.name, self.path)
@@ -137,12 +142,14 @@ class Search(Operation[SearchResult]):
     """Search the catalog, as a step of the session"""
 
     operation: ClassVar[str] = "search"
-    rescans: ClassVar[bool] = True
 
     query: str = field(metadata=about("A name, a path, or words that say what is needed."))
     limit: int | None = field(default=None, metadata=about("How many to return."))
     scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
     by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
 
     def perform(self, context: SessionContext) -> SearchResult:
         context.visibility.notice()
@@ -161,13 +168,15 @@ class Run(Operation[RunResult]):
     """Run a script of a skill in the sandbox"""
 
     operation: ClassVar[str] = "run"
-    rescans: ClassVar[bool] = True
 
     name: str = field(metadata=about("The name of the skill.", minLength=1))
     script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
     arguments: Sequence[str] = field(default=(), metadata=about("Its arguments, one item each."))
     stdin: str | None = field(default=None, metadata=about("What it reads from standard input."))
     by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, None, self.by)
@@ -234,9 +243,11 @@ class Invoke(Operation[Invocation]):
     """Find the skill that a user's message calls"""
 
     operation: ClassVar[str] = "invoke"
-    rescans: ClassVar[bool] = True
 
     message: str = field(metadata=about("The user's message."))
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
 
     def _mention(self, context: SessionContext) -> mentions.Mention:
         return mentions.find(self.message, context.profile, functools.partial(_called, context))
@@ -445,16 +456,22 @@ class Call(Operation[ToolResult]):
     """Answer a model's tool call"""
 
     operation: ClassVar[str] = "call"
-    rescans: ClassVar[bool] = True
 
     tool: str = field(metadata=about("The tool, by the name that the profile gives it."))
     arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent."))
 
+    def rescan(self, context: SessionContext) -> None:
+        with contextlib.suppress(BadArguments):
+            self._asked(context).operation.rescan(context)
+
+    @property
+    def _tool(self) -> str:
+        return without_torn(self.tool[: limits.NAME_LENGTH * 4])
+
     def as_dict(self) -> JsonObject:
         """Arguments that cannot be recorded are replaced by what is wrong with them."""
-        tool = without_torn(self.tool)[: limits.NAME_LENGTH * 4]
         recorded = tools.problem(self.arguments) or self.arguments
-        return {"tool": tool} | ({"arguments": recorded} if recorded is not None else {})
+        return {"tool": self._tool} | ({"arguments": recorded} if recorded is not None else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
@@ -468,10 +485,10 @@ class Call(Operation[ToolResult]):
         yield from self._asked(context).operation.requests(context)
 
     def _asked(self, context: SessionContext) -> "tools.ToolCall[Operation[Any]]":
-        return tools.parse(context, without_torn(self.tool), self.arguments, tool_operation)
+        return tools.parse(context, self._tool, self.arguments, tool_operation)
 
     def perform(self, context: SessionContext) -> ToolResult:
-        return tools.answer(context, without_torn(self.tool), self.arguments, tool_operation)
+        return tools.answer(context, self._tool, self.arguments, tool_operation)
 
     def code(self, result: ToolResult) -> str:
         return result.code

@@ -115,7 +115,8 @@ class Session:
     def _preload(self, names: Sequence[str]) -> tuple[Loaded, ...]:
         context = self._context
         skills = [load.preloadable(context, name) for name in names]  # an unknown name ends it before any record
-        context.use_answers(context.ask(one for skill in skills for one in context.file_requests(skill)))
+        requests = [request for skill in skills for request in context.file_requests(skill)]
+        context.use_answers(context.put(requests))
         preloaded = tuple(load.preload(context, skill) for skill in skills)
         context.preloaded += (loaded.ref for loaded in preloaded)
         return preloaded
@@ -145,20 +146,24 @@ class Session:
     def perform(self, operation: Operation[R]) -> R:
         """Do what an operation says: ask policy, then do it, record it and save the session's state."""
         context = self._context
-        if operation.rescans:
-            context.visibility.rescan()
-        answers = context.ask(operation.requests(context))
-        with context.recorder.lock:
-            context.use_answers(answers)
-            if not operation.recorded:
+        recorder, name = context.recorder, operation.operation
+        if not operation.recorded:
+            answers = context.ask(operation)
+            with recorder.lock:
+                context.use_answers(answers)
                 return operation.perform(context)
-            arguments = operation.as_dict
-            with context.recorder.operation(
-                operation.operation, lambda: self.policy.redacted(arguments()), self.keep
-            ) as returned:
+
+        def arguments() -> JsonObject:
+            return self.policy.redacted(operation.as_dict())
+
+        with recorder.span(name, arguments) as watch:
+            operation.rescan(context)
+            answers = context.ask(operation)
+            with recorder.lock, recorder.operation(name, arguments, self.keep, watch) as returned:
+                context.use_answers(answers)
                 result = operation.perform(context)
                 returned.text, returned.code = result.text, operation.code(result)
-            return result
+        return result
 
     async def aperform(self, operation: Operation[R]) -> R:
         """`perform` for asyncio."""

@@ -36,7 +36,7 @@ from metier.errors import (
     StoreError,
 )
 from metier.model import ToolResult
-from metier.record.store.values import check_name
+from metier.record.store import check_name
 from metier.rpc import BEGIN, Dispatcher
 from metier.sandbox.bounded import RUNS, BoundedRunner
 from metier.session import scripts
