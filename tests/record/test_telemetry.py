@@ -290,7 +290,7 @@ def test_an_error_that_is_no_answer_ends_the_span_too(world: World, seen: Seen) 
     session = opened(world, policy={"ask": [{"tool": "skill_load"}]}, approve=approve)
     with pytest.raises(RuntimeError):
         session.load("notes")
-    assert seen.said("load")["error.type"] == "RuntimeError"
+    assert seen.attributes("load")["error.type"] == "RuntimeError"
     assert "secret-output" not in seen.everything()
     broken = False
     session.load("notes")
