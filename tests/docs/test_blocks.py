@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs" / "reference").glob("*.md")),
+]
 BLOCK = re.compile(r"^(<!-- no-run:(?P<reason>.*?)-->\s*\n)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
