@@ -9,6 +9,7 @@
     │   ├── PathEscape         it would lie outside of the skill's folder
     │   ├── ResourceNotFound
     │   └── BinaryResource     it is not text
+    ├── BadArguments           an operation or a tool was called with arguments that it does not take
     ├── PolicyDenied           a rule of the policy refuses
     ├── InvocationError        skills call skills in a circle, or too deeply
     ├── SandboxUnavailable     no sandbox works on this machine
@@ -65,8 +66,12 @@ class ConfigError(MetierError):
 class SkillNotFound(MetierError):
     """No skill bears the name, or none lies at the path."""
 
-    def __init__(self, wanted: str, available: Sequence[str] = (), close: Sequence[str] = (), why: str = "") -> None:
+    def __init__(
+        self, wanted: str, available: Sequence[str] = (), close: Sequence[str] = (), why: str = "", reason: str = ""
+    ) -> None:
+        """`reason` says why a skill of that name was left out of the catalog, if one was: see `Skipped.reason`."""
         self.wanted, self.available, self.close, self.why = wanted, tuple(available), tuple(close), why
+        self.reason = reason
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         super().__init__(f"no skill {wanted!r}{f': {why}' if why else ''}{hint}")
 
@@ -117,6 +122,16 @@ class BinaryResource(ResourceError):
     def __init__(self, path: str, size: int) -> None:
         self.size = size
         super().__init__(f"binary files are not supported: {path}", path=path, reason="binary")
+
+
+class BadArguments(MetierError):
+    """The arguments of an operation or of a tool call do not fit; `field` is the one that is wrong, if it is one."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        self.message, self.field = message, field
+        super().__init__(message)
 
 
 class PolicyDenied(MetierError):

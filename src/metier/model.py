@@ -1,9 +1,9 @@
 """The values that flow through the runtime, frozen, in the order of the flow.
 
-A `Root` is a folder that a profile searches. What lies there becomes a `Skill`, or a `Shadowed` one that lost its name
-to another, or a `Skipped` one that a rule left out, or an error among the `Diagnostic`s; `Counts` proves that the four
-add up to what was found. A session turns a skill into a `Loaded` one, its files into a `Resource` each, and a user's
-message into an `Invocation`.
+A `Root` is a folder that a profile searches. Each SKILL.md in it becomes a `Skill`, a `Shadowed` skill that lost its
+name to another, a `Skipped` one that a rule left out, or an error among the `Diagnostic`s; `Counts` shows that the four
+add up to what was found. A session shows the catalog in a `Prompt`, turns a skill into a `Loaded` one, its files into
+`Resource`s, a user's message into an `Invocation`, and a model's call into a `ToolResult`.
 """
 
 import base64
@@ -11,6 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
+
+JsonObject = dict[str, Any]
+"""A JSON object on its way in or out; whoever reads a value from it checks that value."""
+
+Fields = Mapping[str, Any]
+"""The fields of a frontmatter, as the YAML has them."""
 
 Severity = Literal["error", "warning", "info"]
 
@@ -30,7 +36,7 @@ STANDARD_KEYS: Final = ("name", "description", "license", "compatibility", "meta
 SCOPE_ORDER: Final[Mapping[str, int]] = {"extra": 0, "repo": 1, "project": 1, "user": 2}
 """What stands first where all else is equal: what was named, the project's, the user's."""
 
-NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_FIELDS: Final[Fields] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,10 @@ class Diagnostic:
     line: int = 0
     column: int = 0
     hint: str = ""
+    reason: str = ""
+    """Where the operating system refused something: `permission`."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "code": self.code,
             "severity": self.severity,
@@ -87,7 +95,7 @@ class Skill:
     root: Root
     mtime_ns: int
     size: int
-    frontmatter: Mapping[str, Any] = field(hash=False)
+    frontmatter: Fields = field(hash=False)
     model_invocable: bool = True
     user_invocable: bool = True
     mode: Mode = "auto"
@@ -135,7 +143,7 @@ class Skill:
         return as_text(self.frontmatter.get("compatibility"))
 
     @property
-    def metadata(self) -> Mapping[str, Any]:
+    def metadata(self) -> Fields:
         return metadata_of(self.frontmatter)
 
     @property
@@ -143,10 +151,10 @@ class Skill:
         return split_tools(self.frontmatter.get("allowed-tools"))
 
     @property
-    def extra(self) -> dict[str, Any]:
+    def extra(self) -> JsonObject:
         return {key: value for key, value in self.frontmatter.items() if key not in STANDARD_KEYS}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "id": self.id,
             "name": self.name,
@@ -178,7 +186,7 @@ class Shadowed:
     identical: bool = False
     """The two files are the same, byte for byte."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {**self.skill.as_dict(), "shadowed_by": self.winner.path, "identical": self.identical}
 
 
@@ -191,7 +199,7 @@ class Skipped:
     detail: str = ""
     name: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"path": self.path, "reason": self.reason, "detail": self.detail}
 
 
@@ -232,7 +240,7 @@ class Changes:
     def __str__(self) -> str:
         return f"+{len(self.added)} / -{len(self.removed)} / ~{len(self.changed)}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"added": list(self.added), "removed": list(self.removed), "changed": list(self.changed)}
 
 
@@ -250,14 +258,14 @@ class Loaded:
     truncated: bool
     files_truncated: bool = False
     body: str = ""
-    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    frontmatter: Fields = field(default_factory=dict[str, Any])
     left_out: int = 0
     """Bytes of SKILL.md that a limit cut off."""
     warnings: tuple[str, ...] = ()
     size: int = 0
     """Of SKILL.md, in bytes."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "skill": self.skill.as_dict(),
             "text": self.text,
@@ -283,8 +291,8 @@ class Resource:
     digest: str = ""
     data: bytes | None = field(default=None, repr=False)
 
-    def as_dict(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+    def as_dict(self) -> JsonObject:
+        shown: JsonObject = {
             "skill": self.skill.name,
             "path": self.path,
             "mime": self.mime,
@@ -303,7 +311,7 @@ class Artifact:
     digest: str
     size: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"path": self.path, "digest": self.digest, "size": self.size}
 
 
@@ -337,7 +345,7 @@ class RunResult:
         parts += [f"[note: {note}]" for note in self.notes]
         return "\n".join(parts) or "[no output]"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "skill": self.skill.name,
             "script": self.script,
@@ -363,7 +371,12 @@ class Invocation:
     mentioned: tuple[Skill, ...] = ()
     ambiguous: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    @property
+    def text(self) -> str:
+        """What the model gets: the skill where the host loads it, else the message."""
+        return self.loaded.text if self.loaded else self.message
+
+    def as_dict(self) -> JsonObject:
         return {
             "skill": self.skill.name if self.skill else None,
             "message": self.message,
@@ -380,16 +393,69 @@ class Compaction:
     restored: tuple[str, ...]
     referenced: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"text": self.text, "restored": list(self.restored), "referenced": list(self.referenced)}
 
 
-def metadata_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The part of a system prompt that shows the catalog, and how much of the catalog it shows."""
+
+    text: str
+    shown: int
+    total: int
+    truncated: bool
+    names: tuple[str, ...] = ()
+    """The skills shown with a description."""
+    more: tuple[str, ...] = ()
+    """The skills shown by name only."""
+    shortened: bool = False
+    """Whether descriptions were shortened to fit."""
+
+    def as_dict(self) -> JsonObject:
+        return {"text": self.text, "shown": self.shown, "total": self.total, "truncated": self.truncated}
+
+
+Role = Literal["load", "search", "read", "output", "run"]
+"""What a tool is for; each host has its own names for its tools."""
+
+ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool definition to hand to a model."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+    def as_dict(self) -> JsonObject:
+        return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to a tool call: `data` in the host's shape, and `text` for the model's context."""
+
+    data: Mapping[str, Any]
+    text: str
+    ok: bool = True
+    code: str = ""
+    """A stable word for what went wrong, the same on every surface; empty where nothing did."""
+    rule: str = ""
+    """The rule of the policy that refused the call, if one did."""
+
+    def as_dict(self) -> JsonObject:
+        return dict(self.data)
+
+
+def metadata_of(fields: Fields) -> Fields:
     """The `metadata` of a frontmatter. The standard has text there, so scalars are text; the rest is kept as it is."""
     found = fields.get("metadata")
     if not isinstance(found, Mapping):
         return NO_FIELDS
-    return {key: as_text(value) or value for key, value in cast("Mapping[str, Any]", found).items()}
+    return {key: as_text(value) or value for key, value in cast("Fields", found).items()}
 
 
 def as_text(value: object) -> str | None:

@@ -256,7 +256,7 @@ class Skills:
 
         if not text:
             return search.cut(query, (), wanted)
-        if rules.scoring == "codelia":
+        if rules.scoring == "overlap":
             hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
         else:
             hits = self._find().search(text, wanted + 1, allowed, cwd)
@@ -265,7 +265,7 @@ class Skills:
     def explain(self, result: SearchResult) -> SearchResult:
         """The same result, each hit with the words of the query that its skill has, body included."""
         text = result.query.strip()
-        if self.profile.search.scoring == "codelia" or not result.results:
+        if self.profile.search.scoring == "overlap" or not result.results:
             return result  # its words are counted anyway
         return replace(result, results=tuple(self._find().explain(text, result.results)))
 

@@ -71,11 +71,13 @@ class Catalog:
         for file in self.failed:
             if os.path.basename(os.path.dirname(file)) == name:
                 return InvalidSkill(file, [d for d in self.diagnostics if d.path == file and d.severity == "error"])
-        why = next((f"{s.path} was left out: {s.detail or s.reason}" for s in self.skipped if s.name == name), "")
+        left_out = next((skipped for skipped in self.skipped if skipped.name == name), None)
+        why = f"{left_out.path} was left out: {left_out.detail or left_out.reason}" if left_out else ""
+        reason = left_out.reason if left_out else ""
         names = list(self.by_name)
         import difflib  # costs as much as a whole scan of a small catalog, and only an error needs it
 
-        return SkillNotFound(name, names, difflib.get_close_matches(name, names, 3), why)
+        return SkillNotFound(name, names, difflib.get_close_matches(name, names, 3), why, reason)
 
 
 def build(

@@ -239,7 +239,7 @@ class _Host:
         for file in found.failed:
             yield self.of_file(file, os.path.realpath(file), said)
         for entry in found.skipped:
-            if entry.reason == "link" and os.path.islink(entry.path):
+            if entry.reason in ("link", "outside") and os.path.islink(entry.path):
                 yield Verdict(self.profile.name, entry.path, "left-out", entry.detail, name=entry.name)
 
     def of_skill(self, skill: Skill, said: dict[str, list[Diagnostic]]) -> Verdict:

@@ -183,7 +183,8 @@ class _Walker:
             self.say("link-not-followed", "info", f"the link to {real} was not followed", child)
             if os.path.isfile(child + _SUFFIX):
                 detail = "the folder is a link that leads outside" if outside else "linked folders are not followed"
-                self.found.skipped.append(Skipped(child + _SUFFIX, "link", detail, os.path.basename(child)))
+                reason = "outside" if outside else "link"
+                self.found.skipped.append(Skipped(child + _SUFFIX, reason, detail, os.path.basename(child)))
             return
         if os.path.basename(child) in self.ignored:
             self.skip_ignored(child)
@@ -394,8 +395,9 @@ class _Walker:
             return "", self.unreadable(file, error)
         inside = target.startswith(real_folder + "/") or self.leads_inside(target)
         if rule == "never" or (rule == "inside" and not inside):
-            detail = "SKILL.md is a symbolic link" if rule == "never" else "SKILL.md is a link that leads outside"
-            return target, self.skip_row(file, "link", detail)
+            if rule == "never":
+                return target, self.skip_row(file, "link", "SKILL.md is a symbolic link")
+            return target, self.skip_row(file, "outside", "SKILL.md is a link that leads outside")
         if os.path.basename(target) != SKILL_FILE:
             return target, self.skip_row(file, "link", "SKILL.md is a link to a file of another name")
         return target, None
@@ -409,11 +411,12 @@ class _Walker:
         return (0, 0, 0, 0, reason, None, name, detail, {}, 0, ())
 
     def unreadable(self, file: str, error: OSError | ValueError) -> FileRow:
-        return self.failure(file, "unreadable", f"the file cannot be read: {_reason(error)}")
+        reason = "permission" if isinstance(error, PermissionError) else ""
+        return self.failure(file, "unreadable", f"the file cannot be read: {_reason(error)}", reason)
 
-    def failure(self, file: str, code: str, message: str) -> FileRow:
+    def failure(self, file: str, code: str, message: str, reason: str = "") -> FileRow:
         name = os.path.basename(os.path.dirname(file))
-        return (0, 0, 0, 0, "failed", None, name, "", {}, 0, ((code, "error", message, 0, 0, ""),))
+        return (0, 0, 0, 0, "failed", None, name, "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
 
 
 _FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled"))
@@ -421,7 +424,7 @@ _FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": Fa
 
 
 def _pack(d: Diagnostic) -> tuple[Any, ...]:
-    return (d.code, d.severity, d.message, d.line, d.column, d.hint)
+    return (d.code, d.severity, d.message, d.line, d.column, d.hint, d.reason)
 
 
 def _reason(error: OSError | ValueError) -> str:

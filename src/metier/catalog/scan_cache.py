@@ -23,7 +23,7 @@ _HEADER: Final = struct.Struct("<4sIQ")
 _LARGEST: Final = 1 << 30
 _OURS: Final = re.compile(r"\.?(?:scan|index)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
-_FORMAT: Final = (1, sys.implementation.cache_tag, marshal.version)
+_FORMAT: Final = (2, sys.implementation.cache_tag, marshal.version)
 
 FileRow = tuple[Any, ...]
 """mtime_ns, ctime_ns, size, inode, then what the file said; see `discover`."""

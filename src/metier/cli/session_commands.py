@@ -48,7 +48,7 @@ def search_command(context: Context, query: str, limit: int | None, scope: str |
         output.json_out(_explained(result) if explain else result.as_dict())
     elif result.results:
         if explain:
-            _explain(result, ranked=skills.profile.search.scoring != "codelia")
+            _explain(result, ranked=skills.profile.search.scoring == "ranked")
         else:
             rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
             output.table(("score", "name", "why", "description"), rows, mark=_marker(result))

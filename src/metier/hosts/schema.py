@@ -137,7 +137,8 @@ class CatalogRules:
 class PromptRules:
     """What the model is shown of the catalog."""
 
-    format: Literal["xml", "codelia", "list", "tool", "json"] = "xml"
+    format: str = "xml"
+    """The host whose format the listing has: `xml`, `codelia`, `list`, `tool`, `json`, or an installed host."""
     max_entries: int = 0
     max_bytes: int = 0
     max_chars: int = 0
@@ -179,7 +180,8 @@ class InvocationRules:
 class LoadRules:
     """What an activation returns."""
 
-    wrap: Literal["standard", "codelia", "base-directory", "raw", "body"] = "standard"
+    wrap: str = "standard"
+    """How a loaded skill is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
     reload: Literal["remind", "again"] = "remind"
     max_bytes: int = 0
     """Bytes of SKILL.md before it is cut; 0 means only the hard limit."""
@@ -206,7 +208,8 @@ class SearchRules:
 
     default_limit: int = 8
     max_limit: int = 50
-    scoring: Literal["ranked", "codelia"] = "ranked"
+    scoring: Literal["ranked", "overlap"] = "ranked"
+    """`ranked` uses the search index; `overlap` counts the words that a query shares with a name and description."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -218,7 +221,10 @@ class ToolRules:
     read: str = "skill_read"
     output: str = "skill_output"
     run: str = "skill_run"
-    shape: Literal["metier", "codelia", "omp", "envelope", "remcochat"] = "metier"
+    shape: str = "metier"
+    """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
+    host_read: bool = False
+    """Whether the read tool is the host's own, and so is offered only where the host has one."""
     enumerate_names: bool = True
     """Whether the names are listed in the schema, while they are few."""
 

@@ -1,0 +1,294 @@
+"""The shapes of a host: how it lists skills, wraps a loaded one, defines its tools and answers a call.
+
+`HostFormats` is the protocol. Each module in this package implements it for one host, and a profile chooses by name:
+`prompt.format` for the listing, `load.wrap` for the wrapper, `tools.shape` for definitions and results. A package of
+yours joins through the entry point group `metier.hosts`. Formats are pure: they get values and return values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+
+from metier.errors import BadArguments, ConfigError, MetierError
+from metier.model import JsonObject, Loaded, Prompt, Role, Skill, ToolResult
+
+if TYPE_CHECKING:
+    from metier.hosts.schema import Profile
+
+Offered = Mapping[Role, str]
+"""The tools that the model really has: role to name."""
+
+Aspect = Literal["format", "wrap", "shape"]
+"""What a profile chooses separately: `prompt.format`, `load.wrap`, `tools.shape`."""
+
+NOTHING: Final = Prompt("", 0, 0, False)
+"""The prompt of a catalog without skills."""
+
+GROUP: Final = "metier.hosts"
+"""The entry point group of hosts: each entry names a module with a `profile.toml` beside it, and maybe `FORMATS`."""
+
+_BUILT_IN: Final[Mapping[Aspect, Mapping[str, str]]] = {
+    "format": {
+        "xml": "standard",
+        "codelia": "codelia",
+        "list": "omp",
+        "tool": "mycodeagent",
+        "json": "remcochat",
+    },
+    "wrap": {
+        "standard": "standard",
+        "codelia": "codelia",
+        "raw": "omp",
+        "base-directory": "mycodeagent",
+        "body": "remcochat",
+    },
+    "shape": {
+        "metier": "standard",
+        "codelia": "codelia",
+        "omp": "omp",
+        "envelope": "mycodeagent",
+        "remcochat": "remcochat",
+    },
+}
+"""The names that profiles know the built-in formats by, and the module of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """The catalog as a prompt should show it: the most important skill first. `budget` is in characters of text."""
+
+    skills: Sequence[Skill]
+    profile: "Profile"
+    offered: Offered
+    budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """A skill that is being loaded: `loaded` has its parts, `head` is the frontmatter as it stands in the file.
+
+    `command` says that a user called the skill by a slash command.
+    """
+
+    loaded: Loaded
+    head: str
+    profile: "Profile"
+    offered: Offered
+    arguments: str = ""
+    command: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a tool's definition or result may speak of: the profile, the visible skills, and where the session works."""
+
+    profile: "Profile"
+    visible: Sequence[Skill]
+    scopes: Sequence[str]
+    cwd: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool's description and JSON schema; its name comes from the profile."""
+
+    description: str
+    schema: JsonObject
+
+
+class Answer(Protocol):
+    """What an operation returned: text for the model, and data."""
+
+    @property
+    def text(self) -> str: ...
+
+    def as_dict(self) -> JsonObject: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is text alone."""
+
+    text: str
+
+    def as_dict(self) -> JsonObject:
+        return {"text": self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """A call that succeeded: what it was for, what the model sent, and what came of it."""
+
+    role: Role
+    given: JsonObject
+    value: Answer
+    time_ms: int
+    surroundings: Surroundings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A call that failed. `message` is the error for a model, without paths where the host hides them."""
+
+    role: Role | None
+    given: JsonObject
+    error: MetierError
+    code: str
+    message: str
+    time_ms: int
+    surroundings: Surroundings
+
+
+class HostFormats(Protocol):
+    """The contract of a host's formats. Subclass `metier.hosts.formats.standard.StandardFormats` to change a part.
+
+    A tool whose role is not in `roles` is defined and answered by the standard's formats, so that a user can switch on
+    a tool that the host does not have.
+    """
+
+    roles: frozenset[Role]
+    """The tools that have a definition and a result in this host's shape."""
+    needs: frozenset[Role]
+    """The tools without which the listing makes no sense. A profile that lists skills so must name them."""
+    fills_directory: bool
+    """Whether a body's placeholders for the skill's folder are filled in."""
+
+    def listing(self, listed: Listed) -> Prompt:
+        """The part of the system prompt that shows the catalog. Called only where there is a skill to show."""
+        ...
+
+    def wrap(self, activation: Activation) -> str:
+        """What the model gets when a skill is loaded."""
+        ...
+
+    def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        """The definition of a tool."""
+        ...
+
+    def fields(self, role: Role, given: "Arguments") -> JsonObject:
+        """A model's arguments as fields of the operation of that role. Raises `BadArguments`."""
+        ...
+
+    def success(self, call: Success) -> ToolResult:
+        """The result of a call that succeeded."""
+        ...
+
+    def failure(self, call: Failure) -> ToolResult:
+        """The result of a call that failed."""
+        ...
+
+
+class Arguments:
+    """The arguments of a model's call, read by name and checked by type. A wrong one raises `BadArguments`."""
+
+    def __init__(self, given: Mapping[str, object], surroundings: Surroundings) -> None:
+        self.given, self.surroundings = given, surroundings
+
+    def text(self, key: str, *, required: bool = False) -> str:
+        value = self.given.get(key)
+        if value is None or value == "":
+            if required:
+                raise BadArguments(f"`{key}` is missing; give it as a string", field=key)
+            return ""
+        if not isinstance(value, str):
+            raise BadArguments(f"`{key}` must be a string, not {type(value).__name__}", field=key)
+        return value
+
+    def number(self, key: str) -> int | None:
+        value = self.given.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+            raise BadArguments(f"`{key}` must be a whole number", field=key)
+        return int(value)
+
+    def texts(self, key: str) -> list[str]:
+        value = self.given.get(key, [])
+        if not isinstance(value, list):
+            raise BadArguments(f"`{key}` must be a list of strings", field=key)
+        items = cast("list[object]", value)
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) != len(items):
+            raise BadArguments(f"`{key}` must be a list of strings", field=key)
+        return texts
+
+
+# --- the registry ---
+
+_FOUND: Final[dict[tuple[Aspect, str], HostFormats]] = {}
+
+
+def find(aspect: Aspect, name: str) -> HostFormats:
+    """The formats that a profile names for an aspect. Raises `ConfigError` with the names that there are."""
+    known = _FOUND.get((aspect, name))
+    if known is None:
+        known = _FOUND[aspect, name] = _load(aspect, name)
+    return known
+
+
+def _load(aspect: Aspect, name: str) -> HostFormats:
+    import importlib
+
+    module = _BUILT_IN[aspect].get(name)
+    if module is not None:
+        return importlib.import_module(f"metier.hosts.formats.{module}").FORMATS
+    formats = _plugin_formats(name) if name in plugins() else None
+    if formats is None:
+        raise ConfigError(f"there is no {aspect} {name!r}", key=aspect, hint=f"known: {', '.join(names_of(aspect))}")
+    return formats
+
+
+def names_of(aspect: Aspect) -> list[str]:
+    """The names that a profile may give for an aspect: the built-in ones, and installed hosts with formats."""
+    return [*_BUILT_IN[aspect], *(name for name in plugins() if _plugin_formats(name) is not None)]
+
+
+def plugins() -> dict[str, str]:
+    """The hosts of installed packages: name to module."""
+    from importlib.metadata import entry_points  # costs as much as a scan, and few processes need it
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
+
+
+def plugin_profile(name: str) -> str:
+    """The file of an installed host's profile."""
+    import importlib.util
+    import os
+
+    module = plugins()[name]
+    spec = importlib.util.find_spec(module)
+    folder = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+    file = os.path.join(folder, "profile.toml")
+    if not folder or not os.path.isfile(file):
+        raise ConfigError(f"the host {name!r} has no profile: {module} needs a profile.toml beside it", key="profile")
+    return file
+
+
+def _plugin_formats(name: str) -> HostFormats | None:
+    import importlib
+
+    try:
+        module = importlib.import_module(plugins()[name])
+    except ImportError as error:
+        raise ConfigError(f"the formats of the host {name!r} cannot be imported: {error}", key="profile") from error
+    return cast("HostFormats | None", getattr(module, "FORMATS", None))
+
+
+# --- by profile ---
+
+
+def listing(listed: Listed) -> Prompt:
+    """The part of the system prompt that shows the catalog; nothing where there are no skills."""
+    return find("format", listed.profile.prompt.format).listing(listed) if listed.skills else NOTHING
+
+
+def wrapper(profile: "Profile") -> HostFormats:
+    """The formats that wrap a loaded skill."""
+    return find("wrap", profile.load.wrap)
+
+
+def shapes(profile: "Profile", role: Role | None) -> HostFormats:
+    """The formats that define and answer a tool: the host's own where it has one of that role."""
+    own = find("shape", profile.tools.shape)
+    return own if role is None or role in own.roles else find("shape", "metier")

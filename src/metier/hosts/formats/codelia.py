@@ -1,0 +1,121 @@
+"""Codelia's formats: `<skills_context>` with paths and scopes, `<skill_context>`, and results with `ok` and metadata."""
+
+import os
+from typing import Final
+from urllib.parse import quote
+
+from metier.errors import AmbiguousSkill, BadArguments
+from metier.files.text import escape
+from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats.standard import StandardFormats, load_fields, schema, text_property
+from metier.model import JsonObject, Loaded, Prompt, Role, ToolResult
+
+
+class CodeliaFormats(StandardFormats):
+    """See the module, and `HostFormats` for the contract."""
+
+    roles: frozenset[Role] = frozenset(("load", "search", "output"))
+    fills_directory = False
+
+    def listing(self, listed: Listed) -> Prompt:
+        skills, rules = listed.skills, listed.profile.prompt
+        limit = listed.budget if listed.budget is not None else rules.max_bytes
+        entries: list[str] = []
+        used = 0
+        for skill in skills:
+            fields = (
+                ("name", skill.name),
+                ("description", skill.description),
+                ("path", skill.path),
+                ("scope", skill.scope),
+            )
+            lines = "".join(f"    <{tag}>{escape(value)}</{tag}>\n" for tag, value in fields)
+            element = f"  <skill>\n{lines}  </skill>\n"
+            used += len(element.encode())
+            too_many = rules.max_entries and len(entries) == rules.max_entries
+            if too_many or (used > limit and (limit or listed.budget is not None)):
+                break
+            entries.append(element)
+        text = _context(entries, listed)
+        names = tuple(skill.name for skill in skills[: len(entries)])
+        return Prompt(text, len(entries), len(skills), len(entries) < len(skills), names)
+
+    def wrap(self, activation: Activation) -> str:
+        loaded = activation.loaded
+        skill, text = loaded.skill, activation.head + loaded.body
+        files = "".join(f"<file>{escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
+        return (
+            f'<skill_context name="{escape(skill.name)}" path="{escape(skill.path)}">\n{text.rstrip()}\n\n'
+            f"Base directory: file://{quote(skill.dir)}/\n"
+            "Relative paths in this skill are resolved from this directory.\n"
+            f"<skill_files>\n{files}</skill_files>\n</skill_context>"
+        )
+
+    def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        if role != "load":
+            return super().define(role, surroundings)
+        return Definition(
+            "Loads a skill's instructions by name, or by path where several skills bear one name.",
+            schema((), name=text_property("The name of the skill."), path=text_property("The path of its SKILL.md.")),
+        )
+
+    def fields(self, role: Role, given: Arguments) -> JsonObject:
+        if role != "load":
+            return super().fields(role, given)
+        path = given.text("path")
+        if not path and not given.text("name"):
+            raise BadArguments("give `name`, or `path` where the name is not enough", field="name")
+        fields = load_fields(given, path=path, arguments="arguments")
+        return fields | {"parent": given.text("parent") or None}
+
+    def success(self, call: Success) -> ToolResult:
+        value = call.value
+        if call.role == "search":
+            return ToolResult(value.as_dict(), value.text)
+        if not isinstance(value, Loaded):
+            return ToolResult({"ok": True, "content": value.text}, value.text)
+        skill = value.skill
+        summary = {
+            "skill_id": skill.id,
+            "name": skill.name,
+            "path": skill.path,
+            "dir": skill.dir,
+            "mtime_ms": skill.mtime_ms,
+        }
+        data: JsonObject = {
+            "ok": True,
+            "skill": skill.as_dict(),
+            "content": value.text,
+            "metadata": summary,
+            "ref": value.ref,
+        }
+        if value.already_loaded:
+            data["already_loaded"] = True
+        else:
+            data["files"] = [os.path.join(skill.dir, file) for file in value.files]
+            data["files_truncated"] = value.files_truncated
+        return ToolResult(data, value.text)
+
+    def failure(self, call: Failure) -> ToolResult:
+        data: JsonObject = {"ok": False, "error": call.message}
+        if isinstance(call.error, AmbiguousSkill):
+            data["ambiguous_paths"] = list(call.error.candidates)
+        return ToolResult(data, call.message, False, call.code)
+
+
+def _context(entries: list[str], listed: Listed) -> str:
+    offered, left = listed.offered, len(listed.skills) - len(entries)
+    rules = ["Skills are instructions for particular tasks; use one when the task fits its description."]
+    if "load" in offered:
+        rules.append(f"Load a skill with {offered['load']} before you follow it, by name, or by path if names repeat.")
+    if left and "search" in offered:
+        rules.append(f"This list is cut: {left:,} more skills can be found with {offered['search']}.")
+    usage = "".join(f"  <rule>{escape(rule)}</rule>\n" for rule in rules)
+    flag = "true" if left else "false"
+    return (
+        f"<skills_context>\n<skills_usage>\n{usage}</skills_usage>\n"
+        f'<skills_catalog scope="initial" truncated="{flag}">\n{"".join(entries)}</skills_catalog>\n</skills_context>'
+    )
+
+
+FORMATS: Final = CodeliaFormats()

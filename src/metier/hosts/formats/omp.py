@@ -1,0 +1,56 @@
+"""oh-my-pi's formats: a list of lines, SKILL.md as it stands, and one `read` tool that takes `skill://` URLs."""
+
+from typing import Final
+
+from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property
+from metier.model import JsonObject, Prompt, Resource, Role, ToolResult
+
+
+class OmpFormats(StandardFormats):
+    """See the module, and `HostFormats` for the contract."""
+
+    roles: frozenset[Role] = frozenset(("read",))
+    needs: frozenset[Role] = frozenset(("read",))
+    fills_directory = False
+
+    def listing(self, listed: Listed) -> Prompt:
+        skills, limit = listed.skills, listed.profile.prompt.max_chars
+        lines = lines_within(skills, listed.budget if listed.budget is not None else limit)
+        text = ["# Skills", "Instructions for particular tasks; use one when the task fits its description."]
+        if "read" in listed.offered:
+            tool = listed.offered["read"]
+            text.append(f"Read one with `{tool}` at skill://<name>, and its files at skill://<name>/<path>.")
+        text += lines
+        if len(lines) < len(skills):
+            text.append(f"({len(skills) - len(lines):,} more are not shown)")
+        return counted("\n".join(text), len(lines), skills)
+
+    def wrap(self, activation: Activation) -> str:
+        loaded = activation.loaded
+        if not activation.command:
+            return activation.head + loaded.body
+        said = f"\nUser: {activation.arguments}" if activation.arguments else ""
+        return f"{loaded.body.strip()}\n\nSkill: {loaded.skill.path}{said}"
+
+    def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        return Definition(
+            "Reads a skill at skill://<name>, or one of its files at skill://<name>/<path>.",
+            schema(("path",), path=text_property("A skill:// URL.")),
+        )
+
+    def fields(self, role: Role, given: Arguments) -> JsonObject:
+        return {"name": given.text("path", required=True)}
+
+    def success(self, call: Success) -> ToolResult:
+        value = call.value
+        data: JsonObject = {"url": call.given.get("path"), "content": value.text}
+        if isinstance(value, Resource):
+            data |= {"contentType": value.mime, "size": value.size}
+        return ToolResult(data, value.text)
+
+    def failure(self, call: Failure) -> ToolResult:
+        return ToolResult({"error": call.message}, call.message, False, call.code)
+
+
+FORMATS: Final = OmpFormats()

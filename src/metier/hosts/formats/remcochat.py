@@ -1,0 +1,86 @@
+"""RemcoChat's formats: the catalog as JSON, the body alone on activation, and results without paths."""
+
+import json
+from typing import Final
+
+from metier.files.text import one_line, remove_invisible
+from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property
+from metier.model import JsonObject, Loaded, Prompt, Resource, Role, ToolResult
+
+
+class RemcoChatFormats(StandardFormats):
+    """See the module, and `HostFormats` for the contract."""
+
+    roles: frozenset[Role] = frozenset(("load", "read"))
+    fills_directory = False
+
+    def listing(self, listed: Listed) -> Prompt:
+        skills = listed.skills
+        entries = [{"name": one_line(one.name), "description": remove_invisible(one.description)} for one in skills]
+        block = _block(entries)
+        while listed.budget is not None and len(block) > listed.budget and entries:
+            entries.pop()
+            block = _block(entries)
+        return counted(block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed)), len(entries), skills)
+
+    def wrap(self, activation: Activation) -> str:
+        return activation.loaded.body
+
+    def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        if role != "load":
+            return super().define(role, surroundings)
+        return Definition(
+            "Activates a skill: returns its instructions. Call it before you use a skill's instructions.",
+            schema(("name",), name=text_property("The name of the skill.")),
+        )
+
+    def fields(self, role: Role, given: Arguments) -> JsonObject:
+        if role != "load":
+            return super().fields(role, given)
+        return load_fields(given, arguments="arguments") | {"parent": given.text("parent") or None}
+
+    def success(self, call: Success) -> ToolResult:
+        value = call.value
+        if isinstance(value, Loaded):
+            data: JsonObject = {
+                "name": value.skill.name,
+                "frontmatter": dict(value.frontmatter),
+                "body": value.body,
+                "truncated": value.truncated,
+            }
+            return ToolResult(data, value.body)
+        if isinstance(value, Resource):
+            data = {
+                "name": value.skill.name,
+                "path": value.path,
+                "content": value.text,
+                "truncated": value.truncated,
+            }
+            return ToolResult(data, value.text)
+        return super().success(call)
+
+    def failure(self, call: Failure) -> ToolResult:
+        return ToolResult({"error": call.message}, call.message, False, call.code)
+
+
+def _block(entries: list[dict[str, str]]) -> str:
+    return json.dumps({"available_skills": entries}, ensure_ascii=False, indent=2)
+
+
+def _rules(listed: Listed) -> list[str]:
+    offered = listed.offered
+    rules = ["Skills are available. Use them when they are relevant, and do not ask for their content without need."]
+    if "load" in offered:
+        rules.append(f"Before you use a skill's instructions, activate it by calling `{offered['load']}`.")
+    if "read" in offered:
+        rules.append(f"Load further files only with `{offered['read']}`, when the instructions need them.")
+    rules.append("A message that begins with `/skill-name` calls that skill explicitly.")
+    if "load" in offered:
+        rules.append(f"Then call `{offered['load']}` for it before you answer.")
+    else:
+        rules.append("No tools are available, so the server puts the skill's content into this prompt itself.")
+    return rules
+
+
+FORMATS: Final = RemcoChatFormats()

@@ -1,0 +1,350 @@
+"""The formats of the standard profile: XML listings, `<skill_content>`, and the tools `skill_load` and its kin.
+
+The text of a listing is the same for the same catalog, byte for byte. Everything that comes from a skill is cleaned and
+escaped, and no tool is mentioned that is not offered. Skills that do not fit the budget are counted: descriptions are
+shortened first, then dropped, then names.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from metier import limits
+from metier.errors import AmbiguousSkill, BadArguments
+from metier.files.text import escape, one_line, shorten
+from metier.hosts.formats import (
+    Activation,
+    Arguments,
+    Definition,
+    Failure,
+    Listed,
+    Offered,
+    Success,
+    Surroundings,
+)
+from metier.hosts.schema import Profile
+from metier.model import ROLES, JsonObject, Loaded, Prompt, Role, Skill, ToolResult, as_text
+
+SHORTEST: Final = 60
+"""A description is not cut below this many characters; a skill is named without one instead."""
+
+NAMES_SHARE: Final = 0.4
+"""The share of a tight budget that names without descriptions may take: 20 characters buy a chance to be chosen."""
+
+NO_ROLES: Final[frozenset[Role]] = frozenset()
+
+
+class StandardFormats:
+    """See the module, and `HostFormats` for the contract."""
+
+    roles: frozenset[Role] = frozenset(ROLES)
+    needs: frozenset[Role] = NO_ROLES
+    fills_directory = True
+
+    # --- prompt ---
+
+    def listing(self, listed: Listed) -> Prompt:
+        return _Xml(listed).fit()
+
+    def wrap(self, activation: Activation) -> str:
+        loaded, offered = activation.loaded, activation.offered
+        skill = loaded.skill
+        parts = [f'<skill_content name="{escape(skill.name)}">', loaded.body.strip("\n"), ""]
+        if not activation.profile.resources.hide_paths:
+            parts.append(f"Skill directory: {skill.dir}")
+        parts.append("Relative paths in this skill are resolved from its directory.")
+        if loaded.files:
+            if "read" in offered:
+                parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
+            parts += ["<skill_files>", *(f"<file>{escape(file)}</file>" for file in loaded.files), "</skill_files>"]
+            if loaded.files_truncated:
+                parts.append("There are more files than are listed.")
+        parts.append("</skill_content>")
+        return "\n".join(parts)
+
+    # --- tools ---
+
+    def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        return _DEFINITIONS[role](surroundings)
+
+    def fields(self, role: Role, given: Arguments) -> JsonObject:
+        if role == "load":
+            loading = load_fields(given, path=given.text("path"), arguments="arguments")
+            return loading | {"parent": given.text("parent") or None}
+        if role == "search":
+            query = given.given.get("query")
+            if not isinstance(query, str):
+                raise BadArguments("`query` is missing; give it as a string", field="query")
+            scope, scopes = given.text("scope"), given.surroundings.scopes
+            if scope and scope not in scopes:
+                message = f"there is no scope {scope!r}; the scopes are: {', '.join(scopes)}"
+                raise BadArguments(message, field="scope")
+            return {"query": query, "limit": given.number("limit"), "scope": scope or None}
+        if role == "read":
+            return {"name": given.text("name", required=True), "path": given.text("path", required=True)}
+        if role == "output":
+            return {
+                "ref": given.text("ref", required=True),
+                "start": given.number("start") or 1,
+                "end": given.number("end"),
+                "grep": given.text("grep") or None,
+            }
+        arguments = given.texts("arguments")
+        return {
+            "name": given.text("name", required=True),
+            "script": given.text("script", required=True),
+            "arguments": arguments,
+            "stdin": given.text("stdin") or None,
+        }
+
+    def success(self, call: Success) -> ToolResult:
+        value = call.value
+        data = {"ok": True, **value.as_dict()}
+        if isinstance(value, Loaded):
+            data["skill"] = value.skill.name
+        return ToolResult(data, value.text)
+
+    def failure(self, call: Failure) -> ToolResult:
+        data: JsonObject = {"ok": False, "error": {"code": call.code, "message": call.message}}
+        if isinstance(call.error, AmbiguousSkill):
+            data["candidates"] = list(call.error.candidates)
+        return ToolResult(data, call.message, False, call.code)
+
+
+FORMATS: Final = StandardFormats()
+
+
+# --- what formats share ---
+
+
+def description_of(skill: Skill, profile: Profile) -> str:
+    """The description as the host shows it: with the fields that it joins to it, cut where it cuts."""
+    rules, text = profile.prompt, skill.description
+    for key in rules.description_fields:
+        text = f"{text} {as_text(skill.frontmatter.get(key)) or ''}".strip()
+    return shorten(text, rules.description_chars) if rules.description_chars else text
+
+
+def lines_within(skills: Sequence[Skill], limit: int) -> list[str]:
+    """`- name: description` lines, as many as fit; once one does not, none follows."""
+    lines: list[str] = []
+    used = 0
+    for skill in skills:
+        line = f"- {one_line(skill.name)}: {one_line(skill.description)}"
+        used += len(line) + 1
+        if limit and used > limit:
+            break
+        lines.append(line)
+    return lines
+
+
+def counted(text: str, shown: int, skills: Sequence[Skill]) -> Prompt:
+    """The prompt of a text that shows the first skills."""
+    names = tuple(skill.name for skill in skills[:shown])
+    return Prompt(text, shown, len(skills), shown < len(skills), names)
+
+
+def load_fields(given: Arguments, *, path: str = "", arguments: str = "") -> JsonObject:
+    """The fields of a load by name, or by a path that was given instead. `arguments` is the key of that text."""
+    name = given.text("name", required=not path)
+    return {"name": name or None, "path": path or None, "arguments": given.text(arguments) if arguments else ""}
+
+
+def schema(required: Sequence[str], **properties: Mapping[str, object]) -> JsonObject:
+    """The JSON schema of a tool's arguments."""
+    return {
+        "type": "object",
+        "properties": {key: dict(value) for key, value in properties.items()},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def text_property(about: str) -> JsonObject:
+    """A string in a schema."""
+    return {"type": "string", "description": about}
+
+
+# --- the listing ---
+
+
+class _Xml:
+    """`<available_skills>`, shortened until it fits the budget."""
+
+    def __init__(self, listed: Listed) -> None:
+        self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
+        self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
+        self.described = [skill for skill in self.skills if skill.mode != "name-only"]
+        self.named = [skill.name for skill in self.skills if skill.mode == "name-only"]
+        self.rules = _rules(self.offered)
+
+    def fit(self) -> Prompt:
+        whole = self.text([self.entry(skill, None) for skill in self.described], self.named)
+        total = len(self.skills)
+        if self.limit is None or len(whole) <= self.limit:
+            names = tuple(skill.name for skill in self.described)
+            return Prompt(whole, total, total, truncated=False, names=names, more=tuple(self.named))
+        kept, rest, length = self.squeeze(self.limit)
+        shown = len(kept) + len(rest)
+        return Prompt(
+            self.text([self.entry(skill, length) for skill in kept], rest),
+            shown,
+            total,
+            truncated=shown < total,
+            names=tuple(skill.name for skill in kept),
+            more=tuple(rest),
+            shortened=True,
+        )
+
+    def squeeze(self, limit: int) -> tuple[list[Skill], list[str], int]:
+        """Shorten all descriptions alike; if that is not enough, name the rest; if that is not, count it."""
+
+        def fits(length: int) -> bool:
+            return len(self.text([self.entry(skill, length) for skill in self.described], self.named)) <= limit
+
+        low, high = SHORTEST, max((len(self.entry(skill, None)) for skill in self.described), default=SHORTEST)
+        if not fits(low):
+            kept, rest = self.drop(limit - len(self.text([], [])) - 120)
+            return kept, rest, low
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        return self.described, self.named, low
+
+    def drop(self, room: int) -> tuple[list[Skill], list[str]]:
+        kept: list[Skill] = []
+        used = 0
+        for skill in self.described:
+            cost = len(self.entry(skill, SHORTEST)) + 1
+            # Pinned skills come first and are shown whatever it costs.
+            if skill.mode != "pinned" and used + cost > room * (1 - NAMES_SHARE):
+                break
+            used += cost
+            kept.append(skill)
+        whole = {skill.path for skill in kept}
+        rest: list[str] = []
+        for name in (skill.name for skill in self.skills if skill.path not in whole):
+            used += len(escape(name)) + 2
+            if used > room:
+                break
+            rest.append(name)
+        return kept, rest
+
+    def text(self, entries: Sequence[str], names: Sequence[str]) -> str:
+        hidden = len(self.skills) - len(entries) - len(names)
+        parts = [*self.rules, "<available_skills>", *entries]
+        if names:
+            parts.append("<more_skills>" + escape(", ".join(names)) + "</more_skills>")
+        parts.append("</available_skills>")
+        if hidden:
+            find = f" Find them with `{self.offered['search']}`." if "search" in self.offered else ""
+            parts.append(
+                f"{hidden:,} of {len(self.skills):,} skills are not shown; they load by name all the same.{find}"
+            )
+        return "\n".join(parts)
+
+    def entry(self, skill: Skill, length: int | None) -> str:
+        whole = description_of(skill, self.profile)
+        description = whole if length is None else shorten(one_line(whole), length)
+        further = "".join(_field(skill, key) for key in self.profile.prompt.fields)
+        return (
+            f"<skill><name>{escape(skill.name)}</name><description>{escape(description)}</description>{further}</skill>"
+        )
+
+
+def _rules(offered: Offered) -> list[str]:
+    rules = ["Skills are folders of instructions for particular tasks. Use one when the task fits its description."]
+    if "load" in offered:
+        rules.append(f"Call `{offered['load']}` with a skill's name before you follow it; load only what you need.")
+    if "read" in offered:
+        rules.append(f"Read further files of a loaded skill with `{offered['read']}`, when its instructions say so.")
+    return rules
+
+
+def _field(skill: Skill, key: str) -> str:
+    value = ", ".join(skill.allowed_tools) if key == "allowed-tools" else skill.compatibility or ""
+    return f"<{key}>{escape(value)}</{key}>" if value else ""
+
+
+# --- the definitions ---
+
+
+def _name(surroundings: Surroundings) -> JsonObject:
+    names = [skill.name for skill in surroundings.visible]
+    few = surroundings.profile.tools.enumerate_names and 0 < len(names) <= limits.ENUMERATED_NAMES
+    return text_property("The name of the skill.") | ({"enum": names} if few else {})
+
+
+def _define_load(surroundings: Surroundings) -> Definition:
+    return Definition(
+        "Loads a skill's instructions. Call it before you follow a skill, and only for skills that the task needs.",
+        schema(
+            (),
+            name=_name(surroundings),
+            path=text_property("The path of its SKILL.md, where the name is not enough."),
+            arguments=text_property("What the skill should work on."),
+            parent=text_property("The skill that asks for this one, if one does."),
+        ),
+    )
+
+
+def _define_search(surroundings: Surroundings) -> Definition:
+    most = surroundings.profile.search.max_limit
+    return Definition(
+        "Finds skills by what they are for. Use it when no skill in the prompt fits, or when the list was cut.",
+        schema(
+            ("query",),
+            query=text_property("A name, a path, or words that say what is needed."),
+            limit={"type": "integer", "description": f"How many to return, at most {most}.", "minimum": 1},
+            scope={
+                "type": "string",
+                "description": "Only skills of this scope.",
+                "enum": list(surroundings.scopes),
+            },
+        ),
+    )
+
+
+def _define_read(surroundings: Surroundings) -> Definition:
+    return Definition(
+        "Reads a file of a skill, such as references/guide.md, when its instructions need it.",
+        schema(
+            ("name", "path"),
+            name=_name(surroundings),
+            path=text_property("The file, relative to the skill's folder."),
+        ),
+    )
+
+
+def _define_output(_: Surroundings) -> Definition:
+    return Definition(
+        "Returns an earlier result by its ref: whole, a range of lines, or the lines that contain a text.",
+        schema(
+            ("ref",),
+            ref=text_property("The ref that came with the result."),
+            start={"type": "integer", "description": "The first line, from 1.", "minimum": 1},
+            end={"type": "integer", "description": "The last line.", "minimum": 1},
+            grep=text_property("Return only lines that contain this text."),
+        ),
+    )
+
+
+def _define_run(surroundings: Surroundings) -> Definition:
+    return Definition(
+        "Runs a script of a loaded skill in a sandbox and returns its output.",
+        schema(
+            ("name", "script"),
+            name=_name(surroundings),
+            script=text_property("The script, such as scripts/check.py."),
+            arguments={"type": "array", "items": {"type": "string"}, "description": "Its arguments, one item each."},
+            stdin=text_property("What it reads from standard input."),
+        ),
+    )
+
+
+_DEFINITIONS: Final[Mapping[Role, Callable[[Surroundings], Definition]]] = {
+    "load": _define_load,
+    "search": _define_search,
+    "read": _define_read,
+    "output": _define_output,
+    "run": _define_run,
+}
