@@ -135,6 +135,7 @@ def test_the_tutorial_runs_from_the_first_command_to_the_last(curl: None, tmp_pa
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path / "home"), "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
+    environment |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)],
         cwd=tmp_path,
