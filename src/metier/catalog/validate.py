@@ -62,6 +62,7 @@ CODES: Final[Mapping[str, str]] = {
     "collision": "Two skills bear one name; the message says which one counts.",
     "too-many-skills": "The profile's limit on the number of skills was reached.",
     "state-invalid": "The file that remembers enabled and disabled skills, or trusted projects, cannot be read.",
+    "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
     "untrusted": "Skills or settings of a project do not count, because nobody has said that it is trusted.",
 }
 _ASCII_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")

@@ -298,9 +298,12 @@ def invoke_command(opening: Opening, message: str) -> None:
 @opens_session
 def end_turn_command(opening: Opening) -> None:
     """Begin the user's next turn: what skills were granted for the last one is gone."""
-    opening.session().end_turn()
+    session = opening.session()
+    session.end_turn()
     if opening.as_json:
         output.json_out({})
+    elif not opening.quiet:
+        click.echo(f"the turn of session {printable(session.id)} ended", err=True)
 
 
 @click.command("output", epilog="Example:\n\n\b\n  metier output skill-0a1b2c3d4e5f --session ID --grep TODO")
@@ -366,7 +369,7 @@ def commands_command(opening: Opening) -> None:
         click.echo("no commands are offered: this host has none, or there are no skills here", err=True)
 
 
-@click.command("may-use", epilog='Example:\n\n\b\n  metier may-use Bash --command "git status" --session ID')
+@click.command("may-use", epilog='Example:\n\n\b\n  metier may-use Bash --command "git status"')
 @click.argument("tool")
 @click.option("--command", default="", metavar="C", help="The command that it would run.")
 @opens_session

@@ -241,6 +241,11 @@ def _load(aspect: Aspect, name: str) -> HostFormats:
     return formats
 
 
+def exists(aspect: Aspect, name: str) -> bool:
+    """Whether a profile may give this name for an aspect."""
+    return name in _BUILT_IN[aspect] or name in names_of(aspect)
+
+
 def names_of(aspect: Aspect) -> list[str]:
     """The names that a profile may give for an aspect: the built-in ones, and installed hosts with formats."""
     return [*_BUILT_IN[aspect], *(name for name in plugins() if _plugin_formats(name) is not None)]
