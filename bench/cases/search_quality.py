@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 from metier.catalog.search import index as rules
 from metier.catalog.search.finder import TAIL, documents
-from metier.catalog.search.index import FITS, Document, TextIndex
+from metier.catalog.search.index import FITS, IndexedSkill, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -171,7 +171,7 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
 # --- small catalogs ---
 
 
-def _small(corpus: Corpus, texts: Sequence[Document]) -> list[Row]:
+def _small(corpus: Corpus, texts: Sequence[IndexedSkill]) -> list[Row]:
     """Most people have few skills: the same requests to catalogs drawn by chance, with and without the right skill."""
     by_key = {text.key: text for text in texts}
     rows: list[Row] = []

@@ -15,7 +15,7 @@ from test_corpus import unpacked  # noqa: F401  # pyright: ignore[reportUnusedIm
 from calling import Run, caller
 from metier import ConfigError, Skills
 from metier.catalog import check
-from metier.catalog.check import FINDINGS, Verdict
+from metier.catalog.check import FINDINGS, HostVerdict
 from metier.catalog.validate import CODES
 from metier.hosts import profiles
 from worlds import World
@@ -183,7 +183,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: HostVerdict) -> str:
     seen = "M" * verdict.model + "U" * verdict.user
     return f"{verdict.status} {verdict.name} {seen}".strip()
 
@@ -200,7 +200,7 @@ def test_the_verdict_is_what_the_documentation_of_the_host_says(world: World, on
     assert all(verdict.why for verdict in found if verdict.status != "offered")
 
 
-def of(world: World, where: Path, host: str, **given: Any) -> Verdict:
+def of(world: World, where: Path, host: str, **given: Any) -> HostVerdict:
     (verdict,) = check.verdicts(where, [host], cwd=world.project, home=world.home, **given)
     return verdict
 

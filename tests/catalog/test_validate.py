@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from metier.catalog.frontmatter import parse
-from metier.catalog.validate import STRICT, Verdict, check, check_body
+from metier.catalog.validate import STRICT, Validation, check, check_body
 from metier.hosts.schema import Rules
 from metier.model import split_tools
 
@@ -15,7 +15,7 @@ LENIENT = Rules()
 GOOD = {"name": "pdf", "description": "Does it."}
 
 
-def judge(folder: str = "pdf", rules: Rules = LENIENT, *, yaml: str | None = None, **fields: Any) -> Verdict:
+def judge(folder: str = "pdf", rules: Rules = LENIENT, *, yaml: str | None = None, **fields: Any) -> Validation:
     """The verdict on a frontmatter of these lines, each value as written in YAML."""
     if yaml is None:
         given = GOOD | {key.replace("_", "-"): value for key, value in fields.items()}
@@ -25,7 +25,7 @@ def judge(folder: str = "pdf", rules: Rules = LENIENT, *, yaml: str | None = Non
     return check(parsed, folder, rules, "SKILL.md")
 
 
-def said(verdict: Verdict) -> list[tuple[str, str]]:
+def said(verdict: Validation) -> list[tuple[str, str]]:
     return [(d.code, d.severity) for d in verdict.diagnostics]
 
 

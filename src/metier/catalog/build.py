@@ -80,7 +80,7 @@ class Catalog:
         return SkillNotFound(name, names, difflib.get_close_matches(name, names, 3), why, reason)
 
 
-def build(
+def build_catalog(
     profile: Profile,
     place: Place,
     roots: tuple[Root, ...],

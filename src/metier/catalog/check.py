@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from metier import limits
-from metier.catalog import build, discover, frontmatter
+from metier.catalog import discover, frontmatter
+from metier.catalog.build import build_catalog
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
@@ -42,7 +43,7 @@ _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HostVerdict:
     """What one host does with one skill. Where it is not found, the rest says how it would be if it were."""
 
     profile: str
@@ -119,7 +120,7 @@ def verdicts(
     cwd: PathLike | None = None,
     home: PathLike | None = None,
     extra: Sequence[PathLike] = (),
-) -> list[Verdict]:
+) -> list[HostVerdict]:
     """One verdict for each profile (all built-in ones by default) on one skill: its folder, its SKILL.md or a `Skill`.
 
     `extra` are folders that each host is told to search besides. Raises `ConfigError` where there is no SKILL.md.
@@ -138,12 +139,12 @@ def examine(
     cwd: PathLike | None = None,
     home: PathLike | None = None,
     extra: Sequence[PathLike] = (),
-) -> list[Verdict]:
+) -> list[HostVerdict]:
     """The verdicts on every skill in or below these folders, by path and then in the order of the profiles."""
     where, own_home = _absolute(cwd, "."), _absolute(home, "~")
     folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
     facts: dict[str, _Facts] = {}
-    result: list[Verdict] = []
+    result: list[HostVerdict] = []
     for profile in _built(profiles):
         host = _Host(profile, where, own_home, [os.fspath(path) for path in extra], facts)
         for folder in folders:
@@ -205,7 +206,7 @@ class _Host:
         self.roots, _ = roots.resolve(profile, self.place, extra)
         found, _ = discover.scan(profile, self.place, self.roots)
         nobody = Modes(os.devnull, os.devnull)  # no file lies below it, so that no skill is switched
-        self.catalog = build.build(profile, self.place, self.roots, found, nobody)
+        self.catalog = build_catalog(profile, self.place, self.roots, found, nobody)
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         self.left_out = {os.path.realpath(s.path): s.detail or s.reason for s in self.catalog.skipped}
@@ -227,7 +228,7 @@ class _Host:
             list(self.catalog.visible), self.profile, {role: name for role, name in named.items() if name}
         )
 
-    def judge(self, folder: str) -> Iterator[Verdict]:
+    def judge(self, folder: str) -> Iterator[HostVerdict]:
         """The verdicts on all that lies in or below a folder."""
         found, _ = discover.scan(self.anywhere, self.place, (Root(folder, "extra", "argument", explicit=True),))
         said: dict[str, list[Diagnostic]] = {}
@@ -240,9 +241,9 @@ class _Host:
             yield self.of_file(file, os.path.realpath(file), said)
         for entry in found.skipped:
             if entry.reason in ("link", "outside") and os.path.islink(entry.path):
-                yield Verdict(self.profile.name, entry.path, "left-out", entry.detail, name=entry.name)
+                yield HostVerdict(self.profile.name, entry.path, "left-out", entry.detail, name=entry.name)
 
-    def of_skill(self, skill: Skill, said: dict[str, list[Diagnostic]]) -> Verdict:
+    def of_skill(self, skill: Skill, said: dict[str, list[Diagnostic]]) -> HostVerdict:
         """A file that is a skill by the rules of the host, if the host finds it."""
         entry = self.offered.get(skill.real_path)
         loser = self.shadowed.get(skill.real_path)
@@ -252,7 +253,7 @@ class _Host:
         verdict = self.described(skill.path, met or skill, status, why)
         return replace(verdict, put=put, diagnostics=tuple(d for d in notes if d.code != "collision"))
 
-    def of_file(self, file: str, real: str, said: dict[str, list[Diagnostic]]) -> Verdict:
+    def of_file(self, file: str, real: str, said: dict[str, list[Diagnostic]]) -> HostVerdict:
         """A file that is no skill by these rules; where it lies, the host may be more forgiving."""
         loser = self.shadowed.get(real)
         met = self.offered.get(real) or (loser.skill if loser else None)
@@ -261,7 +262,7 @@ class _Host:
         errors = [d for d in said.get(file, ()) if d.severity == "error"]
         why = errors[0].message if errors else "it is not a skill to this host"
         name = os.path.basename(os.path.dirname(file))
-        return Verdict(
+        return HostVerdict(
             self.profile.name, file, "invalid", why, name=name, diagnostics=tuple(said.get(file, ())),
             lines=self.fact(file).lines,
         )  # fmt: skip
@@ -271,11 +272,11 @@ class _Host:
             self.facts[file] = _read(file)
         return self.facts[file]
 
-    def described(self, path: str, skill: Skill, status: Status, why: str) -> Verdict:
+    def described(self, path: str, skill: Skill, status: Status, why: str) -> HostVerdict:
         facts, rules = self.fact(path), self.profile
         forms = rules.invocation.forms
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
-        return Verdict(
+        return HostVerdict(
             rules.name, path, status, why,
             name=skill.name,
             description=listing.description_of(skill, rules),

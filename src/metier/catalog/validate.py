@@ -79,7 +79,7 @@ STRICT: Final = Rules(
 )
 
 
-class Verdict(NamedTuple):
+class Validation(NamedTuple):
     """The outcome for one file; it is a skill exactly when no diagnostic is an error."""
 
     name: str
@@ -92,10 +92,10 @@ class Verdict(NamedTuple):
         return not any(d.severity == "error" for d in self.diagnostics)
 
 
-def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_description: bool = True) -> Verdict:
+def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_description: bool = True) -> Validation:
     """Judge a parsed frontmatter by the rules; `folder` is the name of the folder that holds the file."""
     if parsed.fields is None:
-        return Verdict(folder, "", NO_FIELDS, parsed.diagnostics)
+        return Validation(folder, "", NO_FIELDS, parsed.diagnostics)
     if not parsed.diagnostics:
         plain = _check_plain(parsed, folder, rules)
         if plain is not None:
@@ -105,7 +105,7 @@ def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_
     description = judge.description(require_description)
     judge.optional_fields()
     fields = judge.unknown_keys()
-    return Verdict(name, description, fields, (*parsed.diagnostics, *judge.found))
+    return Validation(name, description, fields, (*parsed.diagnostics, *judge.found))
 
 
 def tolerate(parsed: Parsed, rules: Rules) -> Parsed:
@@ -116,7 +116,7 @@ def tolerate(parsed: Parsed, rules: Rules) -> Parsed:
     return replace(parsed, fields={}, diagnostics=notes)
 
 
-def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Verdict | None:
+def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Validation | None:
     """The verdict for a file with nothing to say about it, which is nearly every file; `None` for the others."""
     fields = cast("dict[str, Any]", parsed.fields)
     name = fields.get("name")
@@ -132,7 +132,7 @@ def _check_plain(parsed: Parsed, folder: str, rules: Rules) -> Verdict | None:
         and _ASCII_NAME.fullmatch(name)
         and (len(fields) == 2 or _plain_rest(fields))
     ):
-        return Verdict(name, text, fields, ())
+        return Validation(name, text, fields, ())
     return None
 
 

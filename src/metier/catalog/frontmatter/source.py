@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from metier import limits
 
 
-class Entry(NamedTuple):
+class SourceEntry(NamedTuple):
     path: tuple[str, ...]
     key: str
     line: int
@@ -31,8 +31,8 @@ class Refusal(NamedTuple):
 class Scan:
     """Keys, plain values, duplicates, and the YAML features that skills may not use."""
 
-    entries: list[Entry]
-    duplicates: list[Entry]
+    entries: list[SourceEntry]
+    duplicates: list[SourceEntry]
     anchors: list[tuple[int, int]]
     aliases: list[tuple[int, int]]
     tags: list[tuple[int, int]]
@@ -111,7 +111,7 @@ def scan(text: str) -> Scan:
             base = stack[-1][1]
             path = (*base, word)
             value, at = match["rest"][start:], column + start
-            entry = Entry(path, word, number, column + 1, _plain(value))
+            entry = SourceEntry(path, word, number, column + 1, _plain(value))
             if word in stack[-1][2]:
                 scan.duplicates.append(entry)
             stack[-1][2].add(word)
@@ -121,7 +121,7 @@ def scan(text: str) -> Scan:
                 stack.append((column + 1, path, set()))
                 continue
         elif match["bullets"]:
-            scan.entries.append(Entry(path, "", number, column + 1, _plain(value)))
+            scan.entries.append(SourceEntry(path, "", number, column + 1, _plain(value)))
         bullets = len(match["bullets"].rstrip())
         holder = column if found is not None else indent + max(0, bullets - 1)
         number = step_over(scan, lines, number, value, at, holder, path)
@@ -223,13 +223,13 @@ def _step_over_flow(scan: Scan, lines: list[str], number: int, value: str, at: i
                 scan.merges.append((line, start - line_start + 1))
             if top is not None and top.keys is not None:
                 if key in top.keys:
-                    scan.duplicates.append(Entry((*top.path, key), key, line, start - line_start + 1, ""))
+                    scan.duplicates.append(SourceEntry((*top.path, key), key, line, start - line_start + 1, ""))
                 top.keys.add(key)
                 top.key = key
             last = None
         elif kind == "mark":
             if last and top is not None and token[0] in ",]}" and (top.keys is None or top.key):
-                scan.entries.append(Entry(top.inner(), "", line, last[1] - line_start + 1, last[0]))
+                scan.entries.append(SourceEntry(top.inner(), "", line, last[1] - line_start + 1, last[0]))
             last = None
             if token[0] in "[{":
                 stack.append(_Flow(top.inner() if top else path, None if token[0] == "[" else set()))

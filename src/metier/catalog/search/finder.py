@@ -15,7 +15,7 @@ from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
 from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, Hit, in_order
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, Document, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
 from metier.files.text import from_utf8
@@ -163,12 +163,12 @@ def _stamp(skill: Skill) -> str:
     return f"{skill.mtime_ns}-{skill.size}-{skill.name}"
 
 
-def documents(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[Document]:
+def documents(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[IndexedSkill]:
     """What of a skill is indexed: its name, description and keywords, and its body, read now."""
     for number, skill in enumerate(skills):
         if progress is not None and number % _BATCH == 0:
             progress(number)
-        yield Document(
+        yield IndexedSkill(
             skill.path,
             skill.name,
             skill.description,

@@ -77,7 +77,7 @@ class IndexBusy(IndexUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class IndexedSkill:
     """What is searched. `stamp` is the caller's name for this version of it."""
 
     key: str
@@ -153,7 +153,7 @@ class TextIndex:
         """Forget what is stored there, say after a search found it damaged; the next open starts empty."""
         shutil.rmtree(_folder(path), ignore_errors=True)
 
-    def update(self, changed: Iterable[Document], removed: Iterable[str] = ()) -> None:
+    def update(self, changed: Iterable[IndexedSkill], removed: Iterable[str] = ()) -> None:
         """Replace and remove documents by key, all of it or, if anything fails, nothing."""
         with _as_unavailable("cannot update the search index"), self._writer() as writer:
             for key in removed:
@@ -317,7 +317,7 @@ def _as_unavailable(what: str) -> Generator[None, None, None]:
         raise
 
 
-def _encode(document: Document) -> tantivy.Document:
+def _encode(document: IndexedSkill) -> tantivy.Document:
     about = affirmative(document.description) + "\n" + "\n".join(document.keywords)
     name_terms, about_terms, body_terms = terms(document.name), terms(about), terms(document.body[:BODY_LIMIT])
     weights = Counter(body_terms)

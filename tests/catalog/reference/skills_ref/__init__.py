@@ -8,7 +8,7 @@ from typing import Any
 
 from metier.catalog import frontmatter, validate
 from metier.catalog.frontmatter import Parsed
-from metier.catalog.validate import Verdict
+from metier.catalog.validate import Validation
 
 PHRASES = {
     "name-invalid": "must be lowercase, cannot start or end with a hyphen, consecutive hyphens, invalid characters",
@@ -32,11 +32,11 @@ def parse(content: str) -> Parsed:
     return parsed
 
 
-def judge(folder: Path) -> Verdict:
+def judge(folder: Path) -> Validation:
     return validate.check(parse((folder / "SKILL.md").read_text()), folder.name, validate.STRICT)
 
 
-def phrases(verdict: Parsed | Verdict) -> list[str]:
+def phrases(verdict: Parsed | Validation) -> list[str]:
     errors = [d.code for d in verdict.diagnostics if d.severity == "error"]
     return [PHRASES.get(code, code) for code in errors]
 
