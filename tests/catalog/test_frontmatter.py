@@ -197,7 +197,7 @@ def test_a_duplicate_key_is_reported_where_it_stands_and_the_last_one_counts(
     assert parsed.fields == winner
     (note,) = parsed.diagnostics
     assert (note.code, note.severity, note.line, note.column) == ("duplicate-key", "warning", line, column)
-    assert repr(key) in note.message
+    assert f"`{key}`" in note.message
     assert "last" in note.message
 
 
@@ -286,7 +286,7 @@ def test_a_broken_plain_value_is_quoted_once_and_reported_with_the_original_erro
     (note,) = parsed.diagnostics
     assert (note.code, note.severity) == ("yaml-repaired", "warning")
     assert note.line in (3, 4, 5)
-    assert "broken (" in note.message
+    assert "invalid YAML (" in note.message
     strict = read(text, repair=False)
     assert strict.fields is None
     assert [(d.code, d.line) for d in strict.diagnostics] == [("yaml-invalid", note.line)]
