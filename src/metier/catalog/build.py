@@ -152,7 +152,7 @@ def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> li
 
 
 def _set_modes(skills: list[Skill], modes: Modes) -> list[Skill]:
-    if not any(modes.modes.values()):
+    if not any(modes.by_level.values()):
         return skills
     return [skill if (mode := modes.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
 
