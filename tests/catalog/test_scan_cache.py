@@ -287,7 +287,7 @@ def test_two_writers_never_mix(tmp_path: Path) -> None:
     file = tmp_path / "scan-x"
     code = """
 import sys
-from metier import cache
+from metier.catalog import scan_cache as cache
 letter, file = sys.argv[1:]
 for _ in range(150):
     memory = cache.Memory({f"/{letter}{n}": (letter * 50,) for n in range(200)}, {}, 1)
