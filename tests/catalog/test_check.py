@@ -230,13 +230,13 @@ def test_a_listing_that_is_full_shortens_descriptions_and_then_leaves_skills_out
         world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
     first = world.project / ".agents/skills/s00"
     assert of(world, first, "codex").cuts == (
-        "the listing of 30 skills has room for 8,000 characters: descriptions are shortened",
+        "the listing of 30 skills is limited to 8,000 characters: descriptions are shortened",
     )
     assert of(world, first, "gemini-cli").cuts == (), "its pages name no budget"
     for number in range(30, 900):
         world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
     told = [of(world, world.project / f".agents/skills/s{number:02}", "codex").cuts[0] for number in (0, 200, 899)]
-    ends = ["descriptions are shortened", "this one is there by name only", "this one is not in it"]
+    ends = ["descriptions are shortened", "this one is listed by name only", "this one is not listed"]
     assert [cut.rpartition(": ")[2] for cut in told] == ends
 
 
@@ -259,15 +259,15 @@ def test_what_a_host_does_with_a_skill_besides_is_noted(world: World) -> None:
         for host in ("claude-code", "remcochat")
     }
     assert notes["claude-code"] == (
-        "`name` is only a label: the skill is called by its folder",
-        "there is no description: the first paragraph of the body stands for it",
-        "the model sees it only while files that fit `paths` are worked on",
+        "`name` is only a label: the host uses the name of the folder",
+        "there is no description: the host shows the first paragraph of the body instead",
+        "the model sees it only while it works on files that match `paths`",
     )
     off = of(world, world.skill(".skills/y"), "remcochat")
-    assert off.notes == ("skills are off in this host until they are switched on",)
+    assert off.notes == ("skills are disabled in this host by default",)
     world.skill("~/.agents/skills/twice", description="The user's.")
     twin = of(world, world.skill(".agents/skills/twice"), "codex")
-    assert twin.notes == ("another skill bears the name, and both are offered: ~/.agents/skills/twice/SKILL.md",)
+    assert twin.notes == ("another skill has the same name, and the host offers both: ~/.agents/skills/twice/SKILL.md",)
 
 
 def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
@@ -289,10 +289,10 @@ def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
 @pytest.mark.parametrize(
     ("where", "host", "says"),
     [
-        (".agents/skills/.hidden/x", "omp", "the folder .hidden begins with a dot"),
-        (".agents/skills", "gemini-cli", "holds one folder for each skill"),
+        (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
+        (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
         (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
-        (".agents/skills/outer/x", "standard", "it lies inside the skill .agents/skills/outer"),
+        (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
         (".agents/skills/build", "standard", "folders named build are not searched"),
     ],
 )
@@ -380,7 +380,7 @@ def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, r
     assert ["codex", "yes", "x", "yes", "yes"] in [line.split() for line in lines]
     assert ["opencode", "yes", "x", "yes", "-"] in [line.split() for line in lines]
     assert "put it into .claude/skills/x or" in result.out
-    assert "no meaning here: `zap`" in result.out
+    assert "ignored: `zap`" in result.out
     assert max(map(len, lines)) <= 80
     assert result.code == 0
 

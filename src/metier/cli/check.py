@@ -36,6 +36,8 @@ class Remark(NamedTuple):
     path: str
     line: int
     column: int
+    key: str
+    """The field that a host ignores, where that is the remark."""
     hosts: tuple[str, ...]
 
 
@@ -128,15 +130,18 @@ def _joined(told: Sequence[Remark]) -> list[Remark]:
     ignored: dict[tuple[str, ...], list[str]] = {}
     for remark in told:
         if remark.code == "host-ignores":
-            ignored.setdefault(remark.hosts, []).append(remark.message.split("`")[1])
+            ignored.setdefault(remark.hosts, []).append(remark.key)
     rest = [remark for remark in told if remark.code != "host-ignores"]
-    lines = ((hosts, f"no meaning here: {', '.join(f'`{key}`' for key in keys)}") for hosts, keys in ignored.items())
-    return [*rest, *(Remark("host-ignores", "info", text, "", 1, 1, hosts) for hosts, text in lines)]
+    for hosts, keys in ignored.items():
+        text = f"ignored: {', '.join(f'`{key}`' for key in keys)}"
+        one = Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, key="", hosts=hosts)
+        rest.append(one)
+    return rest
 
 
 def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
     """What is to be said about the files, worst first; what holds of several hosts is said once."""
-    hosts: dict[tuple[str, Severity, str, str, int, int], list[str]] = {}
+    hosts: dict[tuple[str, Severity, str, str, int, int, str], list[str]] = {}
     for verdict in verdicts:
         for key in _said(verdict):
             hosts.setdefault(key, []).append(verdict.profile)
@@ -144,11 +149,11 @@ def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
     return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
 
 
-def _said(verdict: HostVerdict) -> Iterator[tuple[str, Severity, str, str, int, int]]:
+def _said(verdict: HostVerdict) -> Iterator[tuple[str, Severity, str, str, int, int, str]]:
     for d in verdict.diagnostics:
-        yield d.code, d.severity, d.message, verdict.path, d.line, d.column
-    for code, severity, message, line in verdict.findings():
-        yield code, severity, message, verdict.path, line, 1
+        yield d.code, d.severity, d.message, verdict.path, d.line, d.column, ""
+    for found in verdict.findings():
+        yield found.code, found.severity, found.message, verdict.path, found.line, 1, found.key
 
 
 # --- SARIF ---
