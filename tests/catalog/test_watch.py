@@ -407,11 +407,11 @@ def test_a_named_folder_that_goes_is_waited_for(world: World, caplog: pytest.Log
     skills = world.discover(roots=[world.project / "named"])
     with watched(skills):
         (world.project / "named").rename(world.project / "away")
-        wait_for(lambda: "changes of skills are not seen" in caplog.text)
+        wait_for(lambda: "changes of skills are not noticed" in caplog.text)
         (world.project / "away").rename(world.project / "named")
         world.skill("named/xlsx")
         wait_for(lambda: names(skills) == ["pdf", "xlsx"])
-    assert caplog.text.count("changes of skills are not seen") == 1
+    assert caplog.text.count("changes of skills are not noticed") == 1
 
 
 def test_every_catalog_of_an_app_is_watched_also_those_that_come_later(world: World, tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_polling_sees_the_same(world: World) -> None:
     gardener = Gardener(root, random.Random(11))
     skills = world.discover()
     with watched(skills, poll=True, interval=0.05, files=True) as (watcher, told):
-        assert watcher.how == "polling every 0.05 s: asked for"
+        assert watcher.how == "polling every 0.05 s: requested"
         for _ in range(5):
             for _ in range(20):
                 gardener.act()
@@ -485,7 +485,7 @@ def test_on_a_network_file_system_it_polls_and_says_so(
     )  # fmt: skip
     with watched(world.discover()) as (watcher, _):
         assert watcher.how.startswith("polling every 1 s: ")
-        assert watcher.how.endswith("is on a file system (nfs4) that does not tell of changes")
+        assert watcher.how.endswith("is on a file system (nfs4) without notices of changes")
     assert caplog.text.count("polling every 1 s") == 1
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
@@ -505,7 +505,7 @@ def test_where_the_systems_limit_is_reached_it_polls_and_says_so(world: World) -
 
 def test_hosts_that_look_only_at_their_start_are_not_watched(world: World) -> None:
     with watched(world.discover("omp")) as (watcher, told):
-        assert watcher.how == "not watching: omp looks for skills at its start only"
+        assert watcher.how == "not watching: omp looks for skills only when it starts"
     assert told == []
 
 
