@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from metier.catalog.search import index as rules
-from metier.catalog.search.finder import TAIL, documents
+from metier.catalog.search.finder import TAIL, indexed_skills
 from metier.catalog.search.index import FITS, IndexedSkill, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
@@ -46,7 +46,7 @@ def run(options: Options) -> list[Row]:
     corpus = corpus_of(options)
     if corpus is None:
         return absent(options)
-    texts = list(documents(corpus.skills))
+    texts = list(indexed_skills(corpus.skills))
     index = TextIndex.open(None)
     index.update(texts)
 

@@ -79,7 +79,13 @@ def generated(count: int, seed: int = 7) -> list[IndexedSkill]:
         return " ".join(rng.choices(vocabulary, cum_weights=weights, k=size))
 
     return [
-        IndexedSkill(f"skills/s{at}/SKILL.md", text(3).replace(" ", "-"), text(60), (), text(700), "1")
+        IndexedSkill(
+            key=f"skills/s{at}/SKILL.md",
+            name=text(3).replace(" ", "-"),
+            description=text(60),
+            body=text(700),
+            stamp="1",
+        )
         for at in range(count)
     ]
 
