@@ -2,9 +2,8 @@
 
 import base64
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,26 +17,26 @@ RECORDS = sorted((Path(__file__).parents[1] / "replay/records").glob("*.jsonl"))
 ROOT = Root(path="/r", scope="user", source="extra", priority=3, require_description=False, depth=2, explicit=True)
 
 
-def skill(name: str, **other: Any) -> Skill:
-    values: dict[str, Any] = {
-        "name": name,
-        "description": "Does it.",
-        "path": f"/r/{name}/SKILL.md",
-        "real_path": f"/real/{name}/SKILL.md",
-        "root": ROOT,
-        "mtime_ns": 5,
-        "size": 6,
-        "frontmatter": {"name": name, "metadata": {"a": [1, "é"]}},
-        "model_invocable": False,
-        "user_invocable": False,
-        "mode": "pinned",
-        "trusted": False,
-    }
-    return Skill(**values | other)
+def skill(name: str) -> Skill:
+    return Skill(
+        name=name,
+        description="Does it.",
+        path=f"/r/{name}/SKILL.md",
+        real_path=f"/real/{name}/SKILL.md",
+        root=ROOT,
+        mtime_ns=5,
+        size=6,
+        frontmatter={"name": name, "metadata": {"a": [1, "é"]}},
+        model_invocable=False,
+        user_invocable=False,
+        mode="pinned",
+        trusted=False,
+    )
 
 
 def catalog() -> Catalog:
-    winner, loser = skill("x"), skill("x", path="/r/y/SKILL.md", root=Root("/other", "repo", "repo"))
+    winner = skill("x")
+    loser = replace(winner, path="/r/y/SKILL.md", root=Root(path="/other", scope="repo", source="repo"))
     return Catalog(
         profile=profiles.build(profiles.load("standard")),
         place=Place(cwd="/c", home="/h", project="/p", env={}),
@@ -76,7 +75,9 @@ def test_a_restored_catalog_is_the_one_that_was_dumped() -> None:
         (Place, (*snapshot._PLACE, "env")),
     ],
 )
-def test_every_field_has_a_column(kind: Any, columns: tuple[str, ...]) -> None:
+def test_every_field_has_a_column(
+    kind: type[Root | Skill | Skipped | Diagnostic | Place], columns: tuple[str, ...]
+) -> None:
     assert {field.name for field in fields(kind)} == set(columns)
 
 

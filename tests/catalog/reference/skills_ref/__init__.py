@@ -3,8 +3,8 @@
 Its tests ask for phrases such as "must be lowercase"; `PHRASES` says which of them each code of ours stands for.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from metier.catalog import frontmatter, validate
 from metier.catalog.frontmatter import Parsed
@@ -41,5 +41,5 @@ def phrases(verdict: Parsed | Validation) -> list[str]:
     return [PHRASES.get(code, code) for code in errors]
 
 
-def plain(fields: Any) -> dict[str, Any]:
+def plain(fields: Mapping[str, object] | None) -> dict[str, object]:
     return dict(fields or {})
