@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 import tantivy
 
-from metier.catalog.search.index import Document
+from metier.catalog.search.index import IndexedSkill
 
 Search = Callable[[str, int], list[str]]
 """A query and how many answers are wanted, to the keys of the documents, the best first."""
 
 
-def tantivy_bm25(documents: Sequence[Document]) -> Search:
+def tantivy_bm25(documents: Sequence[IndexedSkill]) -> Search:
     """BM25 of the engine with English stems; name, description, keywords and body of equal weight."""
     fields = ("name", "description", "keywords", "body")
     builder = tantivy.SchemaBuilder()
@@ -46,7 +46,7 @@ def tantivy_bm25(documents: Sequence[Document]) -> Search:
     return search
 
 
-def sqlite_fts5(documents: Sequence[Document]) -> Search:
+def sqlite_fts5(documents: Sequence[IndexedSkill]) -> Search:
     """SQLite's full-text search with Porter's stems and the weights 10, 5 and 1, in memory."""
     base = sqlite3.connect(":memory:")
     base.execute("create virtual table t using fts5(key unindexed, name, about, body, tokenize='porter unicode61')")
@@ -62,7 +62,7 @@ def sqlite_fts5(documents: Sequence[Document]) -> Search:
     return search
 
 
-def python_bm25(documents: Sequence[Document]) -> Search:
+def python_bm25(documents: Sequence[IndexedSkill]) -> Search:
     """BM25 over one bag of words, in plain Python."""
     postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("I"), array("H")))
     lengths = array("I")

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from metier.catalog.search import index as rules
-from metier.catalog.search.finder import TAIL, documents
-from metier.catalog.search.index import FITS, Document, TextIndex
+from metier.catalog.search.finder import TAIL, indexed_skills
+from metier.catalog.search.index import FITS, IndexedSkill, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -46,7 +46,7 @@ def run(options: Options) -> list[Row]:
     corpus = corpus_of(options)
     if corpus is None:
         return absent(options)
-    texts = list(documents(corpus.skills))
+    texts = list(indexed_skills(corpus.skills))
     index = TextIndex.open(None)
     index.update(texts)
 
@@ -171,7 +171,7 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
 # --- small catalogs ---
 
 
-def _small(corpus: Corpus, texts: Sequence[Document]) -> list[Row]:
+def _small(corpus: Corpus, texts: Sequence[IndexedSkill]) -> list[Row]:
     """Most people have few skills: the same requests to catalogs drawn by chance, with and without the right skill."""
     by_key = {text.key: text for text in texts}
     rows: list[Row] = []

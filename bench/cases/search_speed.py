@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from metier.catalog.search.index import Document, TextIndex
+from metier.catalog.search.index import IndexedSkill, TextIndex
 
 from ..engines import python_bm25, sqlite_fts5, tantivy_bm25
 from ..measure import Row
@@ -70,7 +70,7 @@ def _at(options: Options, size: int) -> list[Row]:
     return rows
 
 
-def generated(count: int, seed: int = 7) -> list[Document]:
+def generated(count: int, seed: int = 7) -> list[IndexedSkill]:
     rng = random.Random(seed)
     vocabulary = ["".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4))) + str(at % 7) for at in range(30_000)]
     weights = list(itertools.accumulate(1 / (at + 8) for at in range(len(vocabulary))))
@@ -79,12 +79,18 @@ def generated(count: int, seed: int = 7) -> list[Document]:
         return " ".join(rng.choices(vocabulary, cum_weights=weights, k=size))
 
     return [
-        Document(f"skills/s{at}/SKILL.md", text(3).replace(" ", "-"), text(60), (), text(700), "1")
+        IndexedSkill(
+            key=f"skills/s{at}/SKILL.md",
+            name=text(3).replace(" ", "-"),
+            description=text(60),
+            body=text(700),
+            stamp="1",
+        )
         for at in range(count)
     ]
 
 
-def asked(texts: Sequence[Document], seed: int = 9) -> list[str]:
+def asked(texts: Sequence[IndexedSkill], seed: int = 9) -> list[str]:
     rng = random.Random(seed)
     queries: list[str] = []
     for _ in range(_QUERIES):

@@ -1,6 +1,6 @@
-"""Every cap of the runtime, one named constant each, with the reason for its size.
+"""The limits of the runtime, one constant each, with the reason for its size.
 
-A limit that is hit is always reported by whoever hits it; none of them cuts in silence.
+The code that reaches a limit always reports it. Nothing is cut silently.
 """
 
 from typing import Final
@@ -9,96 +9,97 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 FRONTMATTER_BYTES: Final = 64 * KIB
-"""The largest frontmatter of 7,000 public skills has 9.6 KB; more than this is an attack or an accident."""
+"""The size of a frontmatter. The largest of 7,000 public skills has 9.6 KB, so more is an attack or an accident."""
 
 FRONTMATTER_DEPTH: Final = 32
-"""Nesting of the YAML. Real skills use at most four levels, and a parser's stack must never depend on a file."""
+"""The nesting of the YAML. Real skills use at most four levels, and a file must not exhaust the parser's stack."""
 
 HEAD_BYTES: Final = 4 * KIB
-"""The first read of a SKILL.md: one page holds 99.9 % of all frontmatters."""
+"""The first read of a SKILL.md. One page holds 99.9 % of all frontmatters."""
 
 PREAMBLE_LINES: Final = 20
-"""How far down a misplaced opening fence is looked for."""
+"""The number of lines that may come before a misplaced opening fence."""
 
 WALK_DEPTH: Final = 24
-"""Folders below a root. Recursive hosts set no bound; deeper trees are loops or attacks."""
+"""Levels of folders below a root. Recursive hosts have no limit; deeper trees are loops or attacks."""
 
 WALK_DIRECTORIES: Final = 250_000
-"""Folders visited in one scan: some ten seconds on a slow disk."""
+"""Folders visited in one scan, which takes about ten seconds on a slow disk."""
 
 LINKED_DIRECTORIES: Final = 5_000
-"""Folders visited behind one symbolic link, so that a link into a huge tree costs a moment and not minutes."""
+"""Folders visited behind one symbolic link, so that a link into a huge tree costs seconds, not minutes."""
 
 REGISTRY_BYTES: Final = 4 * MIB
-"""A plugin registry or a configuration file larger than this is not read."""
+"""The size of a plugin registry or a configuration file."""
 
 SKILL_FILE_BYTES: Final = 50 * MIB
-"""Hard cap on a SKILL.md that is loaded, whatever is configured (the largest value RemcoChat allows)."""
+"""The size of a SKILL.md that is loaded, whatever is configured. It is the largest value that RemcoChat allows."""
 
 WHOLE_FILE_BYTES: Final = 16 * MIB
-"""Hard cap on a file that is handed on as it is: what every MCP host takes of a skill."""
+"""The size of a file that is passed on as bytes. Every MCP host accepts that much of a skill."""
 
 RESOURCE_BYTES: Final = 200 * MIB
-"""Hard cap on a resource that is read, whatever is configured (the largest value RemcoChat allows)."""
+"""The size of a resource that is read, whatever is configured. It is the largest value that RemcoChat allows."""
 
 NAME_LENGTH: Final = 64
 DESCRIPTION_LENGTH: Final = 1024
 COMPATIBILITY_LENGTH: Final = 500
-"""The lengths of the Agent Skills standard, in code points."""
+"""The lengths in the Agent Skills standard, in code points."""
 
 RACY_WINDOW_NS: Final = 20_000_000
-"""A file changed this shortly before it was read may change again without a new timestamp: two slow clock ticks."""
+"""A file that changed this shortly before it was read may change again with the same time: two slow clock ticks."""
 
 COARSE_WINDOW_NS: Final = 2_000_000_000
-"""The same on file systems that keep whole seconds (FAT keeps two)."""
+"""The same on file systems that store whole seconds. FAT stores every other second."""
 
 LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
-"""Files of a skill that are listed on activation, and their total size (Codelia's figures)."""
+"""The number and total size of a skill's files that are listed when it is loaded, as in Codelia."""
 
 INDEXED_BYTES: Final = 64 * KIB
-"""Of a SKILL.md that is read for the search index; what comes later describes a skill no better."""
+"""How much of a SKILL.md is read for the search index. Later text does not describe a skill any better."""
 
 SCRIPT_BYTES: Final = 4 * MIB
-"""A script that is run; what a person is asked to approve must be something a person could read."""
+"""The size of a script that is run. A person who approves it must be able to read it."""
 
 STREAMED_BYTES: Final = 64 * KIB
-"""Of a script's output that is streamed as frames; all of it is kept as an artifact."""
+"""How much of a script's output is streamed as frames. All of it is kept as an artifact."""
 
 CALL_DEPTH: Final = 8
-"""Skills that call skills: how deep."""
+"""How deep skills may call skills."""
 
 CALL_BYTES: Final = MIB
-"""The arguments of one tool call, as JSON: a model's whole output is smaller."""
+"""The size of one tool call's arguments as JSON. A model's whole output is smaller."""
 
 COMPACTION_CHARACTERS: Final = 40_000
-"""What is put back into a compacted context unless the host says otherwise: some ten thousand tokens."""
+"""The text that is put back into a compacted context by default: about ten thousand tokens."""
 
 CONTEXT_FILE_BYTES: Final = MIB
-"""Of one AGENTS.md."""
+"""The size of one AGENTS.md."""
 
 ENUMERATED_NAMES: Final = 64
-"""Names that a tool's schema lists; beyond, the schema would cost more than a wrong guess."""
+"""The number of names that a tool's schema lists. With more, the schema would cost more than a wrong guess."""
 
 INSTALL_FILES: Final = 2_000
 INSTALL_BYTES: Final = 64 * MIB
-"""A skill that is installed: files and folders, and their bytes. MCP hosts are asked to take 512 and 16 MiB."""
+"""The files and folders of a skill that is installed, and their total size. MCP hosts should accept 512 and 16 MiB."""
 
 ARTIFACT_BYTES: Final = 32 * MIB
-"""The archive it comes in."""
+"""The size of the archive of a skill that is installed."""
 
 INSTALL_RATIO: Final = 100
-"""How much larger than its archive a skill may be, beyond a first MiB: text packs tenfold, a bomb a thousandfold."""
+"""How many times larger than its archive a skill may be, beyond the first MiB. Text compresses tenfold, a bomb a
+thousandfold."""
 
 INSTALL_DIRECTORY_BYTES: Final = MIB
-"""The table of contents of a zip, which is parsed before its entries can be counted."""
+"""The size of a zip's table of contents, which is parsed before its entries can be counted."""
 
 INSTALL_NAME_BYTES: Final = 1024
-"""The path of a file in a skill."""
+"""The length of a file's path in a skill that is installed."""
 
 INDEX_BYTES: Final = 4 * MIB
-"""A site's index of skills."""
+"""The size of a site's index of skills."""
 
 INSTALL_SECONDS: Final = 60
 INSTALL_REDIRECTS: Final = 3
-"""All connections of one install together, and how often each may be sent elsewhere."""
+"""The time for all connections of one install, and the number of redirects that each may follow."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from metier.catalog import build, discover, scan_cache, search, snapshot
-from metier.catalog.build import Catalog
+from metier.catalog import discover, scan_cache, search, snapshot
+from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.modes import Level, Modes
 from metier.catalog.search import SearchResult
 from metier.files.text import utf8
@@ -138,7 +138,7 @@ class Skills:
         notes: tuple[Diagnostic, ...] = config.diagnostics
         state = Modes(config.config_folder, place.project)
         if not profile.enabled:
-            return build.build(profile, place, (), discover.Found(), state, notes)
+            return build_catalog(profile, place, (), discover.Found(), state, notes)
         if self._only is not None:
             found_roots = self._only
         else:
@@ -154,7 +154,7 @@ class Skills:
         if self._source is not None:
             self._source.extend(found, profile)
             found_roots = (*found_roots, *self._source.roots)
-        return build.build(profile, place, found_roots, found, state, notes)
+        return build_catalog(profile, place, found_roots, found, state, notes)
 
     def refresh(self) -> Changes:
         """Look at the disk again; what was added, removed or changed since the last look.

@@ -1,8 +1,7 @@
-"""Builders for tests, ours and our users': real files in real folders, nothing pretended."""
+"""Writes skills to disk for tests: yours and Metier's own."""
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from metier.model import SKILL_FILE
 
@@ -15,19 +14,22 @@ def write_skill(
     *,
     files: Mapping[str, str | bytes] | None = None,
     text: str | bytes | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> str:
-    """Write a skill into `folder` and return the path of its SKILL.md.
+    """Write a skill to `folder` and return the path of its SKILL.md.
 
-    `name` defaults to the folder's name; `None` fields are left out; underscores in further fields become hyphens.
-    `text` replaces the whole file. `files` maps relative paths to content, executable where they lie in scripts/.
+    `name` defaults to the name of the folder. Fields that are `None` are left out, and underscores in `fields` become
+    hyphens. `text` replaces the whole file. `files` maps relative paths to content; those in scripts/ are executable.
     """
     where = os.path.abspath(folder)
     os.makedirs(where, exist_ok=True)
     path = os.path.join(where, SKILL_FILE)
     if text is None:
-        given = {"name": os.path.basename(where) if name is None else name, "description": description}
-        given.update({key.replace("_", "-"): value for key, value in fields.items()})
+        given: dict[str, object] = {
+            "name": os.path.basename(where) if name is None else name,
+            "description": description,
+        }
+        given |= {key.replace("_", "-"): value for key, value in fields.items()}
         lines = [f"{key}: {_yaml(value)}" for key, value in given.items() if value is not None]
         text = "\n".join(("---", *lines, "---", body))
     _write(path, text)
@@ -41,7 +43,7 @@ def write_skill(
 
 
 def _yaml(value: object) -> str:
-    """A value in flow style, which JSON is a part of."""
+    """Write a value in flow style. JSON is valid YAML."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
-from metier.model import Changes
+from metier.model import Changes, Mode
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -111,7 +111,7 @@ def test_copies_that_differ_in_the_body_alone_do_collide(world: World) -> None:
     ],
 )
 def test_what_a_filter_leaves_out_is_skipped_with_its_reason(
-    world: World, filters: dict[str, Any], kept: list[str], reasons: list[str]
+    world: World, filters: dict[str, list[str]], kept: list[str], reasons: list[str]
 ) -> None:
     for name in ("xlsx", "pdf", "pdf-forms"):
         world.skill(f"{SKILLS}/{name}")
@@ -243,7 +243,7 @@ def test_a_disabled_winner_uncovers_the_next_in_line(rivals: World) -> None:
 
 
 @pytest.mark.parametrize("mode", ["pinned", "auto", "name-only", "manual", "off"])
-def test_a_mode_decides_who_sees_a_skill(world: World, mode: Any) -> None:
+def test_a_mode_decides_who_sees_a_skill(world: World, mode: Mode) -> None:
     world.skill(f"{SKILLS}/pdf")
     skills = world.discover()
     assert skills.set_mode("pdf", mode).mode == mode

@@ -1,32 +1,23 @@
-"""`metier check` and its verdicts: what each public host's documentation says, case by case, and how it is told."""
+"""The verdicts of hosts on a skill: what each public host's documentation says, case by case."""
 
 import json
-import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from test_corpus import unpacked  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
 
-from calling import Run, caller
 from metier import ConfigError, Skills
 from metier.catalog import check
-from metier.catalog.check import FINDINGS, Verdict
-from metier.catalog.validate import CODES
+from metier.catalog.check import FINDINGS, HostVerdict
 from metier.hosts import profiles
 from worlds import World
 
 HOSTS = ("claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot")
 BROKEN = "---\nname: x\ndescription: [unclosed\n---\nThe first paragraph.\n"
-
-
-@pytest.fixture
-def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return caller(world, capsys, monkeypatch)
 
 
 @dataclass(frozen=True)
@@ -41,7 +32,9 @@ class Case:
     before: Callable[[World], object]
 
 
-def case(reason: str, at: str, expected: str, /, cwd: str = "", before: Any = id, **fields: Any) -> Case:
+def case(
+    reason: str, at: str, expected: str, /, cwd: str = "", before: Callable[[World], object] = id, **fields: Any
+) -> Case:
     claude, codex, opencode, gemini, copilot = (part.strip() for part in expected.split("|"))
     return Case(reason, at, (claude, codex, opencode, gemini, copilot), fields, cwd, before)
 
@@ -51,51 +44,64 @@ LONG = "x" * 65
 CASES = [
     case(
         "Claude Code's project folder; OpenCode and VS Code read it too, Codex and Gemini CLI do not name it",
-        ".claude/skills/x", f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
+        ".claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
     ),
     case(
         "the common folder of a project; only Claude Code's page does not name it",
-        ".agents/skills/x", f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
     ),
     case(
         "Claude Code's folder in the home; OpenCode and VS Code read it too",
-        "~/.claude/skills/x", f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
+        "~/.claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
     ),
     case(
         "the common folder in the home; only Claude Code's page does not name it",
-        "~/.agents/skills/x", f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+        "~/.agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
     ),
     case(
         "GitHub's folder of a project is named by VS Code alone",
-        ".github/skills/x", f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
+        ".github/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
     ),
     case(
         "Copilot's folder in the home is named by VS Code alone",
-        "~/.copilot/skills/x", f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
+        "~/.copilot/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
     ),
     case(
         "Gemini CLI's own folder is named by nobody else",
-        ".gemini/skills/x", f"{NO} MU | {NO} MU | {NO} M | offered x M | {NO} MU",
+        ".gemini/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | offered x M | {NO} MU",
     ),
     case(
         "OpenCode's own folder is named by nobody else",
-        ".opencode/skills/x", f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+        ".opencode/skills/x",
+        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
     ),
     case(
         "OpenCode's folder in the home lies in .config",
-        "~/.config/opencode/skills/x", f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+        "~/.config/opencode/skills/x",
+        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
     ),
     case(
         "one folder too deep: OpenCode reads skills/*/SKILL.md, Gemini CLI and VS Code as much; Codex sets no depth",
-        ".agents/skills/group/x", f"{NO} MU | offered x MU | left-out x | left-out x | left-out x",
+        ".agents/skills/group/x",
+        f"{NO} MU | offered x MU | left-out x | left-out x | left-out x",
     ),
     case(
         "another name than the folder's: a label to Claude Code, an error to OpenCode and VS Code, no rule in Codex",
-        ".claude/skills/x", "offered x MU | elsewhere ship MU | invalid x | elsewhere ship M | invalid x", name="ship",
+        ".claude/skills/x",
+        "offered x MU | elsewhere ship MU | invalid x | elsewhere ship M | invalid x",
+        name="ship",
     ),
     case(
         "capitals and an underscore: OpenCode and VS Code allow lower-case letters, digits and hyphens",
-        ".claude/skills/My_X", "offered My_X MU | elsewhere My_X MU | invalid My_X | elsewhere My_X M | invalid My_X",
+        ".claude/skills/My_X",
+        "offered My_X MU | elsewhere My_X MU | invalid My_X | elsewhere My_X M | invalid My_X",
     ),
     case(
         "65 characters: OpenCode and VS Code allow 64, the others name no limit",
@@ -104,75 +110,98 @@ CASES = [
     ),
     case(
         "no name: optional in Claude Code, required by all others",
-        ".claude/skills/x", "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
         text="---\ndescription: Does one thing.\n---\nbody\n",
     ),
     case(
         "no description: only recommended in Claude Code, required by all others",
-        ".claude/skills/x", "offered x MU | invalid x | invalid x | invalid x | invalid x", description=None,
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        description=None,
     ),
     case(
         "broken YAML: Claude Code loads the body with empty metadata; nobody else says that it forgives",
-        ".claude/skills/x", "offered x MU | invalid x | invalid x | invalid x | invalid x", text=BROKEN,
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        text=BROKEN,
     ),
     case(
         "a description of 1,100 characters: OpenCode takes up to 1,024; VS Code names the maximum and no consequence",
-        ".agents/skills/x", f"{NO} MU | offered x MU | invalid x | offered x M | offered x MU", description="d" * 1100,
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | invalid x | offered x M | offered x MU",
+        description="d" * 1100,
     ),
     case(
         "disable-model-invocation hides from the model in Claude Code and VS Code; the other pages do not know it",
-        ".agents/skills/x", f"{NO} U | offered x MU | offered x M | offered x M | offered x U",
+        ".agents/skills/x",
+        f"{NO} U | offered x MU | offered x M | offered x M | offered x U",
         disable_model_invocation=True,
     ),
     case(
         "user-invocable: false hides from the menu in Claude Code and VS Code",
-        ".agents/skills/x", f"{NO} M | offered x MU | offered x M | offered x M | offered x M", user_invocable=False,
+        ".agents/skills/x",
+        f"{NO} M | offered x MU | offered x M | offered x M | offered x M",
+        user_invocable=False,
     ),
     case(
         "both set: nobody is left in Claude Code and VS Code",
-        ".agents/skills/x", f"{NO} | offered x MU | offered x M | offered x M | offered x",
-        user_invocable=False, disable_model_invocation=True,
+        ".agents/skills/x",
+        f"{NO} | offered x MU | offered x M | offered x M | offered x",
+        user_invocable=False,
+        disable_model_invocation=True,
     ),
     case(
         "Claude Code takes yes for true; VS Code names only true",
-        ".agents/skills/x", f"{NO} U | offered x MU | offered x M | offered x M | offered x MU",
+        ".agents/skills/x",
+        f"{NO} U | offered x MU | offered x M | offered x M | offered x MU",
         disable_model_invocation="Yes",
     ),
     case(
         "Codex keeps allow_implicit_invocation in agents/openai.yaml: explicit calls still work",
-        ".agents/skills/x", f"{NO} MU | offered x U | offered x M | offered x M | offered x MU",
+        ".agents/skills/x",
+        f"{NO} MU | offered x U | offered x M | offered x M | offered x MU",
         files={"agents/openai.yaml": "policy:\n  allow_implicit_invocation: false\n"},
     ),
     case(
         "a broken agents/openai.yaml breaks nothing",
-        ".agents/skills/x", f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
         files={"agents/openai.yaml": "policy: [\n"},
     ),
     case(
         "from a folder below the root: Codex and OpenCode look in every folder up to it, Gemini CLI and VS Code do not",
-        ".agents/skills/x", f"{NO} MU | offered x MU | offered x M | {NO} M | {NO} MU", cwd="packages/web",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | {NO} M | {NO} MU",
+        cwd="packages/web",
     ),
     case(
         "from a folder below the root, Claude Code looks in every folder up to it",
-        ".claude/skills/x", f"offered x MU | {NO} MU | offered x M | {NO} M | {NO} MU", cwd="packages/web",
+        ".claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+        cwd="packages/web",
     ),
     case(
         "below the working directory: Claude Code takes it when it works on files there",
-        "packages/web/.claude/skills/x", f"later x MU | {NO} MU | {NO} M | {NO} M | {NO} MU",
+        "packages/web/.claude/skills/x",
+        f"later x MU | {NO} MU | {NO} M | {NO} M | {NO} MU",
     ),
     case(
         "one name twice: in Claude Code the user's outranks the project's; OpenCode and VS Code name no winner",
-        ".claude/skills/x", f"shadowed x | {NO} MU | offered x M | {NO} M | offered x MU",
+        ".claude/skills/x",
+        f"shadowed x | {NO} MU | offered x M | {NO} M | offered x MU",
         before=lambda world: world.skill("~/.claude/skills/x", description="The user's."),
     ),
     case(
         "one name twice: Codex does not merge, Gemini CLI takes the workspace's",
-        "~/.agents/skills/x", f"{NO} MU | offered x MU | shadowed x | shadowed x | shadowed x",
+        "~/.agents/skills/x",
+        f"{NO} MU | offered x MU | shadowed x | shadowed x | shadowed x",
         before=lambda world: world.skill(".agents/skills/x", description="The project's."),
     ),
     case(
         "in one tier, Gemini CLI takes .agents before .gemini",
-        ".gemini/skills/x", f"{NO} MU | {NO} MU | {NO} M | shadowed x | {NO} MU",
+        ".gemini/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | shadowed x | {NO} MU",
         before=lambda world: world.skill(".agents/skills/x", description="The other."),
     ),
     case(
@@ -180,10 +209,10 @@ CASES = [
         ".agents/skills/build",
         "elsewhere build MU | offered build MU | offered build M | offered build M | offered build MU",
     ),
-]  # fmt: skip
+]
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: HostVerdict) -> str:
     seen = "M" * verdict.model + "U" * verdict.user
     return f"{verdict.status} {verdict.name} {seen}".strip()
 
@@ -200,8 +229,8 @@ def test_the_verdict_is_what_the_documentation_of_the_host_says(world: World, on
     assert all(verdict.why for verdict in found if verdict.status != "offered")
 
 
-def of(world: World, where: Path, host: str, **given: Any) -> Verdict:
-    (verdict,) = check.verdicts(where, [host], cwd=world.project, home=world.home, **given)
+def of(world: World, where: Path, host: str) -> HostVerdict:
+    (verdict,) = check.verdicts(where, [host], cwd=world.project, home=world.home)
     return verdict
 
 
@@ -230,13 +259,13 @@ def test_a_listing_that_is_full_shortens_descriptions_and_then_leaves_skills_out
         world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
     first = world.project / ".agents/skills/s00"
     assert of(world, first, "codex").cuts == (
-        "the listing of 30 skills has room for 8,000 characters: descriptions are shortened",
+        "the listing of 30 skills is limited to 8,000 characters: descriptions are shortened",
     )
     assert of(world, first, "gemini-cli").cuts == (), "its pages name no budget"
     for number in range(30, 900):
         world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
     told = [of(world, world.project / f".agents/skills/s{number:02}", "codex").cuts[0] for number in (0, 200, 899)]
-    ends = ["descriptions are shortened", "this one is there by name only", "this one is not in it"]
+    ends = ["descriptions are shortened", "this one is listed by name only", "this one is not listed"]
     assert [cut.rpartition(": ")[2] for cut in told] == ends
 
 
@@ -259,15 +288,15 @@ def test_what_a_host_does_with_a_skill_besides_is_noted(world: World) -> None:
         for host in ("claude-code", "remcochat")
     }
     assert notes["claude-code"] == (
-        "`name` is only a label: the skill is called by its folder",
-        "there is no description: the first paragraph of the body stands for it",
-        "the model sees it only while files that fit `paths` are worked on",
+        "`name` is only a label: the host uses the name of the folder",
+        "there is no description: the host shows the first paragraph of the body instead",
+        "the model sees it only while it works on files that match `paths`",
     )
     off = of(world, world.skill(".skills/y"), "remcochat")
-    assert off.notes == ("skills are off in this host until they are switched on",)
+    assert off.notes == ("skills are disabled in this host by default",)
     world.skill("~/.agents/skills/twice", description="The user's.")
     twin = of(world, world.skill(".agents/skills/twice"), "codex")
-    assert twin.notes == ("another skill bears the name, and both are offered: ~/.agents/skills/twice/SKILL.md",)
+    assert twin.notes == ("another skill has the same name, and the host offers both: ~/.agents/skills/twice/SKILL.md",)
 
 
 def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
@@ -289,10 +318,10 @@ def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
 @pytest.mark.parametrize(
     ("where", "host", "says"),
     [
-        (".agents/skills/.hidden/x", "omp", "the folder .hidden begins with a dot"),
-        (".agents/skills", "gemini-cli", "holds one folder for each skill"),
+        (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
+        (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
         (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
-        (".agents/skills/outer/x", "standard", "it lies inside the skill .agents/skills/outer"),
+        (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
         (".agents/skills/build", "standard", "folders named build are not searched"),
     ],
 )
@@ -366,196 +395,3 @@ def test_every_real_skill_gets_a_verdict_of_every_host(
         json.dumps(verdict.as_dict())
         assert verdict.valid or verdict.why
         assert {code for code, *_ in verdict.findings()} <= set(FINDINGS)
-
-
-# --- the command
-
-
-def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, run: Run) -> None:
-    world.skill(".agents/skills/x", zap=1)
-    result = run("check", ".agents/skills/x")
-    lines = result.out.splitlines()
-    assert lines[0].split() == ["HOST", "FOUND", "NAME", "MODEL", "USER"]
-    assert [line.split()[0] for line in lines[1:12]] == list(profiles.BUILT_IN)
-    assert ["codex", "yes", "x", "yes", "yes"] in [line.split() for line in lines]
-    assert ["opencode", "yes", "x", "yes", "-"] in [line.split() for line in lines]
-    assert "put it into .claude/skills/x or" in result.out
-    assert "no meaning here: `zap`" in result.out
-    assert max(map(len, lines)) <= 80
-    assert result.code == 0
-
-
-def test_check_of_a_repository_counts_and_lists_what_is_wrong(world: World, run: Run) -> None:
-    world.skill(".agents/skills/good")
-    world.skill("deep/down/bad", name="Other")
-    result = run("check", ".")
-    assert result.code == 1
-    assert "codex           2        0      0" not in result.out
-    assert [line.split() for line in result.out.splitlines() if line.startswith("codex")] == [
-        ["codex", "1", "0", "0", "0", "1", "0"]
-    ]
-    assert "deep/down/bad/SKILL.md" in result.out
-    assert ".agents/skills/good" not in result.out
-    assert "error[name-mismatch] in line 2" in result.out
-    assert result.err == "2 skills, 1 of them refused by a host\n"
-    assert max(map(len, result.out.splitlines())) <= 80
-
-
-def test_check_asks_only_the_hosts_that_were_named(world: World, run: Run) -> None:
-    world.skill("x")
-    shown = run("check", "x", "--host", "codex", "--host", "claude-code", "--json").json
-    assert shown["hosts"] == ["codex", "claude-code"]
-    assert [v["profile"] for v in shown["skills"][0]["verdicts"]] == ["codex", "claude-code"]
-    assert shown["skills"][0]["verdicts"][0].keys() >= {
-        "profile", "path", "status", "found", "why", "put", "name", "model", "user", "called", "cuts", "ignored",
-        "notes", "diagnostics",
-    }  # fmt: skip
-    assert run("check", "x", "--profile", "rip", "--json").json["hosts"] == ["rip"]
-    assert run("check", "x", "--host", "codx").code == 2
-
-
-def test_check_counts_the_folders_that_hosts_are_told_to_search(world: World, run: Run) -> None:
-    world.skill("prompts/x")
-    asked = ["check", "prompts/x", "--host", "codex", "--json"]
-    assert run(*asked).json["skills"][0]["verdicts"][0]["status"] == "elsewhere"
-    assert run(*asked, "--skills", "prompts").json["skills"][0]["verdicts"][0]["status"] == "offered"
-
-
-@pytest.mark.parametrize(("path", "code"), [("nowhere", 2), ("file.txt", 2), ("empty", 1)])
-def test_check_of_what_is_no_skill_says_so(world: World, run: Run, path: str, code: int) -> None:
-    (world.project / "file.txt").write_text("x")
-    (world.project / "empty").mkdir()
-    result = run("check", path)
-    assert (result.code, result.out) == (code, "")
-    assert path in result.err
-
-
-def test_check_prints_nothing_that_a_terminal_could_obey(world: World, run: Run) -> None:
-    nasty = "\x1b[31mred\x07\x9b31m\u202e"
-    world.skill(
-        f".agents/skills/{nasty}", description="d", text=f'---\nname: "{nasty}"\ndescription: d\n{nasty}: 1\n---\n'
-    )
-    for arguments in (["."], [f".agents/skills/{nasty}"], [".", "--json"], [".", "--sarif", "-v"]):
-        shown = run("check", *arguments, "-v").out
-        assert not [char for char in shown if (ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160]
-
-
-def test_a_folder_whose_name_is_no_utf8_is_told_of_all_the_same(world: World, run: Run) -> None:
-    odd = os.fsdecode(b".agents/skills/x\xff")
-    world.skill(odd, name="x")
-    for arguments in ([], ["--json"], ["--sarif"]):
-        assert "x" in run("check", ".", *arguments).out
-    (result, *_) = run("check", ".", "--sarif").json["runs"][0]["results"]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == ".agents/skills/x%FF/SKILL.md"
-
-
-SARIF: dict[str, Any] = {
-    # what the standard demands of the parts that are used here
-    "type": "object",
-    "required": ["version", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"},
-        "version": {"enum": ["2.1.0"]},
-        "runs": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/run"}},
-    },
-    "$defs": {
-        "message": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}},
-        "run": {
-            "type": "object",
-            "required": ["tool", "results"],
-            "additionalProperties": False,
-            "properties": {
-                "tool": {
-                    "type": "object",
-                    "required": ["driver"],
-                    "properties": {
-                        "driver": {
-                            "type": "object",
-                            "required": ["name"],
-                            "properties": {
-                                "name": {"type": "string"},
-                                "semanticVersion": {"type": "string", "pattern": r"^\d+\.\d+\.\d+"},
-                                "rules": {
-                                    "type": "array",
-                                    "uniqueItems": True,
-                                    "items": {
-                                        "type": "object",
-                                        "required": ["id"],
-                                        "properties": {"shortDescription": {"$ref": "#/$defs/message"}},
-                                    },
-                                },
-                            },
-                        }
-                    },
-                },
-                "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                "originalUriBaseIds": {"type": "object"},
-                "results": {"type": "array", "items": {"$ref": "#/$defs/result"}},
-            },
-        },
-        "result": {
-            "type": "object",
-            "required": ["message"],
-            "additionalProperties": False,
-            "properties": {
-                "ruleId": {"type": "string"},
-                "ruleIndex": {"type": "integer", "minimum": 0},
-                "level": {"enum": ["none", "note", "warning", "error"]},
-                "message": {"$ref": "#/$defs/message"},
-                "properties": {"type": "object"},
-                "locations": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["physicalLocation"],
-                        "properties": {
-                            "physicalLocation": {
-                                "type": "object",
-                                "required": ["artifactLocation", "region"],
-                                "properties": {
-                                    "artifactLocation": {
-                                        "type": "object",
-                                        "required": ["uri"],
-                                        "properties": {"uri": {"type": "string", "pattern": r"^[!-~]+$"}},
-                                    },
-                                    "region": {
-                                        "type": "object",
-                                        "required": ["startLine"],
-                                        "properties": {
-                                            "startLine": {"type": "integer", "minimum": 1},
-                                            "startColumn": {"type": "integer", "minimum": 1},
-                                        },
-                                    },
-                                },
-                            }
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
-
-
-def test_sarif_is_well_formed_and_points_into_the_repository(world: World, run: Run) -> None:
-    world.skill("docs/sub dir/größe", name="Other", description="d" * 2000)
-    shown = run("check", ".", "--sarif")
-    assert shown.code == 1
-    jsonschema.validate(shown.json, SARIF)
-    (only,) = shown.json["runs"]
-    rules = [rule["id"] for rule in only["tool"]["driver"]["rules"]]
-    assert set(rules) <= {*CODES, *FINDINGS}
-    for result in only["results"]:
-        assert rules[result["ruleIndex"]] == result["ruleId"]
-        place = result["locations"][0]["physicalLocation"]
-        assert place["artifactLocation"] == {"uri": "docs/sub%20dir/gr%C3%B6%C3%9Fe/SKILL.md", "uriBaseId": "PROJECT"}
-        assert result["properties"]["hosts"]
-    mismatch = next(r for r in only["results"] if r["ruleId"] == "name-mismatch")
-    assert mismatch["level"] == "error"
-    assert mismatch["locations"][0]["physicalLocation"]["region"]["startLine"] == 2
-    assert "vscode-copilot" in mismatch["message"]["text"]
-    assert {r["level"] for r in only["results"]} == {"error", "warning"}
-    everything = run("check", ".", "--sarif", "-v").json
-    jsonschema.validate(everything, SARIF)
-    assert "host-elsewhere" in [r["ruleId"] for r in everything["runs"][0]["results"]]

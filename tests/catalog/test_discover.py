@@ -47,8 +47,9 @@ def test_a_linked_folder_is_a_skill_under_the_name_of_the_link(world: World, roo
     (root / "linked").symlink_to(tmp_path / "elsewhere" / "real")
     skill = world.discover()["linked"]
     assert (skill.path, skill.real_path) == (
-        str(root / "linked" / "SKILL.md"), str(tmp_path / "elsewhere" / "real" / "SKILL.md"),
-    )  # fmt: skip
+        str(root / "linked" / "SKILL.md"),
+        str(tmp_path / "elsewhere" / "real" / "SKILL.md"),
+    )
 
 
 def test_a_file_reached_by_two_ways_is_met_once(world: World, root: Path) -> None:
@@ -338,10 +339,14 @@ print(json.dumps([[s.name for s in skills], [[d.code, d.path] for d in skills.di
 # --- the same disk, the same result; and nothing changes on it
 
 TREE = {
-    "b/SKILL.md": "---\nname: b\ndescription: x\n---\n", "a/SKILL.md": "---\nname: a\ndescription: x\n---\n",
-    "group/a/SKILL.md": "---\nname: a\ndescription: other\n---\n", "z/SKILL.md": "broken",
-    "group/zz/a/SKILL.md": "---\nname: a\ndescription: third\n---\n", "c/skill.md": "", "build/SKILL.md": "",
-}  # fmt: skip
+    "b/SKILL.md": "---\nname: b\ndescription: x\n---\n",
+    "a/SKILL.md": "---\nname: a\ndescription: x\n---\n",
+    "group/a/SKILL.md": "---\nname: a\ndescription: other\n---\n",
+    "z/SKILL.md": "broken",
+    "group/zz/a/SKILL.md": "---\nname: a\ndescription: third\n---\n",
+    "c/skill.md": "",
+    "build/SKILL.md": "",
+}
 
 
 def test_the_result_does_not_depend_on_the_order_in_which_files_were_made(world: World) -> None:
@@ -354,10 +359,14 @@ def test_the_result_does_not_depend_on_the_order_in_which_files_were_made(world:
             file.write_text(TREE[path])
             os.utime(file, ns=(10**18, 10**18))
         found = world.discover(settings={"cache": False}).catalog
-        seen.append((
-            [s.as_dict() for s in found.skills], [s.as_dict() for s in found.shadowed],
-            [s.as_dict() for s in found.skipped], [d.as_dict() for d in found.diagnostics],
-        ))  # fmt: skip
+        seen.append(
+            (
+                [s.as_dict() for s in found.skills],
+                [s.as_dict() for s in found.shadowed],
+                [s.as_dict() for s in found.skipped],
+                [d.as_dict() for d in found.diagnostics],
+            )
+        )
     assert seen[0] == seen[1] == seen[2]
 
 
@@ -370,8 +379,10 @@ def snapshot(folder: Path) -> dict[str, tuple[int, ...]]:
 def test_nothing_is_written_beside_skills_and_nothing_is_executed(world: World, root: Path) -> None:
     trap = f"#!/bin/sh\ntouch {world.home}/executed\n"
     files: dict[str, str | bytes] = {
-        "scripts/run.sh": trap, "conftest.py": trap, "__init__.py": f"open('{world.home}/executed', 'w')"
-    }  # fmt: skip
+        "scripts/run.sh": trap,
+        "conftest.py": trap,
+        "__init__.py": f"open('{world.home}/executed', 'w')",
+    }
     world.skill(f"{SKILLS}/trap", files=files, hooks={"load": f"touch {world.home}/executed"}, body=f"!`{trap}`")
     before = snapshot(world.project)
     world.discover()

@@ -7,7 +7,6 @@ import shutil
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -27,11 +26,58 @@ def examples(number: int) -> settings:
 # --- bytes
 
 WORDS = [
-    "---", "\n", "\r\n", "\r", " ", "  ", "\t", ": ", ":", "- ", "? ", "#", " #", "|", ">-", "[", "]", "{", "}", ",",
-    "'", '"', "&a", "*a", "!t", "<<", "%", "@", "`", "name", "description", "metadata", "1.10", "0x1F", "null",
-    "true", "~", "é", "\u202e", "\u200b", "\ufeff", "\ue000", "\x00", "\x1b", "\x85", "\u2028", "日本",
-    "a", "\\", "\\n", "...",
-]  # fmt: skip
+    "---",
+    "\n",
+    "\r\n",
+    "\r",
+    " ",
+    "  ",
+    "\t",
+    ": ",
+    ":",
+    "- ",
+    "? ",
+    "#",
+    " #",
+    "|",
+    ">-",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    "'",
+    '"',
+    "&a",
+    "*a",
+    "!t",
+    "<<",
+    "%",
+    "@",
+    "`",
+    "name",
+    "description",
+    "metadata",
+    "1.10",
+    "0x1F",
+    "null",
+    "true",
+    "~",
+    "é",
+    "\u202e",
+    "\u200b",
+    "\ufeff",
+    "\ue000",
+    "\x00",
+    "\x1b",
+    "\x85",
+    "\u2028",
+    "日本",
+    "a",
+    "\\",
+    "\\n",
+    "...",
+]
 YAMLISH = st.lists(st.sampled_from(WORDS), max_size=60).map("".join)
 FILES = st.one_of(
     st.binary(max_size=300),
@@ -42,7 +88,7 @@ FILES = st.one_of(
 )
 
 
-def whole(data: bytes, **given: Any) -> Parsed:
+def whole(data: bytes, **given: bool) -> Parsed:
     parsed = parse(data, "SKILL.md", **given)
     assert parsed is not None
     return parsed
@@ -167,7 +213,7 @@ def facts(skills: Skills) -> tuple[object, ...]:
     return skills_, shadowed, skills.skipped, skills.catalog.failed, skills.diagnostics, skills.counts
 
 
-def discover(root: Path, **rules: Any) -> Skills:
+def discover(root: Path, **rules: object) -> Skills:
     return Skills.discover(root, roots=["."], home="/nowhere", settings={"cache": False, "discovery": rules})
 
 

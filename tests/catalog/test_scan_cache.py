@@ -58,11 +58,11 @@ def described(skills: Skills) -> dict[str, str]:
 def test_a_warm_scan_opens_no_skill_and_lists_no_folder(warm: World, monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[str] = []
 
-    def spy(name: str) -> Callable[..., Any]:
-        real = getattr(os, name)
+    def spy(name: str) -> Callable[..., object]:
+        real: Callable[..., object] = getattr(os, name)
 
-        def call(path: object, *more: Any, **given: Any) -> Any:
-            result = real(path, *more, **given)  # what is not there cannot be opened
+        def call(path: object, *more: object, **given: object) -> object:
+            result = real(path, *more, **given)  # a file that does not exist is not opened
             touched.append(str(path))
             return result
 
@@ -287,7 +287,7 @@ def test_two_writers_never_mix(tmp_path: Path) -> None:
     file = tmp_path / "scan-x"
     code = """
 import sys
-from metier import cache
+from metier.catalog import scan_cache as cache
 letter, file = sys.argv[1:]
 for _ in range(150):
     memory = cache.Memory({f"/{letter}{n}": (letter * 50,) for n in range(200)}, {}, 1)

@@ -2,20 +2,19 @@
 
 import unicodedata
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from metier.catalog.frontmatter import parse
-from metier.catalog.validate import STRICT, Verdict, check, check_body
-from metier.hosts.schema import Rules
+from metier.catalog.validate import STRICT, Validation, check, check_body
+from metier.hosts.schema import Pattern, Rules, Unknown
 from metier.model import split_tools
 
 LENIENT = Rules()
 GOOD = {"name": "pdf", "description": "Does it."}
 
 
-def judge(folder: str = "pdf", rules: Rules = LENIENT, *, yaml: str | None = None, **fields: Any) -> Verdict:
+def judge(folder: str = "pdf", rules: Rules = LENIENT, /, yaml: str | None = None, **fields: str | None) -> Validation:
     """The verdict on a frontmatter of these lines, each value as written in YAML."""
     if yaml is None:
         given = GOOD | {key.replace("_", "-"): value for key, value in fields.items()}
@@ -25,18 +24,18 @@ def judge(folder: str = "pdf", rules: Rules = LENIENT, *, yaml: str | None = Non
     return check(parsed, folder, rules, "SKILL.md")
 
 
-def said(verdict: Verdict) -> list[tuple[str, str]]:
+def said(verdict: Validation) -> list[tuple[str, str]]:
     return [(d.code, d.severity) for d in verdict.diagnostics]
 
 
 def test_a_good_skill_has_nothing_said_about_it() -> None:
     for rules in (LENIENT, STRICT):
         more = {"license": "MIT", "compatibility": "Python 3", "metadata": '{a: b, c: "1"}'}
-        verdict = judge(rules=rules, allowed_tools="Read Bash(git add *)", **more)
+        verdict = judge("pdf", rules, allowed_tools="Read Bash(git add *)", **more)
         assert (verdict.valid, verdict.name, verdict.description, verdict.diagnostics) == (True, "pdf", "Does it.", ())
 
 
-RULES: list[tuple[dict[str, Any], str, str, str]] = [
+RULES: list[tuple[dict[str, str | None], str, str, str]] = [
     # the fields, the code, its severity when lenient, its severity when strict
     ({"name": None}, "name-missing", "warning", "error"),
     ({"name": ""}, "name-missing", "warning", "error"),
@@ -82,10 +81,10 @@ RULES: list[tuple[dict[str, Any], str, str, str]] = [
 
 @pytest.mark.parametrize(("fields", "code", "lenient", "strict"), RULES)
 def test_a_breach_is_reported_as_badly_as_the_mode_says(
-    fields: dict[str, Any], code: str, lenient: str, strict: str
+    fields: dict[str, str | None], code: str, lenient: str, strict: str
 ) -> None:
     for rules, severity in ((LENIENT, lenient), (STRICT, strict)):
-        verdict = judge(rules=rules, **fields)
+        verdict = judge("pdf", rules, **fields)
         assert (code, severity) in said(verdict)
         assert verdict.valid == all(severity != "error" for _, severity in said(verdict))
 
@@ -104,14 +103,14 @@ def test_a_breach_is_reported_as_badly_as_the_mode_says(
         ({"license": "1.10"}, STRICT),
     ],
 )
-def test_what_lies_just_within_the_rules_is_fine(fields: dict[str, Any], rules: Rules) -> None:
+def test_what_lies_just_within_the_rules_is_fine(fields: dict[str, str], rules: Rules) -> None:
     folder = fields.pop("folder", "pdf")
     assert said(judge(folder, rules, **fields)) == []
 
 
 def test_the_lengths_are_those_of_the_rules() -> None:
     short = Rules(name_length=2, description_length=5)
-    assert [code for code, _ in said(judge(rules=short))] == ["name-too-long", "description-too-long"]
+    assert [code for code, _ in said(judge("pdf", short))] == ["name-too-long", "description-too-long"]
     endless = Rules(name_length=0, description_length=0)
     assert said(judge("p" * 99, endless, name="p" * 99, description="x" * 9999)) == []
 
@@ -155,13 +154,13 @@ def test_upper_case_and_symbols_are_flaws_in_any_script(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a1-b", "x", "0"])
 @pytest.mark.parametrize("pattern", ["unicode", "ascii", "any"])
-def test_plain_names_pass_every_pattern(name: str, pattern: Any) -> None:
+def test_plain_names_pass_every_pattern(name: str, pattern: Pattern) -> None:
     assert judge(name, replace(STRICT, name_pattern=pattern), name=f"'{name}'").valid
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a\\\\b", "a\\nb", "a\\u0000b", "a\\u001bb"])
 @pytest.mark.parametrize("pattern", ["unicode", "ascii", "any"])
-def test_a_name_that_could_leave_its_folder_or_forge_a_line_passes_no_pattern(name: str, pattern: Any) -> None:
+def test_a_name_that_could_leave_its_folder_or_forge_a_line_passes_no_pattern(name: str, pattern: Pattern) -> None:
     rules = Rules(name_pattern=pattern, name_breach="ignore", name_mismatch="ignore")
     verdict = judge("x", rules, name=f'"{name}"')
     assert not verdict.valid or not set(verdict.name) & set("/\\\n\x00\x1b")
@@ -219,8 +218,8 @@ def test_allowed_tools_are_split_outside_of_parentheses(written: object, entries
     ("handling", "severity", "kept"),
     [("keep", "info", True), ("warn", "warning", False), ("ignore", None, False), ("error", "error", True)],
 )
-def test_unknown_keys_are_kept_dropped_or_refused_as_the_rules_say(handling: Any, severity: str, kept: bool) -> None:
-    verdict = judge(rules=Rules(unknown_keys=handling), version="x", author="y")
+def test_unknown_keys_are_kept_dropped_or_refused(handling: Unknown, severity: str, kept: bool) -> None:
+    verdict = judge("pdf", Rules(unknown_keys=handling), version="x", author="y")
     found = {s for code, s in said(verdict) if code == "unknown-key"}
     assert found == ({severity} if severity else set())
     assert ("version" in verdict.fields) == kept

@@ -6,27 +6,24 @@ import logging
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
+from random_edits import BROKEN, RandomEdits
 
 from metier import Skills
 from metier.app import App
 from metier.catalog import watch, watched_folders
 from metier.catalog.watch import News, Watcher
 from metier.hosts.trust import trust
-from metier.testing import write_skill
 from watching import PATIENCE, dumped, wait_for, watched
 from worlds import World
 
 SKILLS = ".agents/skills"
-BROKEN = "---\nname: draft\ndescr"
 LIMITED = """
 echo {limit} > /proc/sys/user/max_inotify_watches || exit 77
 exec "$0" -c '
@@ -52,93 +49,17 @@ def follows(skills: Skills, fresh: Callable[[], Skills]) -> None:
 # --- every kind of change
 
 
-class Gardener:
-    """Edits a tree of skills at random, as people, editors and tools do."""
-
-    def __init__(self, root: Path, chance: random.Random) -> None:
-        self.root, self.chance = root, chance
-        self.number = 0
-        self.outside = root.parent / "outside"
-        self.outside.mkdir()
-
-    def new_name(self) -> str:
-        self.number += 1
-        return f"s{self.number}"
-
-    def folders(self) -> list[Path]:
-        return [folder for folder in self.root.rglob("*") if folder.is_dir() and not folder.is_symlink()]
-
-    def skills(self) -> list[Path]:
-        return [file.parent for file in self.root.rglob("SKILL.md")]
-
-    def act(self) -> None:
-        weights = {
-            self.create: 5, self.edit: 5, self.save_by_rename: 3, self.rename: 3, self.remove: 3, self.shatter: 2,
-            self.group: 2, self.regroup: 2, self.link: 1, self.ignored: 1, self.attach: 2,
-        }  # fmt: skip
-        self.chance.choices(list(weights), list(weights.values()))[0]()
-
-    def create(self) -> None:
-        base = self.chance.choice([self.root, *(f for f in self.folders() if not (f / "SKILL.md").exists())])
-        write_skill(base / self.new_name(), description=f"Number {self.number}.")
-
-    def edit(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            write_skill(folder, description=f"Edited {self.new_name()}.")
-
-    def save_by_rename(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            draft = Path(write_skill(self.outside / "draft", folder.name, description=f"Saved {self.new_name()}."))
-            draft.replace(folder / "SKILL.md")
-
-    def rename(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            folder.rename(folder.with_name(self.new_name()))
-
-    def remove(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
-
-    def shatter(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            (folder / "SKILL.md").write_text(BROKEN)
-
-    def group(self) -> None:
-        (self.root / self.new_name()).mkdir()
-
-    def regroup(self) -> None:
-        groups = [folder for folder in self.folders() if not (folder / "SKILL.md").exists()]
-        for folder in self.chance.sample(groups, min(1, len(groups))):
-            if self.chance.random() < 0.5:
-                folder.rename(folder.with_name(self.new_name()))
-            else:
-                shutil.rmtree(folder)
-
-    def link(self) -> None:
-        write_skill(self.outside / self.new_name(), description="Linked.")
-        (self.root / f"to-s{self.number}").symlink_to(self.outside / f"s{self.number}")
-
-    def ignored(self) -> None:
-        write_skill(self.root / "node_modules")
-        write_skill(self.root / "node_modules" / "below")
-
-    def attach(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
-            (folder / "references").mkdir(exist_ok=True)
-            (folder / "references" / f"{self.new_name()}.md").write_text("A page.")
-
-
 def test_after_a_thousand_random_changes_the_live_catalog_is_that_of_a_fresh_scan(world: World) -> None:
     root = world.project / SKILLS
     root.mkdir(parents=True)
-    gardener = Gardener(root, random.Random(7))
+    edits = RandomEdits(root, random.Random(7))
     skills = world.discover()
     with watched(skills) as (watcher, told):
         assert watcher.how == "watching"
         done = 0
         while done < 1_000:
-            for _ in range(batch := gardener.chance.choice((1, 5, 20, 50, 100))):
-                gardener.act()
+            for _ in range(batch := edits.chance.choice((1, 5, 20, 50, 100))):
+                edits.act()
             done += batch
             follows(skills, world.discover)
     assert told
@@ -407,11 +328,11 @@ def test_a_named_folder_that_goes_is_waited_for(world: World, caplog: pytest.Log
     skills = world.discover(roots=[world.project / "named"])
     with watched(skills):
         (world.project / "named").rename(world.project / "away")
-        wait_for(lambda: "changes of skills are not seen" in caplog.text)
+        wait_for(lambda: "changes of skills are not noticed" in caplog.text)
         (world.project / "away").rename(world.project / "named")
         world.skill("named/xlsx")
         wait_for(lambda: names(skills) == ["pdf", "xlsx"])
-    assert caplog.text.count("changes of skills are not seen") == 1
+    assert caplog.text.count("changes of skills are not noticed") == 1
 
 
 def test_every_catalog_of_an_app_is_watched_also_those_that_come_later(world: World, tmp_path: Path) -> None:
@@ -449,13 +370,13 @@ def test_sessions_see_the_new_version_on_their_next_call(world: World) -> None:
 def test_polling_sees_the_same(world: World) -> None:
     root = world.project / SKILLS
     root.mkdir(parents=True)
-    gardener = Gardener(root, random.Random(11))
+    edits = RandomEdits(root, random.Random(11))
     skills = world.discover()
     with watched(skills, poll=True, interval=0.05, files=True) as (watcher, told):
-        assert watcher.how == "polling every 0.05 s: asked for"
+        assert watcher.how == "polling every 0.05 s: requested"
         for _ in range(5):
             for _ in range(20):
-                gardener.act()
+                edits.act()
             follows(skills, world.discover)
         world.skill(f"{SKILLS}/pdf")
         wait_for(lambda: "pdf" in told[-1].changes.added)
@@ -480,12 +401,14 @@ def test_on_a_network_file_system_it_polls_and_says_so(
     )
     opened = open
     monkeypatch.setattr(
-        watched_folders, "open", lambda path, **how: opened(mounts if path == "/proc/self/mountinfo" else path, **how),
+        watched_folders,
+        "open",
+        lambda path, **how: opened(mounts if path == "/proc/self/mountinfo" else path, **how),
         raising=False,
-    )  # fmt: skip
+    )
     with watched(world.discover()) as (watcher, _):
         assert watcher.how.startswith("polling every 1 s: ")
-        assert watcher.how.endswith("is on a file system (nfs4) that does not tell of changes")
+        assert watcher.how.endswith("is on a file system (nfs4) without notices of changes")
     assert caplog.text.count("polling every 1 s") == 1
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
@@ -505,7 +428,7 @@ def test_where_the_systems_limit_is_reached_it_polls_and_says_so(world: World) -
 
 def test_hosts_that_look_only_at_their_start_are_not_watched(world: World) -> None:
     with watched(world.discover("omp")) as (watcher, told):
-        assert watcher.how == "not watching: omp looks for skills at its start only"
+        assert watcher.how == "not watching: omp looks for skills only when it starts"
     assert told == []
 
 
@@ -513,78 +436,3 @@ def test_stopping_leaves_no_thread_behind(world: World) -> None:
     with watched(world.discover()):
         assert any(thread.name == "metier-watch" for thread in threading.enumerate())
     assert not any(thread.name == "metier-watch" for thread in threading.enumerate())
-
-
-# --- `metier list --watch`
-
-
-class Following:
-    """`metier list --watch` in a process of its own."""
-
-    def __init__(self, world: World, *arguments: str) -> None:
-        start = "from metier.cli import main; main()"
-        command = [sys.executable, "-c", start, "list", "--watch", "--cwd", str(world.project), *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.patience = threading.Timer(PATIENCE, self.process.kill)
-        self.patience.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def line(self, beginning: str) -> str:
-        """The next line that begins so."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith(beginning):
-                return line.rstrip("\n")
-        raise AssertionError(f"it ended: {self.process.communicate()[1]}")
-
-    def __exit__(self, *error: object) -> None:
-        self.process.send_signal(signal.SIGINT)
-        _, self.err = self.process.communicate(timeout=PATIENCE)
-        self.patience.cancel()
-        assert self.process.returncode == 0, self.err
-
-
-def test_list_watch_prints_the_table_and_a_line_for_each_change(world: World) -> None:
-    world.skill(f"{SKILLS}/pdf")
-    world.skill(f"{SKILLS}/old")
-    with Following(world) as shown:
-        assert shown.line("old").split()[:2] == ["old", "repo"]
-        assert shown.line("pdf").split()[:2] == ["pdf", "repo"]
-        for name in ("one", "two"):
-            world.skill(f"staged/{name}")
-        world.skill("staged/pdf", description="Changed.")
-        (world.project / SKILLS / "old").rename(world.project / "staged/old")
-        (world.project / "staged/pdf/SKILL.md").replace(world.project / SKILLS / "pdf/SKILL.md")
-        for name in ("one", "two"):
-            (world.project / "staged" / name).rename(world.project / SKILLS / name)
-        assert shown.line("+") == "+2 / -1 / ~1: +one +two -old ~pdf"
-        (world.project / SKILLS / "one/SKILL.md").write_text(BROKEN)
-        assert shown.line("+") == "+0 / -1 / ~0: -one"
-        assert shown.line("error[").startswith("error[")
-    assert "watching; Ctrl-C ends" in shown.err
-
-
-def test_list_watch_json_prints_one_object_a_line(world: World) -> None:
-    world.skill(f"{SKILLS}/pdf")
-    with Following(world, "--json", "--scope", "repo") as shown:
-        first = json.loads(shown.line("{"))
-        assert (first["event"], [skill["name"] for skill in first["skills"]]) == ("catalog", ["pdf"])
-        world.skill("~/.agents/skills/of-another-scope")
-        world.skill(f"{SKILLS}/xlsx")
-        news = json.loads(shown.line("{"))
-        assert (news["event"], [skill["name"] for skill in news["added"]]) == ("changed", ["xlsx"])
-        assert (news["removed"], news["changed"], news["errors"]) == ([], [], [])
-    assert shown.err == ""
-
-
-def test_a_hostile_path_is_harmless_in_the_lines_of_changes(world: World) -> None:
-    world.skill(f"{SKILLS}/pdf")
-    with Following(world) as shown:
-        assert shown.line("pdf")
-        world.skill("staged", text=BROKEN)
-        (world.project / "staged").rename(world.project / SKILLS / "evil\x1b[2J\x9b31m")
-        line = shown.line("  -->")
-    assert "evil" in line
-    assert not set(line) & {"\x1b", "\x9b"}

@@ -171,6 +171,6 @@ def test_nesting_far_beyond_real_skills_is_still_read(shape: str) -> None:
         "a" + "\t" * 60_000 + ": b: c",
     ],
     ids=range(33),
-)  # fmt: skip
+)
 def test_no_line_costs_more_than_its_length(yaml: str) -> None:
     answer(yaml)

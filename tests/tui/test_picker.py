@@ -189,7 +189,7 @@ def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
         await driven.press(*["ctrl+v"] * 4)
         assert driven.names[0] == "broken"
         assert "error" in driven.drawn[0]
-        await driven.until(lambda: "there is no `description`" in driven.preview)
+        await driven.until(lambda: "`description` is missing" in driven.preview)
         await driven.press("enter")
         assert "not a skill" in driven.said("#status")
         assert driven.program.is_running

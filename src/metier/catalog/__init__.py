@@ -1,1 +1,1 @@
-"""SKILL.md files become a catalog: found, parsed, validated, resolved by name, and searched."""
+"""Turns SKILL.md files into a catalog: finds, parses, validates, resolves by name, and searches them."""

@@ -1,7 +1,7 @@
-"""What was found becomes what is offered: filters, switches, and one rule for names that several skills bear.
+"""Builds the catalog from what a scan found: filters, modes, and the profile's rule for skills of the same name.
 
-Nothing is lost on the way. A skill that a filter leaves out is among the skipped, one that loses its name to another is
-shadowed and still loads by its path, and a skill that is switched off gives its name to the next in line.
+Every skill that was found is accounted for. A skill that a filter leaves out is skipped, a skill that loses its name to
+another is shadowed and still loads by its path, and a skill that is off leaves its name to the next one.
 """
 
 import os
@@ -14,12 +14,12 @@ from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place
-from metier.model import SCOPE_ORDER, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """An immutable view of the skills of one place under one profile."""
+    """The skills of one place under one profile. It never changes; a refresh builds a new one."""
 
     profile: Profile
     place: Place
@@ -43,7 +43,7 @@ class Catalog:
         return (skill for skill in self.skills if skill.visible)
 
     def find(self, name: str) -> Skill:
-        """The one skill of that name; ambiguity is an error with the paths that decide it."""
+        """Return the skill with this name. Raises `SkillNotFound`, `InvalidSkill` or `AmbiguousSkill`."""
         candidates = self.by_name.get(name, ())
         if len(candidates) == 1:
             return candidates[0]
@@ -55,68 +55,80 @@ class Catalog:
         raise self.not_found(name)
 
     def find_path(self, path: str) -> Skill:
-        """The skill at a path of the catalog, shadowed ones included; no other path is ever looked at."""
+        """Return the skill whose SKILL.md or folder has this path, shadowed ones included.
+
+        Raises `SkillNotFound` or `InvalidSkill`. A path outside of the catalog is never opened.
+        """
         wanted = os.path.normpath(os.path.join(self.place.cwd, path))
         everything = (*self.skills, *(entry.skill for entry in self.shadowed))
         for skill in everything:
             if wanted in (skill.path, skill.dir, skill.real_path):
                 return skill
-        if wanted in self.failed or os.path.join(wanted, "SKILL.md") in self.failed:
-            file = wanted if wanted in self.failed else os.path.join(wanted, "SKILL.md")
-            raise InvalidSkill(file, [d for d in self.diagnostics if d.path == file and d.severity == "error"])
+        for file in (wanted, os.path.join(wanted, SKILL_FILE)):
+            if file in self.failed:
+                raise self._invalid(file)
         raise SkillNotFound(path, why="the path is not in the catalog")
 
     def not_found(self, name: str) -> SkillNotFound | InvalidSkill:
-        """Why there is no such skill: it is broken, it was left out, or it was never there."""
+        """Return the error that says why there is no such skill: it is broken, it was left out, or it is unknown."""
         for file in self.failed:
             if os.path.basename(os.path.dirname(file)) == name:
-                return InvalidSkill(file, [d for d in self.diagnostics if d.path == file and d.severity == "error"])
+                return self._invalid(file)
         left_out = next((skipped for skipped in self.skipped if skipped.name == name), None)
         why = f"{left_out.path} was left out: {left_out.detail or left_out.reason}" if left_out else ""
         reason = left_out.reason if left_out else ""
         names = list(self.by_name)
-        import difflib  # costs as much as a whole scan of a small catalog, and only an error needs it
+        import difflib  # as slow to import as a small catalog is to scan, and only this error needs it
 
         return SkillNotFound(name, names, difflib.get_close_matches(name, names, 3), why, reason)
 
+    def _invalid(self, file: str) -> InvalidSkill:
+        return InvalidSkill(file, [d for d in self.diagnostics if d.path == file and d.severity == "error"])
 
-def build(
+
+def build_catalog(
     profile: Profile,
     place: Place,
     roots: tuple[Root, ...],
     found: Found,
-    state: Modes,
+    modes: Modes,
     diagnostics: Iterable[Diagnostic] = (),
 ) -> Catalog:
-    """Apply filters, switches and the collision rule to what a scan found."""
-    notes = [*diagnostics, *found.diagnostics, *state.diagnostics]
+    """Build the catalog of what a scan found. `diagnostics` are those of the settings and the roots."""
+    notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
-    skills = _switch(_filter(found.skills, profile, skipped), state)
-    if profile.policy.trust == "required" and not state.trusted:
+    skills = _set_modes(_filter(found.skills, profile, skipped), modes)
+    if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
     ordered = _order(winners, profile)
-    truncated = bool(profile.catalog.max_skills) and len(ordered) > profile.catalog.max_skills
+    limit = profile.catalog.max_skills
+    truncated = bool(limit) and len(ordered) > limit
     if truncated:
-        limit = profile.catalog.max_skills
-        notes.append(
-            Diagnostic(
-                "too-many-skills", "warning", f"{len(ordered):,} skills, the limit is {limit:,}", place.project,
-                hint="raise max_skills, or leave some out",
-            )
-        )  # fmt: skip
+        message = f"there are {len(ordered):,} skills; only the first {limit:,} are used"
+        hint = "raise `catalog.max_skills`, or leave some out with `filters.ignore`"
+        notes.append(Diagnostic("too-many-skills", "warning", message, path=place.project, hint=hint))
         skipped += (Skipped(s.path, "too-many", f"more than {limit} skills", s.name) for s in ordered[limit:])
         ordered = ordered[:limit]
-    by_name = index_by_name(ordered)
     notes.sort(key=lambda d: (d.path, d.line, d.code))
     skipped.sort(key=lambda s: s.path)
     return Catalog(
-        profile, place, roots, tuple(ordered), tuple(shadowed), tuple(skipped), tuple(sorted(found.failed)),
-        tuple(notes), found.per_root, truncated, by_name,
-    )  # fmt: skip
+        profile=profile,
+        place=place,
+        roots=roots,
+        skills=tuple(ordered),
+        shadowed=tuple(shadowed),
+        skipped=tuple(skipped),
+        failed=tuple(sorted(found.failed)),
+        diagnostics=tuple(notes),
+        per_root=found.per_root,
+        truncated=truncated,
+        by_name=index_by_name(ordered),
+    )
 
 
 def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
+    """Group skills by name, in the order in which they come."""
     named: dict[str, tuple[Skill, ...]] = {}
     for skill in skills:
         named[skill.name] = (*named.get(skill.name, ()), skill)
@@ -139,29 +151,30 @@ def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> li
     return kept
 
 
-def _switch(skills: list[Skill], state: Modes) -> list[Skill]:
-    if not any(state.modes.values()):
+def _set_modes(skills: list[Skill], modes: Modes) -> list[Skill]:
+    if not any(modes.by_level.values()):
         return skills
-    return [skill if (mode := state.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
+    return [skill if (mode := modes.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
 
 
 def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> list[Skill]:
-    """Skills that came with the project are for people only until it is trusted; those of the user stay as they are."""
+    """Hide the skills of an untrusted project from the model. The user's own skills stay as they are."""
     inside = place.project.rstrip("/") + "/"
-    judged = [
-        skill if skill.scope == "user" or skill.root.explicit or not skill.path.startswith(inside)
-        else replace(skill, trusted=False)
-        for skill in skills
-    ]  # fmt: skip
+
+    def trusted(skill: Skill) -> bool:
+        return skill.scope == "user" or skill.root.explicit or not skill.path.startswith(inside)
+
+    judged = [skill if trusted(skill) else replace(skill, trusted=False) for skill in skills]
     count = sum(not skill.trusted for skill in judged)
     if count:
-        message = f"{count:,} skills of this project are not shown to the model, because it is not trusted"
-        notes.append(Diagnostic("untrusted", "warning", message, place.project, hint="run `metier trust` to trust it"))
+        message = f"{count:,} skills of this project are hidden from the model, because the project is not trusted"
+        hint = "run `metier trust` to trust it"
+        notes.append(Diagnostic("untrusted", "warning", message, path=place.project, hint=hint))
     return judged
 
 
 def _settle_names(skills: list[Skill], profile: Profile, notes: list[Diagnostic]) -> tuple[list[Skill], list[Shadowed]]:
-    """One winner a name, by the profile's rule; those that are switched off or not trusted stand back."""
+    """Choose one skill per name by the profile's rule. A skill that is off or untrusted loses to any other."""
     rule = profile.collisions.rule
     if rule == "ambiguous":
         return skills, []
@@ -174,28 +187,28 @@ def _settle_names(skills: list[Skill], profile: Profile, notes: list[Diagnostic]
     for name, candidates in rivals.items():
         standing = [skill for skill in candidates if skill.enabled] or candidates
         standing = [skill for skill in standing if skill.trusted] or standing
-        # "first" and "precedence" are the order of the roots, then of paths; "last" is the last path of all.
+        # "first" and "precedence" go by the order of the roots, then by path; "last" takes the last path of all.
         winner = max(standing, key=lambda skill: skill.path) if rule == "last" else _foremost(standing)
         first[name] = winner
         for loser in sorted((s for s in candidates if s is not winner), key=lambda s: s.path):
             identical = profile.collisions.copies == "content" and _same_content(winner, loser)
             shadowed.append(Shadowed(loser, winner, identical))
             if not identical and loser.enabled:
-                message = f"{name!r} is also the name of {winner.path}, which counts"
-                hint = f"load it by its path, or rename one; {loser.path} is shadowed"
-                notes.append(Diagnostic("collision", "warning", message, loser.path, hint=hint))
+                message = f"{winner.path} has the same name, {name!r}, and is used instead"
+                hint = f"rename one of the two, or load this one by its path: {loser.path}"
+                notes.append(Diagnostic("collision", "warning", message, path=loser.path, hint=hint))
     shadowed.sort(key=lambda entry: (entry.skill.name, entry.skill.path))
     return list(first.values()), shadowed
 
 
 def _foremost(skills: list[Skill]) -> Skill:
-    """The best by precedence: skills come in the order of their roots, so only those of the first root compete."""
+    """Return the first skill by path of the first root. Skills come in the order of their roots."""
     root = skills[0].root
     return min((skill for skill in skills if skill.root is root), key=lambda skill: skill.path)
 
 
 def _same_content(one: Skill, other: Skill) -> bool:
-    """Bodies are compared only where name, size and frontmatter already agree."""
+    """Whether two files are equal. They are read only if their sizes and frontmatters are equal."""
     if one.size != other.size or one.frontmatter != other.frontmatter:
         return False
     try:

@@ -1,17 +1,18 @@
-"""How each host would treat a skill: found or not and why, under which name, shown to whom, cut where, what is ignored.
+"""Says how each host would treat a skill: whether it finds it, under which name, who sees it, and what it ignores.
 
-A verdict is made by the code that runs the hosts: one scan looks into the folders that a profile searches, as the host
-would, and one judges the file by the profile's rules wherever it lies. Nothing is written, and no setting, switch or
-variable of this user counts: the verdict on a repository is the same for everybody who works in it.
+A verdict comes from the code that runs sessions. One scan searches the folders of a profile as the host would. Another
+checks the file against the profile's rules, wherever the file is. Nothing is written, and the user's settings, modes
+and environment are ignored, so a repository gets the same verdict for everyone.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple
 
 from metier import limits
-from metier.catalog import build, discover, frontmatter
+from metier.catalog import discover, frontmatter
+from metier.catalog.build import build_catalog
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
@@ -19,56 +20,90 @@ from metier.hosts import formats, profiles, roots
 from metier.hosts.formats import Listed
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, Prompt, Root, Severity, Shadowed, Skill, as_text
+from metier.model import (
+    SKILL_FILE,
+    STANDARD_KEYS,
+    Diagnostic,
+    JsonObject,
+    Prompt,
+    Root,
+    Severity,
+    Shadowed,
+    Skill,
+    as_text,
+)
 
 PathLike = str | os.PathLike[str]
 
 Status = Literal["offered", "later", "shadowed", "left-out", "elsewhere", "invalid"]
-"""In the catalog; there once files beside it are used; there under another's name; left out by a rule; not in a folder
-that is searched; not a skill to this host."""
+"""How a host treats a skill.
+
+- `offered`: it is in the host's catalog.
+- `later`: the host finds it once it uses files beside it.
+- `shadowed`: another skill of the same name is used instead.
+- `left-out`: a rule of the host excludes it.
+- `elsewhere`: it is not in a folder that the host searches.
+- `invalid`: the host does not accept it as a skill.
+"""
 
 FINDINGS: Final[Mapping[str, str]] = {
-    "host-elsewhere": "The skill is in no folder that the host searches; the message says where it would have to be.",
-    "host-later": "The host finds the skill only once it works on files beside it.",
-    "host-shadowed": "Another skill of the same name counts in this host.",
-    "host-left-out": "A rule of the host leaves the skill out; the message says which.",
-    "host-hidden": "The host does not show the skill to the model, or not to the user.",
-    "host-cut": "The host cuts the description, the listing or the body; the message says where.",
-    "host-ignores": "The host gives these fields of the frontmatter no meaning.",
-    "host-note": "What else is to be known about the skill in this host.",
+    "host-elsewhere": "The skill is not in a folder that the host searches. The message says where to put it.",
+    "host-later": "The host finds the skill only once it uses files beside it.",
+    "host-shadowed": "The host uses another skill of the same name instead.",
+    "host-left-out": "A rule of the host leaves the skill out. The message says which.",
+    "host-hidden": "The host does not show the skill to the model, or to the user.",
+    "host-cut": "The host truncates the description, the listing or the body. The message says where.",
+    "host-ignores": "The host ignores a field of the frontmatter.",
+    "host-note": "A remark on how the host treats the skill.",
 }
-"""What is found about a skill in a host, beside the diagnostics of its file."""
+"""The codes of findings, which are about a host, and what they mean. Diagnostics are about the file."""
 
 _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one host does with one skill. Where it is not found, the rest says how it would be if it were."""
+class HostFinding(NamedTuple):
+    """Something to know about a skill in a host. `code` is one of `FINDINGS`."""
+
+    code: str
+    severity: Severity
+    message: str
+    line: int = 1
+    key: str = ""
+    """The field of the frontmatter that it is about, if it is about one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostVerdict:
+    """What one host does with one skill. If the host does not find it, the other fields say what it would do."""
 
     profile: str
     path: str
-    """The SKILL.md, as it was named."""
+    """The SKILL.md, as the caller named it."""
     status: Status
     why: str = ""
-    """A sentence where it is not simply offered."""
+    """A sentence that explains any status but `offered`."""
     put: tuple[str, ...] = ()
-    """The folders that it would have to be, for a host that does not look where it lies; `~` is the home."""
+    """Folders where the host would find the skill. `~` is the home folder."""
     name: str = ""
     description: str = ""
     """As the host shows it."""
     root: str = ""
     """The folder in which the host finds it."""
     model: bool = False
+    """Whether the model sees it."""
     user: bool = False
+    """Whether the user can call it."""
     called: str = ""
-    """What a user types to call it; empty where the host has no such way."""
+    """What a user types to call it; empty if the host has no way to."""
     cuts: tuple[str, ...] = ()
+    """What the host truncates, and where."""
     ignored: tuple[str, ...] = ()
+    """The fields of the frontmatter that the host ignores."""
     notes: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
-    lines: Mapping[str, int] | None = None
-    """Where the fields stand in the file."""
+    """The diagnostics of the file under the host's rules."""
+    lines: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The line of each field in the file."""
 
     @property
     def found(self) -> bool:
@@ -78,22 +113,22 @@ class Verdict:
     def valid(self) -> bool:
         return self.status != "invalid"
 
-    def findings(self) -> Iterator[tuple[str, Severity, str, int]]:
-        """Code (see `FINDINGS`), severity, message and line of everything but the diagnostics of the file."""
+    def findings(self) -> Iterator[HostFinding]:
+        """Everything to know about the skill in this host, apart from the diagnostics of the file."""
         if self.status not in ("offered", "invalid"):
             serious: Severity = "warning" if self.status in ("shadowed", "left-out") else "info"
-            yield f"host-{self.status}", serious, self.why, 1
+            yield HostFinding(f"host-{self.status}", serious, self.why)
         hidden = [who for who, may in (("model", self.model), ("user", self.user or not self.called)) if not may]
         if hidden and self.status in ("offered", "later", "elsewhere"):
-            yield "host-hidden", "info", f"it is not shown to the {' or the '.join(hidden)}", 1
+            yield HostFinding("host-hidden", "info", f"it is not shown to the {' or the '.join(hidden)}")
         for cut in self.cuts:
-            yield "host-cut", "warning", cut, (self.lines or {}).get("description", 1)
+            yield HostFinding("host-cut", "warning", cut, self.lines.get("description", 1))
         for key in self.ignored:
-            yield "host-ignores", "info", f"`{key}` has no meaning here", (self.lines or {}).get(key, 1)
+            yield HostFinding("host-ignores", "info", f"`{key}` is ignored", self.lines.get(key, 1), key)
         for note in self.notes:
-            yield "host-note", "info", note, 1
+            yield HostFinding("host-note", "info", note)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "profile": self.profile,
             "path": self.path,
@@ -120,16 +155,17 @@ def verdicts(
     cwd: PathLike | None = None,
     home: PathLike | None = None,
     extra: Sequence[PathLike] = (),
-) -> list[Verdict]:
-    """One verdict for each profile (all built-in ones by default) on one skill: its folder, its SKILL.md or a `Skill`.
+) -> list[HostVerdict]:
+    """Return the verdict of each profile on one skill, given as its folder, its SKILL.md or a `Skill`.
 
-    `extra` are folders that each host is told to search besides. Raises `ConfigError` where there is no SKILL.md.
+    `profiles` defaults to all built-in ones. `extra` are folders that each host searches as well. Raises `ConfigError`
+    if there is no SKILL.md.
     """
     folder = skill.dir if isinstance(skill, Skill) else folder_of(os.fspath(skill), _absolute(cwd, "."))
     file = os.path.join(folder, SKILL_FILE)
     found = [verdict for verdict in examine([folder], profiles, cwd, home, extra) if verdict.path == file]
     if not found:
-        raise ConfigError(f"there is no {SKILL_FILE} in {folder}", key="PATH", hint="name the folder of a skill")
+        raise ConfigError(f"there is no {SKILL_FILE} in {folder}", key="PATH", hint="use the folder of a skill")
     return found
 
 
@@ -139,12 +175,12 @@ def examine(
     cwd: PathLike | None = None,
     home: PathLike | None = None,
     extra: Sequence[PathLike] = (),
-) -> list[Verdict]:
-    """The verdicts on every skill in or below these folders, by path and then in the order of the profiles."""
+) -> list[HostVerdict]:
+    """Return the verdicts on every skill in or below these folders, sorted by path, then in the order of `profiles`."""
     where, own_home = _absolute(cwd, "."), _absolute(home, "~")
     folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
     facts: dict[str, _Facts] = {}
-    result: list[Verdict] = []
+    result: list[HostVerdict] = []
     for profile in _built(profiles):
         host = _Host(profile, where, own_home, [os.fspath(path) for path in extra], facts)
         for folder in folders:
@@ -164,24 +200,26 @@ def _absolute(path: PathLike | None, default: str) -> str:
 
 
 def folder_of(path: str, cwd: str) -> str:
-    """The folder that somebody means by a path: itself, or that of the SKILL.md. Raises `ConfigError` for others."""
+    """Return the folder that a path means: itself, or the one of a SKILL.md. Raises `ConfigError` for other paths."""
     folder = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
     if os.path.basename(folder) == SKILL_FILE and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        what = "is not a skill's folder" if os.path.lexists(folder) else "does not exist"
-        raise ConfigError(f"{folder} {what}", key="PATH", hint="name a skill's folder, its SKILL.md, or a folder above")
+        what = "is not a folder" if os.path.lexists(folder) else "does not exist"
+        hint = f"use a skill's folder, its {SKILL_FILE}, or a folder with skills in it"
+        raise ConfigError(f"{folder} {what}", key="PATH", hint=hint)
     return folder
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What a file says whoever reads it: its keys with their lines, its size, and whether it has a body."""
+    """What a SKILL.md contains, whatever the host."""
 
     lines: dict[str, int]
+    """The line of each key."""
     size: int = 0
-    label: str = ""
-    has_text: bool = False
+    name: str = ""
+    has_body: bool = False
 
 
 def _read(file: str) -> _Facts:
@@ -198,83 +236,102 @@ def _read(file: str) -> _Facts:
 
 
 class _Host:
-    """One profile at one place: what it finds there, and how it judges any file."""
+    """One profile at one place: what it finds there, and how it treats any file."""
 
     def __init__(self, profile: Profile, cwd: str, home: str, extra: list[str], facts: dict[str, _Facts]) -> None:
         self.profile, self.facts = profile, facts
         self.place, _ = roots.locate(profile, cwd, home, {})
         self.roots, _ = roots.resolve(profile, self.place, extra)
         found, _ = discover.scan(profile, self.place, self.roots)
-        nobody = Modes(os.devnull, os.devnull)  # no file lies below it, so that no skill is switched
-        self.catalog = build.build(profile, self.place, self.roots, found, nobody)
+        no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
+        self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         self.left_out = {os.path.realpath(s.path): s.detail or s.reason for s in self.catalog.skipped}
         self.broken = {os.path.realpath(file): file for file in self.catalog.failed}
         self.prompt = self._prompt() if self.offered else formats.NOTHING
-        # Wherever a file lies, it can be judged as if it lay in the right place.
+        # The same rules, but for a scan that finds a file wherever it is.
         self.anywhere = replace(
             profile,
             discovery=replace(
-                profile.discovery, nested=True, depth=0, root_is_skill=True, hidden=True, ignore=_NOT_SEARCHED,
+                profile.discovery,
+                nested=True,
+                depth=0,
+                root_is_skill=True,
+                hidden=True,
+                ignore=_NOT_SEARCHED,
                 folder_links="never",
             ),
-        )  # fmt: skip
+        )
 
     def _prompt(self) -> Prompt:
         offered = self.profile.tools.by_role()
         return formats.listing(Listed(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
 
-    def judge(self, folder: str) -> Iterator[Verdict]:
-        """The verdicts on all that lies in or below a folder."""
-        found, _ = discover.scan(self.anywhere, self.place, (Root(folder, "extra", "argument", explicit=True),))
-        said: dict[str, list[Diagnostic]] = {}
+    def judge(self, folder: str) -> Iterator[HostVerdict]:
+        """Yield the verdicts on every SKILL.md in or below a folder."""
+        root = Root(path=folder, scope="extra", source="argument", explicit=True)
+        found, _ = discover.scan(self.anywhere, self.place, (root,))
+        reports: dict[str, list[Diagnostic]] = {}
         for diagnostic in (*found.diagnostics, *self.catalog.diagnostics):
-            if diagnostic not in said.setdefault(diagnostic.path, []):
-                said[diagnostic.path].append(diagnostic)
+            if diagnostic not in reports.setdefault(diagnostic.path, []):
+                reports[diagnostic.path].append(diagnostic)
         for skill in found.skills:
-            yield self.of_skill(skill, said)
+            yield self.of_skill(skill, reports)
         for file in found.failed:
-            yield self.of_file(file, os.path.realpath(file), said)
+            yield self.of_file(file, os.path.realpath(file), reports)
         for entry in found.skipped:
             if entry.reason in ("link", "outside") and os.path.islink(entry.path):
-                yield Verdict(self.profile.name, entry.path, "left-out", entry.detail, name=entry.name)
+                yield HostVerdict(
+                    profile=self.profile.name,
+                    path=entry.path,
+                    status="left-out",
+                    why=entry.detail,
+                    name=entry.name,
+                )
 
-    def of_skill(self, skill: Skill, said: dict[str, list[Diagnostic]]) -> Verdict:
-        """A file that is a skill by the rules of the host, if the host finds it."""
+    def of_skill(self, skill: Skill, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
+        """The verdict on a file that is a skill by the host's rules, wherever the file is."""
         entry = self.offered.get(skill.real_path)
         loser = self.shadowed.get(skill.real_path)
-        met = entry or (loser.skill if loser else None)
-        status, why, put = self.whereabouts(skill, entry, loser)
-        notes = said.get(met.path if met else skill.path, [])
-        verdict = self.described(skill.path, met or skill, status, why)
-        return replace(verdict, put=put, diagnostics=tuple(d for d in notes if d.code != "collision"))
+        known = entry or (loser.skill if loser else None)
+        status, why, put = self.status_of(skill, entry, loser)
+        diagnostics = reports.get(known.path if known else skill.path, [])
+        verdict = self.described(skill.path, known or skill, status, why)
+        return replace(verdict, put=put, diagnostics=tuple(d for d in diagnostics if d.code != "collision"))
 
-    def of_file(self, file: str, real: str, said: dict[str, list[Diagnostic]]) -> Verdict:
-        """A file that is no skill by these rules; where it lies, the host may be more forgiving."""
+    def of_file(self, file: str, real: str, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
+        """The verdict on a file that is not a skill by the host's general rules. Its folder's rules may be laxer."""
         loser = self.shadowed.get(real)
-        met = self.offered.get(real) or (loser.skill if loser else None)
-        if met is not None:
-            return self.of_skill(replace(met, path=file), said)
-        errors = [d for d in said.get(file, ()) if d.severity == "error"]
-        why = errors[0].message if errors else "it is not a skill to this host"
-        name = os.path.basename(os.path.dirname(file))
-        return Verdict(
-            self.profile.name, file, "invalid", why, name=name, diagnostics=tuple(said.get(file, ())),
+        known = self.offered.get(real) or (loser.skill if loser else None)
+        if known is not None:
+            return self.of_skill(replace(known, path=file), reports)
+        errors = [d for d in reports.get(file, ()) if d.severity == "error"]
+        return HostVerdict(
+            profile=self.profile.name,
+            path=file,
+            status="invalid",
+            why=errors[0].message if errors else "the host does not accept it as a skill",
+            name=os.path.basename(os.path.dirname(file)),
+            diagnostics=tuple(reports.get(file, ())),
             lines=self.fact(file).lines,
-        )  # fmt: skip
+        )
 
     def fact(self, file: str) -> _Facts:
         if file not in self.facts:
             self.facts[file] = _read(file)
         return self.facts[file]
 
-    def described(self, path: str, skill: Skill, status: Status, why: str) -> Verdict:
+    def described(self, path: str, skill: Skill, status: Status, why: str) -> HostVerdict:
+        """The verdict with everything that the host would do with the skill."""
         facts, rules = self.fact(path), self.profile
         forms = rules.invocation.forms
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
-        return Verdict(
-            rules.name, path, status, why,
+        return HostVerdict(
+            profile=rules.name,
+            path=path,
+            status=status,
+            why=why,
             name=skill.name,
             description=description_of(skill, rules),
             root=skill.root.path if status in ("offered", "shadowed") else "",
@@ -285,10 +342,10 @@ class _Host:
             ignored=tuple(key for key in facts.lines if key not in self.known()),
             notes=tuple(self.notes(skill, facts, status)),
             lines=facts.lines,
-        )  # fmt: skip
+        )
 
     def known(self) -> tuple[str, ...]:
-        """The keys that mean something to the host."""
+        """The keys of a frontmatter that the host uses."""
         rules = self.profile
         if rules.catalog.reads:
             return rules.catalog.reads
@@ -304,79 +361,80 @@ class _Host:
             more = "".join(f", with `{key}`," for key in rules.prompt.description_fields if key in skill.frontmatter)
             yield f"the description{more} is cut at {most:,} of {length:,} characters"
         if rules.load.max_bytes and facts.size > rules.load.max_bytes:
-            yield f"SKILL.md is cut at {rules.load.max_bytes:,} of {facts.size:,} bytes when it is loaded"
+            yield f"{SKILL_FILE} is cut at {rules.load.max_bytes:,} of {facts.size:,} bytes when it is loaded"
         if status == "offered" and skill.visible:
             yield from self.budget(skill)
 
     def budget(self, skill: Skill) -> Iterator[str]:
-        """What the listing as a whole leaves of this skill."""
+        """What the limits of the whole listing leave of this skill."""
         rules, prompt = self.profile.prompt, self.prompt
         bounds = ((rules.max_chars, "characters"), (rules.max_bytes, "bytes"), (rules.max_entries, "entries"))
         limit = " or ".join(f"{number:,} {what}" for number, what in bounds if number)
         if skill.name in prompt.more:
-            yield f"the listing of {prompt.total:,} skills has room for {limit}: this one is there by name only"
+            yield f"the listing of {prompt.total:,} skills is limited to {limit}: this one is listed by name only"
         elif skill.name not in prompt.names:
-            yield f"the listing of {prompt.total:,} skills has room for {limit}: this one is not in it"
+            yield f"the listing of {prompt.total:,} skills is limited to {limit}: this one is not listed"
         elif prompt.shortened:
-            yield f"the listing of {prompt.total:,} skills has room for {limit}: descriptions are shortened"
+            yield f"the listing of {prompt.total:,} skills is limited to {limit}: descriptions are shortened"
 
     def notes(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules = self.profile
         if not rules.enabled:
-            yield "skills are off in this host until they are switched on"
-        if rules.validation.name_source == "folder" and facts.label and facts.label != skill.name:
-            yield "`name` is only a label: the skill is called by its folder"
-        if not skill.description and rules.validation.description_missing == "body" and facts.has_text:
-            yield "there is no description: the first paragraph of the body stands for it"
+            yield "skills are disabled in this host by default"
+        if rules.validation.name_source == "folder" and facts.name and facts.name != skill.name:
+            yield "`name` is only a label: the host uses the name of the folder"
+        if not skill.description and rules.validation.description_missing == "body" and facts.has_body:
+            yield "there is no description: the host shows the first paragraph of the body instead"
         bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
         if bound:
-            yield f"the model sees it only while files that fit `{bound[0]}` are worked on"
+            yield f"the model sees it only while it works on files that match `{bound[0]}`"
         others = self.catalog.by_name.get(skill.name, ())
         if status == "offered" and len(others) > 1:
             twin = next(other.path for other in others if other.real_path != skill.real_path)
-            yield f"another skill bears the name, and both are offered: {self.shown(twin)}"
+            yield f"another skill has the same name, and the host offers both: {self.shown(twin)}"
 
-    # --- where it lies ---
+    # --- where the skill is ---
 
-    def whereabouts(
+    def status_of(
         self, skill: Skill, entry: Skill | None, loser: Shadowed | None
     ) -> tuple[Status, str, tuple[str, ...]]:
+        """The status of a skill, why it has that status, and folders where the host would find it."""
         if entry is not None:
             return "offered", "", ()
         if loser is not None:
-            return "shadowed", f"{self.shown(loser.winner.path)} bears the same name and counts", ()
+            return "shadowed", f"{self.shown(loser.winner.path)} has the same name and is used instead", ()
         if skill.real_path in self.left_out:
             return "left-out", self.left_out[skill.real_path], ()
         if skill.real_path in self.broken:
-            return "invalid", "it is not a skill in the folder where the host finds it", ()
+            return "invalid", "the host finds it in a folder whose rules do not accept it as a skill", ()
         inside = next((root for root in self.roots if _below(skill.dir, root.path) is not None), None)
         put = tuple(f"{place}/{skill.name}" for place in roots.usual(self.profile) if place)
         if inside is not None:
-            return "left-out", self.overlooked(skill.dir, inside), put
+            return "left-out", self.why_not_found(skill.dir, inside), put
         late = self.on_demand(skill.dir)
         if late:
-            return "later", f"it is found once a file in {self.shown(late)} is used", ()
+            return "later", f"the host finds it once it uses a file in {self.shown(late)}", ()
         return "elsewhere", f"not in a folder that it searches from here: put it into {' or '.join(put)}", put
 
-    def overlooked(self, folder: str, root: Root) -> str:
-        """Why a skill in a root is not met there."""
+    def why_not_found(self, folder: str, root: Root) -> str:
+        """Why the host does not find a skill that is in one of its roots."""
         parts = _below(folder, root.path) or []
         if not parts:
-            return f"it lies in {self.shown(root.path)} itself, which holds one folder for each skill"
+            return f"it is directly in {self.shown(root.path)}, where each skill needs a folder of its own"
         hidden = next((part for part in parts if part.startswith(".")), "")
         if hidden and not self.profile.discovery.hidden:
-            return f"the folder {hidden} begins with a dot"
+            return f"the name of the folder {hidden} starts with a dot"
         if root.depth and len(parts) > root.depth:
-            levels = "one level" if root.depth == 1 else f"{root.depth} levels"
-            return f"it lies {len(parts)} levels below {self.shown(root.path)}, and only {levels} are searched"
+            levels = "one level is" if root.depth == 1 else f"{root.depth} levels are"
+            return f"it is {len(parts)} levels below {self.shown(root.path)}, and only {levels} searched"
         for number in range(1, len(parts)):
             above = os.path.join(root.path, *parts[:number])
             if os.path.isfile(os.path.join(above, SKILL_FILE)):
-                return f"it lies inside the skill {self.shown(above)}"
+                return f"it is inside the skill {self.shown(above)}"
         return f"the search of {self.shown(root.path)} does not reach it"
 
     def on_demand(self, folder: str) -> str:
-        """The folder below the working directory whose use brings the skill in, if there is one."""
+        """The folder below the working directory whose files make the host find the skill, if there is one."""
         if _below(folder, self.place.cwd) is None:
             return ""
         holder, depth = os.path.dirname(folder), self.profile.discovery.depth
@@ -386,7 +444,7 @@ class _Host:
         return ""
 
     def shown(self, path: str) -> str:
-        """A path as people say it: from the working directory, or from the home."""
+        """A path relative to the working directory or to the home folder, if it is below one of them."""
         for base, prefix in ((self.place.cwd, ""), (self.place.home, "~/")):
             parts = _below(path, base)
             if parts:
@@ -395,7 +453,7 @@ class _Host:
 
 
 def _below(path: str, folder: str) -> list[str] | None:
-    """The parts of a path below a folder; none for the folder itself, `None` where it lies elsewhere."""
+    """The parts of a path below a folder; empty for the folder itself, `None` for a path outside of it."""
     if path == folder:
         return []
     prefix = folder.rstrip("/") + "/"

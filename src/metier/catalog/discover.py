@@ -1,11 +1,11 @@
-"""Folders become skills: what lies in the roots, met once each and accounted for.
+"""Finds the skills in the roots.
 
-Discovery reads the head of a SKILL.md up to the closing fence and nothing else. It executes nothing, writes nothing
-beside a skill, opens only regular files, and raises for no file: each SKILL.md it meets ends in exactly one of
-`skills`, `skipped` or `failed`. The result depends on what is on disk and not on the order in which the disk tells it.
+A scan reads the start of a SKILL.md up to the closing fence and nothing else. It executes nothing, opens only regular
+files, and never raises for a bad file: each SKILL.md that it finds is in exactly one of `skills`, `skipped` or
+`failed`. The result does not depend on the order in which the file system lists entries.
 
-A folder is first asked for its SKILL.md and listed only if it has none (or if skills may nest), which spares one
-listing per skill; the cache spares the reading, too, where the times of file and folder say that nothing changed.
+A scan first tries to open the SKILL.md in a folder and lists the folder only if there is none, or if skills may nest.
+That saves one listing per skill. The cache also saves the reading of files whose times show that nothing changed.
 """
 
 import os
@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final
 
 from metier import limits
 from metier.catalog import frontmatter, validate
-from metier.catalog.scan_cache import FileRow, FolderRow, Memory, settled
+from metier.catalog.scan_cache import FileRow, Memory, NoteRow, settled
 from metier.files.beneath import read_regular
+from metier.files.shapes import is_dict
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place
-from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Skill, Skipped
+from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
 
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SUFFIX: Final = "/" + SKILL_FILE
@@ -30,10 +31,15 @@ _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 _UNSETTLED: Final = -1
 _ELOOP: Final = 40 if sys.platform.startswith("linux") else 62
 
+_HIDDEN: Final = 1
+_NOT_FOR_USER: Final = 2
+_OFF: Final = 4
+"""The flags of a row: hidden from the model, not callable by the user, off."""
+
 
 @dataclass(slots=True)
 class Found:
-    """Everything that a scan met. `failed` are the files with an error, `diagnostics` all that was said about any."""
+    """Everything that a scan found. `failed` has the files with an error, `diagnostics` the reports on all files."""
 
     skills: list[Skill] = field(default_factory=list[Skill])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
@@ -41,11 +47,11 @@ class Found:
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     per_root: dict[str, int] = field(default_factory=dict[str, int])
     visited: list[str] = field(default_factory=list[str])
-    """The folders that were listed or ignored: where a skill may appear."""
+    """The folders that were listed or ignored. A new skill can appear in them."""
     parsed: int = 0
-    """Files that were read and not taken from the cache."""
+    """The number of files that were read, not taken from the cache."""
     changed: bool = False
-    """Whether the cache should be written anew."""
+    """Whether the cache must be written again."""
 
 
 def scan(
@@ -55,7 +61,7 @@ def scan(
     memory: Memory | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Found, Memory]:
-    """Search the roots; returns what was found and the rows for the next scan's cache."""
+    """Search the roots. Returns what was found, and the rows to cache for the next scan."""
     walker = _Walker(profile, place, roots, memory or Memory(), progress)
     for root in roots:
         walker.search(root)
@@ -64,7 +70,7 @@ def scan(
 
 @dataclass(slots=True)
 class _Budget:
-    """How many more folders may be visited, in all or behind one link."""
+    """How many more folders may be visited, in total or behind one link."""
 
     left: int
     what: str
@@ -94,31 +100,34 @@ class _Walker:
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
         if found.changed:
-            # A row that a later change might not show is kept, but matches nothing: the file is read again next time.
+            # A change to a file that was written just now may not show in its times. Its row is kept but matches
+            # nothing, so that the next scan reads the file again.
             for file, row in new.files.items():
                 if not settled(row[0], row[1], new.read_ns):
                     new.files[file] = (_UNSETTLED, *row[1:])
         found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
         return found, new
 
-    def say(self, code: str, severity: validate.Severity, message: str, path: str, hint: str = "") -> None:
-        self.found.diagnostics.append(Diagnostic(code, severity, message, path, hint=hint))
+    def report(self, code: str, severity: Severity, message: str, path: str, hint: str = "") -> None:
+        self.found.diagnostics.append(Diagnostic(code, severity, message, path=path, hint=hint))
 
     def search(self, root: Root) -> None:
         before = len(self.found.skills)
         real = os.path.realpath(root.path)
-        real = root.path if real == root.path else real  # one object where they are equal: told apart by identity
+        real = root.path if real == root.path else real  # one object if they are equal: `visit` compares by identity
         try:
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             if root.explicit or root.source == "custom" or self.rules.missing_root == "warn":
-                self.say("root-missing", "warning", "this folder does not exist and was skipped", root.path)
+                message = "the folder does not exist and was skipped"
+                self.report("root-missing", "warning", message, root.path, "create it, or remove it from the settings")
             return
         except (OSError, ValueError) as error:
-            self.say("unreadable", "error", f"the folder cannot be read: {_reason(error)}", root.path)
+            self.unreadable_folder(root.path, error)
             return
         if not is_folder:
-            self.say("root-not-folder", "error", "this is not a folder", root.path, "name the folder that holds it")
+            message = "the path to search for skills is not a folder"
+            self.report("root-not-folder", "error", message, root.path, "use the path of a folder")
             return
         if self.rules.root_is_skill:
             self.candidate(root, root.path, real)
@@ -126,7 +135,7 @@ class _Walker:
         self.found.per_root[root.path] = len(self.found.skills) - before
 
     def visit(self, root: Root, path: str, real: str, level: int, budget: _Budget) -> None:
-        """Go through the folders below `path`, without recursion: depth is the attacker's choice."""
+        """Visit the folders below `path`, without recursion, because a hostile tree can have any depth."""
         pending = [(path, real, level, budget)]
         while pending:
             path, real, level, budget = pending.pop()
@@ -171,7 +180,7 @@ class _Walker:
             pending += below
 
     def follow(self, root: Root, child: str, level: int, below: list[tuple[str, str, int, _Budget]]) -> None:
-        """A symbolic link in a folder: a skill, a folder of skills, or nothing to us."""
+        """Follow a symbolic link in a folder if it leads to a folder and the profile allows it."""
         try:
             real = os.path.realpath(child, strict=True)
             if not stat.S_ISDIR(os.stat(real).st_mode):
@@ -180,7 +189,7 @@ class _Walker:
             return
         outside = self.rules.folder_links == "inside" and not self.leads_inside(real)
         if self.rules.folder_links == "never" or outside:
-            self.say("link-not-followed", "info", f"the link to {real} was not followed", child)
+            self.report("link-not-followed", "info", f"the link to {real} was not followed", child)
             if os.path.isfile(child + _SUFFIX):
                 detail = "the folder is a link that leads outside" if outside else "linked folders are not followed"
                 reason = "outside" if outside else "link"
@@ -193,9 +202,8 @@ class _Walker:
             below.append((child, real, level + 1, _Budget(bound, f"{bound:,} folders behind a link")))
 
     def bound(self, what: str, path: str) -> None:
-        self.say(
-            "bound-reached", "warning", f"the search stopped here, at its bound of {what}", path, "name it as a root"
-        )
+        message = f"the search stopped here, at its limit of {what}"
+        self.report("bound-reached", "warning", message, path, "to search this folder, add it as a root")
 
     def skip_ignored(self, child: str) -> None:
         self.found.visited.append(child)
@@ -206,7 +214,7 @@ class _Walker:
             )
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """The names of the folders and links in a folder, sorted; from the cache if its times are the same."""
+        """Return the sorted names of the folders and links in a folder, from the cache if its times are the same."""
         try:
             status = os.stat(path)
             key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -215,17 +223,22 @@ class _Walker:
                 row = (*key, *self.read_folder(path))
                 self.found.changed = True
         except (OSError, ValueError) as error:
-            self.say(
-                "unreadable", "error", f"the folder cannot be read: {_reason(error)}", path, "check its permissions"
-            )
+            self.unreadable_folder(path, error)
             return None
         self.new.folders[path] = row
         self.found.visited.append(path)
-        if row[5] and is_candidate:
-            self.say("wrong-case", "warning", f"{row[5]} is not SKILL.md", f"{path}/{row[5]}", "rename it to SKILL.md")
-        return cast("tuple[tuple[str, ...], tuple[str, ...]]", row[3:5])
+        _, _, _, folders, links, odd = row
+        if odd and is_candidate:
+            message = f"{odd} is not found by hosts: they look for {SKILL_FILE}"
+            self.report("wrong-case", "warning", message, f"{path}/{odd}", f"rename it to {SKILL_FILE}")
+        return folders, links
 
-    def read_folder(self, path: str) -> FolderRow:
+    def unreadable_folder(self, path: str, error: OSError | ValueError) -> None:
+        message = f"the folder cannot be read: {_reason(error)}"
+        self.report("unreadable", "error", message, path, "check its permissions")
+
+    def read_folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+        """Return the sorted names of folders and links, and a file named like SKILL.md in another case, if any."""
         folders: list[str] = []
         links: list[str] = []
         odd = ""
@@ -250,9 +263,9 @@ class _Walker:
     # --- one SKILL.md ---
 
     def candidate(self, root: Root, path: str, real: str) -> bool:
-        """Take the SKILL.md in a folder, if there is one; whether the folder is a skill's."""
+        """Read the SKILL.md in a folder. Returns whether there is one."""
         file = path + _SUFFIX
-        # A policy beside the file changes without it, so a host that has one looks at both each time.
+        # A policy file can change without its SKILL.md, so a host that has one reads both every time.
         row = None if self.profile.catalog.policy_file else self.old.files.get(file)
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
@@ -270,38 +283,45 @@ class _Walker:
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
-        if row[3] and row[5] is None:  # a row without an inode or behind a link is looked at anew each time
+        if row[3] and row[5] is None:  # a file without an inode or behind a link is not cached
             self.found.changed = True
             self.new.files[file] = row
         self.account(root, file, row[5] or real_file, row)
         return True
 
     def account(self, root: Root, file: str, real_file: str, row: FileRow) -> None:
-        """Put a file where it belongs: it was met before, it is a skill, it was left out, or it failed."""
+        """Add a file to the skills, the skipped or the failed ones."""
         found = self.found
         if real_file in self.seen_files:
-            found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was met before"))
+            found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
             return
         self.seen_files.add(real_file)
         mtime_ns, _, size, _, status, _, name, description, fields, flags, notes = row
         if notes:
-            found.diagnostics += (
-                Diagnostic(code, severity, text, file, *more) for code, severity, text, *more in notes
-            )
+            found.diagnostics += (_unpack(note, file) for note in notes)
         if status == "skill":
             found.skills.append(
                 Skill(
-                    name, description, file, real_file, root, mtime_ns, size, fields,
-                    not flags & 1, not flags & 2, "off" if flags & 4 else "auto",
+                    name=name,
+                    description=description,
+                    path=file,
+                    real_path=real_file,
+                    root=root,
+                    mtime_ns=mtime_ns,
+                    size=size,
+                    frontmatter=fields,
+                    model_invocable=not flags & _HIDDEN,
+                    user_invocable=not flags & _NOT_FOR_USER,
+                    mode="off" if flags & _OFF else "auto",
                 )
-            )  # fmt: skip
+            )
         elif status == "failed":
             found.failed.append(file)
         else:
             found.skipped.append(Skipped(file, status, description, name))
 
     def read_file(self, root: Root, file: str, real_folder: str, folder: str) -> FileRow | None:
-        """Open, judge and summarise a SKILL.md; `None` when there is none."""
+        """Read and check a SKILL.md. Returns `None` if there is none."""
         linked: str | None = None
         try:
             descriptor = os.open(file, _OPEN)
@@ -325,7 +345,7 @@ class _Walker:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                return self.failure(file, "not-a-file", "SKILL.md is not a regular file")
+                return self.failure(file, "not-a-file", f"{SKILL_FILE} is not a regular file")
             parsed = validate.tolerate(self.read_head(descriptor, file, status.st_size), self.profile.validation)
         except OSError as error:
             return self.unreadable(file, error)
@@ -333,16 +353,23 @@ class _Walker:
             os.close(descriptor)
         self.found.parsed += 1
         name = os.path.basename(folder)
-        verdict = validate.check(
+        checked = validate.check(
             parsed, name, self.profile.validation, file, require_description=root.require_description
         )
-        notes = tuple(_pack(d) for d in verdict.diagnostics)
-        fields: Mapping[str, Any] = verdict.fields if verdict.fields is not NO_FIELDS else dict[str, Any]()
+        fields: Mapping[str, object] = checked.fields if checked.fields is not NO_FIELDS else {}
         return (
-            status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino,
-            "skill" if verdict.valid else "failed", linked,
-            verdict.name, verdict.description, fields, self.flags(fields) | self.kept_back(folder), notes,
-        )  # fmt: skip
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_size,
+            status.st_ino,
+            "skill" if checked.valid else "failed",
+            linked,
+            checked.name,
+            checked.description,
+            fields,
+            self.flags(fields) | self.policy_flags(folder),
+            tuple(_pack(diagnostic) for diagnostic in checked.diagnostics),
+        )
 
     def read_head(self, descriptor: int, file: str, size: int) -> frontmatter.Parsed:
         data = os.read(descriptor, limits.HEAD_BYTES)
@@ -358,18 +385,19 @@ class _Walker:
             complete = not more
             data += more
 
-    def flags(self, fields: Any) -> int:
-        """1: hidden from the model, 2: hidden from the user, 4: off; by the keys that the profile honours."""
+    def flags(self, fields: Mapping[str, object]) -> int:
+        """Return the flags that the frontmatter sets, by the keys that the profile honours."""
         honoured = self.profile.catalog.honours
         if not honoured or not fields.keys() & _FLAG_KEYS:
             return 0
         words = _FLAG_WORDS if self.profile.catalog.flag_words else {}
         says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in honoured}
         hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
-        return (1 if hidden else 0) | (says.get("user-invocable") is False) << 1 | (says.get("enabled") is False) << 2
+        not_for_user, off = says.get("user-invocable") is False, says.get("enabled") is False
+        return hidden * _HIDDEN | not_for_user * _NOT_FOR_USER | off * _OFF
 
-    def kept_back(self, folder: str) -> int:
-        """1 where a policy file in the skill's folder says that only a user calls it. A broken one says nothing."""
+    def policy_flags(self, folder: str) -> int:
+        """Return the flags that the policy file in the skill's folder sets. A broken file sets none."""
         name = self.profile.catalog.policy_file
         if not name:
             return 0
@@ -378,15 +406,13 @@ class _Walker:
         except (OSError, ValueError):
             return 0
         parsed = frontmatter.parse(b"---\n" + data + b"\n---\n")
-        policy: Any = (parsed.fields or {}).get("policy") if parsed is not None else None
-        if not isinstance(policy, dict):
-            return 0
-        return int(cast("dict[str, Any]", policy).get("allow_implicit_invocation") is False)
+        policy = (parsed.fields or {}).get("policy") if parsed is not None else None
+        return _HIDDEN if is_dict(policy) and policy.get("allow_implicit_invocation") is False else 0
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
-        """Where a linked SKILL.md leads, and the refusal if the profile does not go there.
+        """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.
 
-        It must lead to another SKILL.md in any case: a skill cannot turn a file of the user's into its description.
+        The target must itself be named SKILL.md, so that a skill cannot show another file of the user's.
         """
         rule = self.rules.file_links
         try:
@@ -423,9 +449,14 @@ _FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocab
 _FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
-def _pack(d: Diagnostic) -> tuple[Any, ...]:
+def _pack(d: Diagnostic) -> NoteRow:
     return (d.code, d.severity, d.message, d.line, d.column, d.hint, d.reason)
 
 
+def _unpack(note: NoteRow, file: str) -> Diagnostic:
+    code, severity, message, line, column, hint, reason = note
+    return Diagnostic(code, severity, message, path=file, line=line, column=column, hint=hint, reason=reason)
+
+
 def _reason(error: OSError | ValueError) -> str:
-    return cast("str", getattr(error, "strerror", None) or str(error))
+    return (isinstance(error, OSError) and error.strerror) or str(error)

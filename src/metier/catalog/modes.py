@@ -1,18 +1,19 @@
-"""Modes: which skills the user or the project switched off, hid from the model or pinned.
+"""Stores the modes of skills: which are pinned, hidden from the model or off, for the user and for the project.
 
-The user's file is `~/.config/metier/skills.json`, a project's `<project>/.metier/skills.json`, with paths relative
-to it. The user's word outranks the project's, so that a repository cannot switch on what its user switched off.
-Skills are known by path: switching one off uncovers another of the same name.
+The user's file is `~/.config/metier/skills.json`. A project's file is `<project>/.metier/skills.json` and has relative
+paths. The user's file wins, so a repository cannot turn on what its user turned off. Skills are stored by path, so
+turning one off uncovers another one of the same name.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, TypeGuard
 
 from metier import limits
 from metier.files.beneath import read_regular
 from metier.files.json_file import replace_json
+from metier.files.shapes import is_dict
 from metier.hosts.trust import TRUST_FILE, trusted_projects
 from metier.model import MODES, Diagnostic, Mode, Skill
 
@@ -21,7 +22,7 @@ _FILE: Final = "skills.json"
 
 
 class Modes:
-    """The modes of skills on both levels. `set` writes at once."""
+    """The modes of skills on both levels, and whether the project is trusted. `set` writes at once."""
 
     def __init__(self, user_folder: str, project: str) -> None:
         self.project = project
@@ -30,22 +31,22 @@ class Modes:
             "project": os.path.join(project, ".metier", _FILE),
         }
         self.diagnostics: list[Diagnostic] = []
-        self.modes: dict[Level, dict[str, Mode]] = {level: self._read(level) for level in self.files}
+        self.by_level: dict[Level, dict[str, Mode]] = {level: self._read(level) for level in self.files}
         self.trusted = os.path.realpath(project) in trusted_projects(user_folder, self.diagnostics)
 
     def mode(self, skill: Skill) -> Mode:
-        """What the user said of it, else the project, else the skill itself."""
-        user, project = self.modes["user"], self.modes["project"]
+        """Return the mode that the user set, else the project's, else the skill's own."""
+        user, project = self.by_level["user"], self.by_level["project"]
         if not user and not project:
             return skill.mode
         return user.get(skill.path) or project.get(self._relative(skill.path)) or skill.mode
 
     def set(self, skill: Skill, mode: Mode, level: Level = "user") -> None:
+        """Store the mode of a skill. Raises `ConfigError` if the file cannot be written."""
         key = skill.path if level == "user" else self._relative(skill.path)
-        modes = dict(self._read(level))
-        modes[key] = mode
-        self._write(level, modes)
-        self.modes[level] = modes
+        modes: dict[str, Mode] = {**self._read(level), key: mode}
+        replace_json(self.files[level], {"version": 1, "modes": dict(sorted(modes.items()))})
+        self.by_level[level] = modes
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.project) if path.startswith(self.project.rstrip("/") + "/") else path
@@ -53,24 +54,29 @@ class Modes:
     def _read(self, level: Level) -> dict[str, Mode]:
         file = self.files[level]
         try:
-            content: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
-            modes = cast("dict[str, Any]", content["modes"])
-            return {str(path): mode for path, mode in modes.items() if mode in MODES}
+            return _modes_of(json.loads(read_regular(file, limits.REGISTRY_BYTES)))
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            message = f"which skills are on or off cannot be read and does not count: {error}"
-            self.diagnostics.append(
-                Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file")
-            )
+        except (OSError, ValueError, RecursionError) as error:
+            message = f"the modes of skills cannot be read and are ignored: {error}"
+            hint = "fix or delete the file"
+            self.diagnostics.append(Diagnostic("state-invalid", "warning", message, path=file, hint=hint))
             return {}
 
-    def _write(self, level: Level, modes: dict[str, Mode]) -> None:
-        replace_json(self.files[level], {"version": 1, "modes": dict(sorted(modes.items()))})
+
+def _modes_of(content: object) -> dict[str, Mode]:
+    modes = content.get("modes") if is_dict(content) else None
+    if not is_dict(modes):
+        raise ValueError("the file has no table `modes`")
+    return {str(path): mode for path, mode in modes.items() if _is_mode(mode)}
+
+
+def _is_mode(value: object) -> TypeGuard[Mode]:
+    return value in MODES
 
 
 def files(user_folder: str, project: str) -> tuple[str, ...]:
-    """Where all of it is kept: what to look at for changes by others."""
+    """Return the files that decide about modes and trust, to watch for changes."""
     return (
         os.path.join(user_folder, _FILE),
         os.path.join(project, ".metier", _FILE),

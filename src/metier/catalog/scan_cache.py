@@ -1,7 +1,7 @@
-"""What the last scan of the same roots by the same rules saw, kept on disk so that the next one only looks for changes.
+"""Keeps what the last scan of the same roots with the same rules read, so that the next scan only looks for changes.
 
-A cache is never needed and never trusted: one that is missing, cut short, altered, of another version, of another owner
-or on a broken disk is the same as none. Writers replace the file whole, so two of them cannot mix.
+A cache is never required and never trusted: one that is missing, truncated, altered, of another version, of another
+owner or on a broken disk is ignored. Writers replace the whole file, so two of them cannot mix.
 """
 
 import marshal
@@ -11,12 +11,14 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final, TypeGuard
 
 from metier import limits
+from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
-from metier.model import Root
+from metier.model import Root, Severity
 
 _MAGIC: Final = b"MTR1"
 _HEADER: Final = struct.Struct("<4sIQ")
@@ -25,15 +27,21 @@ _OURS: Final = re.compile(r"\.?(?:scan|index)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
 _FORMAT: Final = (2, sys.implementation.cache_tag, marshal.version)
 
-FileRow = tuple[Any, ...]
-"""mtime_ns, ctime_ns, size, inode, then what the file said; see `discover`."""
-FolderRow = tuple[Any, ...]
-"""mtime_ns, ctime_ns, inode, then what lay in the folder; see `discover`."""
+NoteRow = tuple[str, Severity, str, int, int, str, str]
+"""A diagnostic: code, severity, message, line, column, hint, reason."""
+FileRow = tuple[int, int, int, int, str, str | None, str, str, Mapping[str, object], int, tuple[NoteRow, ...]]
+"""A SKILL.md: mtime_ns, ctime_ns, size, inode, status, target of a link, name, description, fields, flags, notes.
+
+The status is `skill`, `failed`, or the reason why it was skipped; then the description is the detail of that reason.
+Rows are plain tuples: only those can be marshalled, and a scan of thousands of files makes one for each.
+"""
+FolderRow = tuple[int, int, int, tuple[str, ...], tuple[str, ...], str]
+"""A folder: mtime_ns, ctime_ns, inode, names of folders, names of links, a file named like SKILL.md in other case."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """The content of a cache: rows by path, and when they were read."""
+    """The content of a cache: rows by path, and the time at which they were read."""
 
     files: dict[str, FileRow] = field(default_factory=dict[str, FileRow])
     folders: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
@@ -41,9 +49,9 @@ class Memory:
 
 
 def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
-    """Whether a file that was read then would show a later change in its times.
+    """Whether a change after `read_ns` would show in a file's times.
 
-    A change within one tick of the clock leaves the times as they are; a whole second hints at a coarse file system.
+    Two changes within one tick of the clock have the same time. Times in whole seconds suggest a coarse file system.
     """
     latest = max(mtime_ns, ctime_ns)
     window = limits.RACY_WINDOW_NS if latest % 1_000_000_000 else limits.COARSE_WINDOW_NS
@@ -51,7 +59,7 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
 
 
 def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str = "scan") -> str:
-    """The place of a cache for a set of rules and roots."""
+    """Return the path of the cache for a profile and its roots."""
     import hashlib
 
     key = repr((_FORMAT, profile.fingerprint, roots)).encode("utf-8", "surrogatepass")
@@ -59,7 +67,7 @@ def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str =
 
 
 def read(file: str) -> Memory:
-    """The rows of the last scan, or none."""
+    """Return the rows of the last scan, or no rows if the file cannot be used."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -67,7 +75,7 @@ def read(file: str) -> Memory:
     try:
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(stream.fileno())
-            # Marshalled data can crash a process, so only our own user's word is taken, and only if it is whole.
+            # Marshalled data can crash a process, so the file must be our user's own and complete.
             if status.st_uid != os.geteuid() or status.st_size > _LARGEST:
                 return Memory()
             data = stream.read()
@@ -75,18 +83,21 @@ def read(file: str) -> Memory:
         body = memoryview(data)[_HEADER.size :]
         if magic != _MAGIC or length != len(body) or checksum != zlib.crc32(body):
             return Memory()
-        files, folders, read_ns = marshal.loads(body)
-        if not (isinstance(files, dict) and isinstance(folders, dict) and isinstance(read_ns, int)):
-            return Memory()
+        content: object = marshal.loads(body)
     except (OSError, ValueError, EOFError, TypeError, struct.error):
         return Memory()
-    return Memory(cast("dict[str, FileRow]", files), cast("dict[str, FolderRow]", folders), read_ns)
+    return Memory(*content) if _is_content(content) else Memory()
+
+
+def _is_content(value: object) -> TypeGuard[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
+    """Whether the value is what `write` wrote. The rows are not checked one by one: the checksum vouches for them."""
+    return is_tuple(value) and [type(part) for part in value] == [dict, dict, int]
 
 
 def write(file: str, memory: Memory) -> bool:
-    """Replace the cache; `False` where the disk does not let us, which is no reason to fail."""
+    """Replace the cache. Returns `False` if the disk does not allow it, which never fails a scan."""
     body = marshal.dumps((memory.files, memory.folders, memory.read_ns))
-    import tempfile  # costs more than a scan of a small catalog, and only a changed one needs it
+    import tempfile  # slower to import than a small catalog is to scan, and only a changed catalog needs it
 
     folder = os.path.dirname(file)
     temporary = ""
@@ -106,7 +117,7 @@ def write(file: str, memory: Memory) -> bool:
 
 
 def _forget_old(folder: str) -> None:
-    """Drop what no scan has written for a month, leftovers of killed writers included."""
+    """Delete caches that no scan has written for a month, and the leftovers of killed writers."""
     horizon = time.time() - _KEEP_SECONDS
     try:
         with os.scandir(folder) as entries:

@@ -1,38 +1,60 @@
-"""A catalog as data, and two catalogs compared.
+"""Turns a catalog into JSON and back, and compares two catalogs.
 
-`dump` writes everything that a replay needs to build an equal catalog without the disk; `compare` says what was added,
-removed or changed between two.
+`dump` writes everything that a replay needs to build an equal catalog without the disk. Records keep what it wrote, so
+its format never changes: each value is a row, and the tuples below name the columns. A new column goes to the end.
 """
 
 import json
-from dataclasses import fields
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 from metier.catalog.build import Catalog, index_by_name
 from metier.hosts import profiles
 from metier.hosts.profiles import describe
 from metier.hosts.roots import Place
-from metier.model import Changes, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.model import Changes, Diagnostic, JsonObject, Root, Shadowed, Skill, Skipped
+
+Row = list[Any]
+"""The values of one dataclass in a fixed order."""
+
+_PLACE: Final = ("cwd", "home", "project")
+_ROOT: Final = ("path", "scope", "source", "priority", "require_description", "depth", "explicit")
+_SKILL: Final = (
+    "name",
+    "description",
+    "path",
+    "real_path",
+    "root",
+    "mtime_ns",
+    "size",
+    "frontmatter",
+    "model_invocable",
+    "user_invocable",
+    "mode",
+    "trusted",
+)
+_skill_values: Final = attrgetter(*_SKILL)
+_SKIPPED: Final = ("path", "reason", "detail", "name")
+_DIAGNOSTIC: Final = ("code", "severity", "message", "path", "line", "column", "hint")
+_REASON: Final = (*_DIAGNOSTIC, "reason")
+"""The columns of a diagnostic that has a reason. Older records have none."""
 
 
 def dump(catalog: Catalog) -> str:
-    """The whole catalog as one line of JSON, from which `restore` makes an equal one without the disk."""
-    roots = list(catalog.roots)
-    everything = [*catalog.skills, *(entry.skill for entry in catalog.shadowed)]
-    for skill in everything:
-        if skill.root not in roots:
-            roots.append(skill.root)
-    index = {root: number for number, root in enumerate(roots)}
+    """Write the whole catalog as one line of JSON."""
+    roots = _all_roots(catalog)
+    numbers = {root: number for number, root in enumerate(roots)}
     return json.dumps(
         {
             "profile": describe(catalog.profile),
-            "place": [catalog.place.cwd, catalog.place.home, catalog.place.project],
-            "roots": [[getattr(root, item.name) for item in fields(root)] for root in roots],
-            "skills": [_row(skill, index) for skill in catalog.skills],
-            "shadowed": [[_row(e.skill, index), e.winner.path, e.identical] for e in catalog.shadowed],
-            "skipped": [[s.path, s.reason, s.detail, s.name] for s in catalog.skipped],
+            "place": _row(catalog.place, _PLACE),
+            "roots": [_row(root, _ROOT) for root in roots],
+            "skills": [_skill_row(skill, numbers) for skill in catalog.skills],
+            "shadowed": [[_skill_row(e.skill, numbers), e.winner.path, e.identical] for e in catalog.shadowed],
+            "skipped": [_row(skipped, _SKIPPED) for skipped in catalog.skipped],
             "failed": list(catalog.failed),
-            "diagnostics": [[getattr(d, item.name) for item in fields(d)] for d in catalog.diagnostics],
+            "diagnostics": [_row(d, _REASON if d.reason else _DIAGNOSTIC) for d in catalog.diagnostics],
             "truncated": catalog.truncated,
         },
         ensure_ascii=False,
@@ -40,37 +62,62 @@ def dump(catalog: Catalog) -> str:
     )
 
 
-def _row(skill: Skill, index: dict[Root, int]) -> list[Any]:
-    return [
-        skill.name, skill.description, skill.path, skill.real_path, index[skill.root], skill.mtime_ns, skill.size,
-        dict(skill.frontmatter), skill.model_invocable, skill.user_invocable, skill.mode, skill.trusted,
-    ]  # fmt: skip
-
-
 def restore(text: str) -> Catalog:
-    """The catalog that `dump` wrote down."""
-    data = json.loads(text)
-    profile = profiles.restore(data["profile"])
-    roots = [Root(*values) for values in data["roots"]]
-    cwd, home, project = cast("list[str]", data["place"])
-
-    def skill(row: list[Any]) -> Skill:
-        name, description, path, real_path, number, *rest = row
-        return Skill(name, description, path, real_path, roots[cast("int", number)], *rest)
-
-    skills = tuple(skill(row) for row in data["skills"])
-    by_path = {one.path: one for one in skills}
-    by_name = index_by_name(skills)
+    """Build the catalog that `dump` wrote."""
+    data: JsonObject = json.loads(text)
+    roots = [Root(**_named(row, _ROOT)) for row in data["roots"]]
+    skills = tuple(_skill(row, roots) for row in data["skills"])
+    by_path = {skill.path: skill for skill in skills}
     return Catalog(
-        profile, Place(cwd, home, project, {}), tuple(roots), skills,
-        tuple(Shadowed(skill(row), by_path[winner], identical) for row, winner, identical in data["shadowed"]),
-        tuple(Skipped(*values) for values in data["skipped"]), tuple(data["failed"]),
-        tuple(Diagnostic(*values) for values in data["diagnostics"]), {}, data["truncated"], by_name,
-    )  # fmt: skip
+        profile=profiles.restore(data["profile"]),
+        place=Place(env={}, **_named(data["place"], _PLACE)),
+        roots=tuple(roots),
+        skills=skills,
+        shadowed=tuple(
+            Shadowed(_skill(row, roots), by_path[winner], identical) for row, winner, identical in data["shadowed"]
+        ),
+        skipped=tuple(Skipped(**_named(row, _SKIPPED)) for row in data["skipped"]),
+        failed=tuple(data["failed"]),
+        diagnostics=tuple(Diagnostic(**_named(row, _REASON)) for row in data["diagnostics"]),
+        per_root={},
+        truncated=data["truncated"],
+        by_name=index_by_name(skills),
+    )
+
+
+def _all_roots(catalog: Catalog) -> list[Root]:
+    """The roots of the catalog, then those that only a skill has."""
+    known = set(catalog.roots)
+    skills = (*catalog.skills, *(entry.skill for entry in catalog.shadowed))
+    others = dict.fromkeys(skill.root for skill in skills if skill.root not in known)
+    return [*catalog.roots, *others]
+
+
+def _row(value: object, columns: Iterable[str]) -> Row:
+    return [getattr(value, name) for name in columns]
+
+
+def _skill_row(skill: Skill, numbers: Mapping[Root, int]) -> Row:
+    """A row in which the root is its number among the roots."""
+    row: Row = list(_skill_values(skill))
+    row[_SKILL.index("root")] = numbers[skill.root]
+    row[_SKILL.index("frontmatter")] = dict(skill.frontmatter)
+    return row
+
+
+def _named(row: Row, columns: Iterable[str]) -> JsonObject:
+    # An older record has no value for the last columns, which then have their defaults.
+    return dict(zip(columns, row, strict=False))
+
+
+def _skill(row: Row, roots: list[Root]) -> Skill:
+    values = _named(row, _SKILL)
+    values["root"] = roots[values["root"]]
+    return Skill(**values)
 
 
 def compare(old: Catalog, new: Catalog) -> Changes:
-    """What a refresh changed, by name."""
+    """Return the names of the skills that were added, removed or changed."""
     before = {(skill.name, skill.path): skill for skill in old.skills}
     after = {(skill.name, skill.path): skill for skill in new.skills}
     return Changes(
@@ -81,7 +128,7 @@ def compare(old: Catalog, new: Catalog) -> Changes:
 
 
 def same(one: Catalog, other: Catalog) -> bool:
-    """Whether two catalogs with equal skills also agree on everything else."""
+    """Whether two catalogs agree on everything except their skills, which `compare` compares."""
     return (one.shadowed, one.skipped, one.failed, one.diagnostics, one.roots) == (
         other.shadowed,
         other.skipped,

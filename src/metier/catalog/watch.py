@@ -1,8 +1,8 @@
-"""One watcher for every surface: when skills change on disk, the catalog follows, and whoever listens hears of it.
+"""Keeps catalogs up to date while files change on disk, and tells listeners. Every surface uses this one watcher.
 
-The file system only says when to look. What changed is the difference between the catalog that was told last and the
-one of today, so no notice, lost or doubled, can make the live catalog differ from a fresh scan. A change is told once
-it is quiet, and what takes a skill away is looked at twice: a file that is being written never shows as an error.
+Notices of the file system only say when to rescan. A change is the difference between the catalog that listeners know
+and a fresh scan, so a lost or doubled notice cannot make the live catalog wrong. A change is reported once writing has
+stopped, and a skill that disappears is scanned twice, so a file that is being written never shows up as an error.
 """
 
 import logging
@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Literal, Protocol, Self
 
 from metier.catalog import modes, snapshot
 from metier.catalog.build import Catalog
-from metier.catalog.watched_folders import WHOLE_TREES, CannotWatch, Folders, network_mount
+from metier.catalog.watched_folders import WHOLE_TREES, CannotWatch, WatchedFolders, network_mount
 from metier.errors import MetierError
 from metier.files.beneath import SKIPPED_FOLDERS
 from metier.hosts import roots
@@ -27,33 +27,35 @@ from metier.model import SKILL_FILE, Changes
 _LOG: Final = logging.getLogger("metier")
 
 STEP: Final = 0.05
-"""Seconds between two looks at what the system has noticed."""
+"""Seconds between two checks for notices."""
 QUIET: Final = 0.1
-"""Nothing may happen for this long before a change is looked at, so that a thousand come as one."""
+"""Seconds without a notice before a rescan, so that a thousand changes are one."""
 SETTLE: Final = 0.4
-"""A skill that is gone or broken is looked at again after this."""
+"""Seconds before a skill that disappeared or broke is scanned again."""
 LONGEST: Final = 2.0
-"""A folder that is never quiet is looked at in the middle."""
+"""Seconds after which a folder that keeps changing is scanned anyway."""
 PULSE: Final = 0.5
-"""How often roots are looked for that were not there, were replaced, or that a registry lists."""
+"""Seconds between two checks for what notices cannot show: roots that appear or are replaced, and registries."""
 POLL: Final = 1.0
-"""How often everything is looked at where nothing can be watched."""
+"""Seconds between two rescans if nothing can be watched."""
 ANYWAY: Final = 30.0
-"""The same where it can: for links to what was not there, and notices that the system dropped."""
+"""Seconds after which everything is rescanned even without a notice, because the system may drop some."""
 
 _FILES: Final = 10_000
-"""Files of one skill that are looked at for changes."""
+"""The number of files of one skill that are checked for changes."""
+
+WatchState = Literal["starting", "watching", "polling", "off"]
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is different from what was told before."""
+    """What changed since the last news."""
 
     changes: Changes
     files: tuple[str, ...] = ()
-    """The names of the skills whose files beside SKILL.md changed; only for those who ask for files."""
+    """The names of the skills with changed files other than SKILL.md; only if the watcher was asked for files."""
     rest: bool = False
-    """Whether what is shadowed, left out, broken or remarked is different."""
+    """Whether shadowed, skipped or broken skills, diagnostics or roots changed."""
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.files or self.rest)
@@ -63,7 +65,7 @@ Listener = Callable[[News], object]
 
 
 class LiveCatalog(Protocol):
-    """What is watched: a catalog that can look at the disk again, such as a `Skills`."""
+    """A catalog that can scan the disk again, such as a `Skills`."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -72,27 +74,33 @@ class LiveCatalog(Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def visited(self) -> tuple[str, ...]: ...
+    def visited(self) -> tuple[str, ...]:
+        """The folders that the last scan listed or ignored."""
+        ...
 
-    def look(self) -> Catalog: ...
+    def look(self) -> Catalog:
+        """Scan the disk and return the new catalog, without using it."""
+        ...
 
 
 class Watched(Protocol):
-    """Whoever has catalogs to watch, such as an `App` or a `Skills`. `refresh` brings them up to date."""
+    """Something with catalogs to watch, such as an `App` or a `Skills`."""
 
     @property
     def catalogs(self) -> tuple[LiveCatalog, ...]: ...
 
-    def refresh(self) -> object: ...
+    def refresh(self) -> object:
+        """Bring the catalogs up to date."""
+        ...
 
 
 class Watcher:
-    """Keeps an `App` or a `Skills` up to date in a thread of its own, and calls listeners from that thread.
+    """Keeps an `App` or a `Skills` up to date in a thread, and calls listeners from that thread.
 
         with Watcher(app, lambda news: print(news.changes)):
             ...
 
-    `files` asks for changes to the other files of skills, too; `poll` looks at everything in an interval instead of
+    `files` also reports changes to the other files of skills. `poll` rescans every `interval` seconds instead of
     waiting for notices.
     """
 
@@ -107,29 +115,31 @@ class Watcher:
     ) -> None:
         self.target = target
         self.interval = interval
+        self.state: WatchState = "starting"
         self.how = "starting"
-        self._refusal = "asked for" if poll or os.environ.get("WATCHFILES_FORCE_POLLING") else ""
+        """How changes are noticed, in words."""
+        self._refusal = "requested" if poll or os.environ.get("WATCHFILES_FORCE_POLLING") else ""
         self._listeners: list[Listener] = [on_change] if on_change is not None else []
-        self._beneath = _Beneath() if files else None
-        self._folders = Folders()
-        self._told = {skills: skills.catalog for skills in self.target.catalogs}
-        self._signs: dict[str, object] = {}
-        self._cost = 0.0
-        self._complaint = ""
+        self._skill_files = _SkillFiles() if files else None
+        self._folders = WatchedFolders()
+        self._known = {skills: skills.catalog for skills in self.target.catalogs}
+        self._fingerprints: dict[str, object] = {}
+        self._scan_seconds = 0.0
+        self._problem = ""
         self._stopped = threading.Event()
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # --- for whoever has one ---
+    # --- the interface ---
 
     def start(self) -> Self:
-        """Begin. What changed since the `Watcher` was made is told, however long the beginning takes."""
+        """Start the thread. Changes since the `Watcher` was created are reported, too."""
         self._thread = threading.Thread(target=self._run, name="metier-watch", daemon=True)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End, and wait for the thread, unless it is the one that asks."""
+        """Stop, and wait for the thread unless this is called from it."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -141,16 +151,16 @@ class Watcher:
         self.stop()
 
     def wait_ready(self, timeout: float | None = None) -> bool:
-        """Wait for the first look; from then on, `how` says how changes are noticed."""
+        """Wait for the first scan. From then on, `state` and `how` say how changes are noticed."""
         return self._ready.wait(timeout)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call it with every piece of news, in the watcher's thread; the answer ends that."""
+        """Call the listener with all news, in the watcher's thread. Returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def news(self) -> AsyncGenerator[News, None]:
-        """The news as they come, in an event loop; close it or cancel its task to end."""
+        """Yield the news in an event loop. To end it, close the generator or cancel its task."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -169,104 +179,112 @@ class Watcher:
         try:
             while not self._stopped.is_set():
                 try:
-                    self._look(touched)
-                    self._complaint = ""
-                except MetierError as error:  # such as a folder named by the user that is gone
-                    self._complain(str(error))
-                except Exception:  # noqa: BLE001 - a watcher that ends unseen would be worse
-                    _LOG.exception("looking for changed skills failed; trying again")
+                    self._rescan(touched)
+                    self._problem = ""
+                except MetierError as error:  # such as a folder named by the user that was deleted
+                    self._warn_once(str(error))
+                except Exception:  # noqa: BLE001 - a watcher that stops silently would be worse
+                    _LOG.exception("the scan for changed skills failed; it will be tried again")
                 self._ready.set()
                 touched = self._wait()
         finally:
             self._folders.close()
 
-    def _look(self, touched: AbstractSet[str] | None) -> None:
-        """Look until nothing is missing, or stays missing; then publish it and tell."""
+    def _rescan(self, touched: AbstractSet[str] | None) -> None:
+        """Scan until nothing disappears any more, then refresh the target and tell the listeners.
+
+        `touched` are the paths with notices; `None` means that anything may have changed.
+        """
         until = time.monotonic() + LONGEST
         missing: frozenset[str] = frozenset()
         altered: set[str] = set()
         while True:
             began = time.monotonic()
             catalogs = self.target.catalogs
-            self._told = {skills: skills.catalog for skills in catalogs} | self._told
+            self._known = {skills: skills.catalog for skills in catalogs} | self._known
             found = [(skills, skills.look()) for skills in catalogs]
-            if self._beneath is not None:
-                altered |= self._beneath.look((skill.dir for _, new in found for skill in new.skills), touched)
+            if self._skill_files is not None:
+                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), touched)
             followed = self._follow(found, touched)
-            self._cost = time.monotonic() - began
+            self._scan_seconds = time.monotonic() - began
             touched = set()
             late = time.monotonic() > until or self._stopped.is_set()
             if followed and not late:
-                continue  # what happened in these folders before they were watched
+                continue  # something may have happened in these folders before they were watched
             before, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
             if not missing - before or late:
                 break
-            touched = self._gather(SETTLE)
+            touched = self._collect(SETTLE)
         if any(_differ(skills.catalog, new) for skills, new in found):
             self.target.refresh()
         self._tell(catalogs, altered)
 
     def _follow(self, found: list[tuple[LiveCatalog, Catalog]], touched: AbstractSet[str] | None) -> bool:
-        """Watch every folder where a skill is or may appear; whether some were not watched until now."""
-        signs = _signs(found)
-        moved = {path for path, sign in signs.items() if self._signs.get(path, sign) != sign}
-        self._signs = signs
+        """Watch every folder in which a skill is or may appear. Returns whether some of them are new."""
+        fingerprints = _fingerprints(found)
+        moved = {path for path, sign in fingerprints.items() if self._fingerprints.get(path, sign) != sign}
+        self._fingerprints = fingerprints
         if found and all(new.profile.catalog.refresh == "start" for _, new in found):
-            self._say(f"not watching: {found[0][1].profile.name} looks for skills at its start only")
+            self._set_state("off", f"not watching: {found[0][1].profile.name} looks for skills only when it starts")
             return False
         why = self._refusal or network_mount(root.path for _, new in found for root in new.roots)
         if not why:
             try:
                 self._folders.forget({*(touched or ()), *moved})
-                below = self._beneath.folders if self._beneath is not None else ()
+                below = self._skill_files.folders if self._skill_files is not None else ()
                 followed = self._folders.follow((*_places(found), *below))
-                self._say("watching")
+                self._set_state("watching", "watching")
                 return followed
             except CannotWatch as error:
                 why = self._refusal = str(error)
         self._folders.close()
-        self._say(f"polling every {max(self.interval, 20 * self._cost):.3g} s: {why}")
+        self._set_state("polling", f"polling every {self._poll_seconds:.3g} s: {why}")
         return False
 
-    def _say(self, how: str) -> None:
-        if how.split(" ")[0] != self.how.split(" ")[0]:
-            (_LOG.warning if how.startswith("polling") else _LOG.info)("changes of skills: %s", how)
-        self.how = how
+    @property
+    def _poll_seconds(self) -> float:
+        return max(self.interval, 20 * self._scan_seconds)
 
-    def _complain(self, text: str) -> None:
-        if text != self._complaint:
-            _LOG.warning("changes of skills are not seen: %s", text)
-        self._complaint = text
+    def _set_state(self, state: WatchState, how: str) -> None:
+        if state != self.state:
+            _LOG.log(logging.WARNING if state == "polling" else logging.INFO, "changes of skills: %s", how)
+        self.state, self.how = state, how
+
+    def _warn_once(self, problem: str) -> None:
+        if problem != self._problem:
+            _LOG.warning("changes of skills are not noticed: %s", problem)
+        self._problem = problem
 
     def _wait(self) -> set[str] | None:
-        """Wait until something happened and is over; where, or `None` where it could be anywhere."""
-        if self.how != "watching":
-            self._stopped.wait(max(self.interval, 20 * self._cost))
+        """Wait until something changed and is quiet again. Returns where; `None` if it could be anywhere."""
+        if self.state != "watching":
+            self._stopped.wait(self._poll_seconds)
             return None
         began = pulse = time.monotonic()
         while not self._stopped.wait(STEP):
             now = time.monotonic()
             touched = self._folders.drain()
             if touched:
-                return touched | self._gather(QUIET)
+                return touched | self._collect(QUIET)
             if now - pulse >= PULSE:
                 pulse = now
-                if self._pulse():
-                    return self._gather(QUIET)
-            if now - began >= max(ANYWAY, 100 * self._cost):
+                if self._changed_unnoticed():
+                    return self._collect(QUIET)
+            if now - began >= max(ANYWAY, 100 * self._scan_seconds):
                 break
         return None
 
-    def _pulse(self) -> bool:
+    def _changed_unnoticed(self) -> bool:
+        """Whether something changed that notices do not show, or the last scan failed."""
         catalogs = self.target.catalogs
-        if self._complaint:
+        if self._problem:
             return True
-        if any(skills not in self._told or self._told[skills] is not skills.catalog for skills in catalogs):
+        if any(skills not in self._known or self._known[skills] is not skills.catalog for skills in catalogs):
             return True
-        return _signs([(skills, skills.catalog) for skills in catalogs]) != self._signs
+        return _fingerprints([(skills, skills.catalog) for skills in catalogs]) != self._fingerprints
 
-    def _gather(self, quiet: float) -> set[str]:
-        """What happens until nothing did for a while."""
+    def _collect(self, quiet: float) -> set[str]:
+        """Collect notices until there was none for `quiet` seconds."""
         touched: set[str] = set()
         began = last = time.monotonic()
         while not self._stopped.wait(STEP):
@@ -279,33 +297,34 @@ class Watcher:
         return touched
 
     def _tell(self, catalogs: tuple[LiveCatalog, ...], altered: AbstractSet[str]) -> None:
-        added: set[str] = set()
-        removed: set[str] = set()
-        changed: set[str] = set()
-        rest = False
-        told = self._told
-        self._told = {skills: skills.catalog for skills in catalogs}
-        for skills, new in self._told.items():
-            old = told.get(skills, new)
-            if old is not new:
-                changes = snapshot.compare(old, new)
-                added.update(changes.added)
-                removed.update(changes.removed)
-                changed.update(changes.changed)
-                rest = rest or not snapshot.same(old, new)
-        files = {skill.name for new in self._told.values() for skill in new.skills if skill.dir in altered}
-        together = Changes(tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)))
-        news = News(together, tuple(sorted(files)), rest)
-        if news:
-            for listener in tuple(self._listeners):
-                try:
-                    listener(news)
-                except Exception:  # noqa: BLE001 - one listener's trouble is not another's
-                    _LOG.exception("a listener for changed skills failed")
+        known = self._known
+        self._known = {skills: skills.catalog for skills in catalogs}
+        pairs = [(known.get(skills, new), new) for skills, new in self._known.items()]
+        files = {skill.name for _, new in pairs for skill in new.skills if skill.dir in altered}
+        news = _news([(old, new) for old, new in pairs if old is not new], files)
+        if not news:
+            return
+        for listener in tuple(self._listeners):
+            try:
+                listener(news)
+            except Exception:  # noqa: BLE001 - a listener that fails must not affect the others
+                _LOG.exception("a listener for changed skills failed")
 
 
-class _Beneath:
-    """The other files of skills: the folders they lie in, and a mark a skill that differs when one of them does."""
+def _news(pairs: list[tuple[Catalog, Catalog]], files: AbstractSet[str]) -> News:
+    """The differences of all catalogs together."""
+    each = [snapshot.compare(old, new) for old, new in pairs]
+    changes = Changes(
+        added=tuple(sorted({name for one in each for name in one.added})),
+        removed=tuple(sorted({name for one in each for name in one.removed})),
+        changed=tuple(sorted({name for one in each for name in one.changed})),
+    )
+    rest = any(not snapshot.same(old, new) for old, new in pairs)
+    return News(changes, tuple(sorted(files)), rest)
+
+
+class _SkillFiles:
+    """The folders of skills' other files, and a fingerprint per skill that changes with them."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[str, ...], int]] = {}
@@ -314,15 +333,15 @@ class _Beneath:
     def folders(self) -> Iterator[str]:
         return (folder for folders, _ in self._known.values() for folder in folders)
 
-    def look(self, skill_folders: Iterable[str], touched: AbstractSet[str] | None) -> set[str]:
-        """The skills of which files changed; those not touched are taken to be as they were."""
+    def changed(self, skill_folders: Iterable[str], touched: AbstractSet[str] | None) -> set[str]:
+        """Return the folders of the skills with changed files. Those without notices are not read again."""
         old, self._known = self._known, {}
         dirty = None if touched is None else _ancestors(touched)
         changed: set[str] = set()
         for folder in skill_folders:
             known = old.get(folder)
             if known is None or dirty is None or folder in dirty:
-                self._known[folder] = _mark(folder)
+                self._known[folder] = _read_skill_files(folder)
                 if known is not None and known[1] != self._known[folder][1]:
                     changed.add(folder)
             else:
@@ -330,7 +349,8 @@ class _Beneath:
         return changed
 
 
-def _mark(skill_folder: str) -> tuple[tuple[str, ...], int]:
+def _read_skill_files(skill_folder: str) -> tuple[tuple[str, ...], int]:
+    """The folders in a skill's folder, and a fingerprint of the files in all of them."""
     folders: list[str] = []
     files: list[tuple[str, int, int, int]] = []
     pending = [skill_folder]
@@ -352,6 +372,7 @@ def _mark(skill_folder: str) -> tuple[tuple[str, ...], int]:
 
 
 def _ancestors(paths: Iterable[str]) -> set[str]:
+    """The paths and all folders above them."""
     found: set[str] = set()
     for path in paths:
         while path not in found:
@@ -361,7 +382,7 @@ def _ancestors(paths: Iterable[str]) -> set[str]:
 
 
 def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
-    """The folders whose entries decide what a scan finds, those of skills first."""
+    """The folders whose entries decide what a scan finds. Folders of skills come first."""
     for skills, new in found:
         if WHOLE_TREES:
             yield from (root.path for root in new.roots)
@@ -377,8 +398,8 @@ def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
                 yield os.path.dirname(os.path.realpath(file))
 
 
-def _signs(found: list[tuple[LiveCatalog, Catalog]]) -> dict[str, object]:
-    """What watches on folders cannot show: roots that come, go or are replaced, and files that decide about skills."""
+def _fingerprints(found: list[tuple[LiveCatalog, Catalog]]) -> dict[str, object]:
+    """What watches on folders cannot show: roots that appear, disappear or are replaced, and files of settings."""
     signs: dict[str, object] = {}
     for skills, new in found:
         place, folder = new.place, skills.settings.config_folder
@@ -403,6 +424,6 @@ def _differ(old: Catalog, new: Catalog) -> bool:
 
 
 def _lost(old: Catalog, new: Catalog) -> set[str]:
-    """Skills that are no more, and files that were not broken before: what a writer in the middle of its work shows."""
+    """Skills that disappeared, and files that were not broken before. A file that is being written looks like this."""
     before, after = ({*(s.path for s in c.skills), *(e.skill.path for e in c.shadowed)} for c in (old, new))
     return (before - after) | (set(new.failed) - set(old.failed))

@@ -1,8 +1,8 @@
-"""Watches on many folders at once, each for itself and none for what lies below it.
+"""Watches many folders for changes, each without the folders below it.
 
-The watches belong to the operating system's notices (through `watchfiles`) and only ever say where something happened.
-Folders that nobody asked for, such as a `node_modules` in a skill, cost nothing; where the system watches whole trees
-anyway, it is given the roots.
+Watches use the operating system's notices (through `watchfiles`) and only say where something happened. Folders that
+are not listed, such as a `node_modules` in a skill, cost nothing. On systems that watch whole trees at no extra cost,
+the roots are watched instead.
 """
 
 import os
@@ -15,26 +15,42 @@ if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
 WHOLE_TREES: Final = not sys.platform.startswith("linux")
-"""Whether a watch on a folder includes what lies below it, at no cost."""
+"""Whether a watch on a folder includes the folders below it, at no extra cost."""
 
 PART: Final = 2_000
-"""Folders in one set of watches. Making a set of ten thousand would hold up the process for a third of a second."""
+"""Folders in one set of watches. Creating a set of ten thousand would block the process for a third of a second."""
 
 _NETWORK: Final = frozenset(
     (
-        "9p", "afs", "ceph", "cifs", "davfs", "drvfs", "fuse", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4",
-        "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs",
+        "9p",
+        "afs",
+        "ceph",
+        "cifs",
+        "davfs",
+        "drvfs",
+        "fuse",
+        "gfs2",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "prl_fs",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
     )
-)  # fmt: skip
-"""Kinds of file systems that others write to without a notice to us."""
+)
+"""Types of file systems on which other machines write without a notice on this one."""
 
 
 class CannotWatch(Exception):
-    """Folders cannot be watched here, and why."""
+    """Folders cannot be watched on this machine. The message says why."""
 
 
-class Folders:
-    """See the module. Watches cannot be added to a set, so small sets are made anew together with what is new."""
+class WatchedFolders:
+    """The folders that are watched. A set of watches cannot grow, so small sets are recreated with the new folders."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[set[str], RustNotify]] = []
@@ -45,7 +61,7 @@ class Folders:
         return len(self._followed)
 
     def follow(self, wanted: Iterable[str]) -> bool:
-        """Watch these folders, too; whether any is new. A folder that has two paths is known by the first."""
+        """Watch these folders, too. Returns whether any is new. A folder with two paths is watched by the first."""
         known = set(self._followed.values())
         new: list[str] = []
         for path in wanted:
@@ -63,13 +79,13 @@ class Folders:
             for start in range(0, len(together), PART):
                 self._parts.append(_watch(together[start : start + PART]))
         finally:
-            for part in small:  # closed after the new ones stand, so that nothing happens unseen
+            for part in small:  # closed only after the new sets exist, so that no change is missed
                 self._drain(part[1])
                 part[1].close()
         return True
 
     def forget(self, touched: AbstractSet[str]) -> None:
-        """Folders that were made, moved or removed are not what they were, nor is anything below them."""
+        """Stop watching the folders that were created, moved or removed, and all folders below them."""
         gone = touched & self._followed.keys()
         if not gone:
             return
@@ -79,7 +95,7 @@ class Folders:
                 paths.discard(path)
 
     def drain(self) -> set[str]:
-        """Where something happened since the last call."""
+        """Return the paths with notices since the last call."""
         for _, notify in self._parts:
             self._drain(notify)
         touched, self._pending = self._pending, set()
@@ -118,24 +134,24 @@ def _watch(paths: list[str]) -> "tuple[set[str], RustNotify]":
         from watchfiles._rust_notify import RustNotify
     except ImportError:
         raise CannotWatch("watchfiles is not installed (pip install 'metier[watch]')") from None
-    for _ in range(5):  # folders may go while we turn to them
+    for _ in range(5):  # folders may disappear in the meantime
         paths = [path for path in paths if _identity(path)]
         try:
             return set(paths), RustNotify(paths, False, False, 300, WHOLE_TREES, False)
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             continue
         except (OSError, RuntimeError) as error:
-            reason = str(error)
+            reason = str(error)  # the library raises these with a text and no error number
             if "limit" in reason:
                 reason = "the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)"
             elif "Too many open files" in reason:
                 reason = "the limit of watchers is reached (sysctl fs.inotify.max_user_instances)"
             raise CannotWatch(reason) from error
-    raise CannotWatch("the folders change faster than watches can be set")
+    raise CannotWatch("the folders change faster than they can be watched")
 
 
 def network_mount(paths: Iterable[str]) -> str:
-    """Where others may write without a notice to us: the first of the paths that lies there, and the kind of it."""
+    """Say which of the paths is on a file system without notices of changes; empty if none is."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
             lines = stream.readlines()
@@ -154,5 +170,5 @@ def network_mount(paths: Iterable[str]) -> str:
             point = os.path.dirname(point)
         kind = mounts.get(point, "")
         if kind in _NETWORK or kind.startswith("fuse."):
-            return f"{path} is on a file system ({kind}) that does not tell of changes"
+            return f"{path} is on a file system ({kind}) without notices of changes"
     return ""

@@ -11,7 +11,7 @@ import click
 
 from metier import __version__
 from metier.catalog import check, validate
-from metier.catalog.check import Status, Verdict
+from metier.catalog.check import HostVerdict, Status
 from metier.cli import output
 from metier.cli.completion import complete_profile
 from metier.cli.context import Context, shared
@@ -36,6 +36,8 @@ class Remark(NamedTuple):
     path: str
     line: int
     column: int
+    key: str
+    """The field that a host ignores, where that is the remark."""
     hosts: tuple[str, ...]
 
 
@@ -63,7 +65,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     verdicts = check.examine(paths, asked, cwd, context.home, context.skills)
     if not verdicts:
         raise click.ClickException(f"there is no {SKILL_FILE} in or below {', '.join(paths)}")
-    skills: dict[str, list[Verdict]] = {}
+    skills: dict[str, list[HostVerdict]] = {}
     for verdict in verdicts:
         skills.setdefault(verdict.path, []).append(verdict)
     if sarif:
@@ -83,18 +85,18 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
         raise click.exceptions.Exit(1)
 
 
-def _one(verdicts: Sequence[Verdict], context: Context) -> None:
+def _one(verdicts: Sequence[HostVerdict], context: Context) -> None:
     rows = [(v.profile, _FOUND[v.status], v.name, _seen(v, v.model), _seen(v, v.user, v.called)) for v in verdicts]
     output.table(("host", "found", "name", "model", "user"), rows, 2)
     if not context.quiet:
         _remarks(verdicts, context.verbose, _RANK)
 
 
-def _seen(verdict: Verdict, may: bool, way: str = "always") -> str:
+def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
     return "-" if not way or verdict.status in ("invalid", "shadowed", "left-out") else "yes" if may else "no"
 
 
-def _many(skills: dict[str, list[Verdict]], cwd: str, context: Context) -> None:
+def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> None:
     counts: dict[str, Counter[Status]] = {}
     for verdict in (v for each in skills.values() for v in each):
         counts.setdefault(verdict.profile, Counter())[verdict.status] += 1
@@ -111,7 +113,7 @@ def _many(skills: dict[str, list[Verdict]], cwd: str, context: Context) -> None:
         click.echo(f"{len(skills):,} skills, {refused:,} of them refused by a host", err=True)
 
 
-def _remarks(verdicts: Sequence[Verdict], verbose: bool, severities: Iterable[Severity]) -> None:
+def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterable[Severity]) -> None:
     everyone = tuple(verdict.profile for verdict in verdicts)
     for remark in _joined(remarks(verdicts)):
         of_file = remark.code in validate.CODES
@@ -128,15 +130,18 @@ def _joined(told: Sequence[Remark]) -> list[Remark]:
     ignored: dict[tuple[str, ...], list[str]] = {}
     for remark in told:
         if remark.code == "host-ignores":
-            ignored.setdefault(remark.hosts, []).append(remark.message.split("`")[1])
+            ignored.setdefault(remark.hosts, []).append(remark.key)
     rest = [remark for remark in told if remark.code != "host-ignores"]
-    lines = ((hosts, f"no meaning here: {', '.join(f'`{key}`' for key in keys)}") for hosts, keys in ignored.items())
-    return [*rest, *(Remark("host-ignores", "info", text, "", 1, 1, hosts) for hosts, text in lines)]
+    for hosts, keys in ignored.items():
+        text = f"ignored: {', '.join(f'`{key}`' for key in keys)}"
+        one = Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, key="", hosts=hosts)
+        rest.append(one)
+    return rest
 
 
-def remarks(verdicts: Sequence[Verdict]) -> list[Remark]:
+def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
     """What is to be said about the files, worst first; what holds of several hosts is said once."""
-    hosts: dict[tuple[str, Severity, str, str, int, int], list[str]] = {}
+    hosts: dict[tuple[str, Severity, str, str, int, int, str], list[str]] = {}
     for verdict in verdicts:
         for key in _said(verdict):
             hosts.setdefault(key, []).append(verdict.profile)
@@ -144,17 +149,17 @@ def remarks(verdicts: Sequence[Verdict]) -> list[Remark]:
     return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
 
 
-def _said(verdict: Verdict) -> Iterator[tuple[str, Severity, str, str, int, int]]:
+def _said(verdict: HostVerdict) -> Iterator[tuple[str, Severity, str, str, int, int, str]]:
     for d in verdict.diagnostics:
-        yield d.code, d.severity, d.message, verdict.path, d.line, d.column
-    for code, severity, message, line in verdict.findings():
-        yield code, severity, message, verdict.path, line, 1
+        yield d.code, d.severity, d.message, verdict.path, d.line, d.column, ""
+    for found in verdict.findings():
+        yield found.code, found.severity, found.message, verdict.path, found.line, 1, found.key
 
 
 # --- SARIF ---
 
 
-def _sarif(verdicts: Sequence[Verdict], base: str, notes: bool) -> dict[str, Any]:
+def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str, Any]:
     """The remarks as a SARIF log; those that are only good to know stand in it where they were asked for."""
     told = [remark for remark in remarks(verdicts) if notes or remark.severity != "info"]
     codes = list(dict.fromkeys(remark.code for remark in told))

@@ -1,1 +1,1 @@
-"""Files of skills, read without ever leaving the skill's folder; the text in them, and the digests that name them."""
+"""The files of skills: opened beneath the skill's folder, decoded as text, and named by digest."""

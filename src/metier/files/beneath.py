@@ -1,8 +1,8 @@
-"""The one containment check: a file of a skill is opened beneath its folder, or not at all.
+"""Opens, reads and lists the files of a skill, always beneath the skill's folder.
 
-A path is judged by its text first, so that each mistake gets its own reason. Then the kernel opens it relative to a
-descriptor of the skill's folder and refuses whatever would leave it, so that a link swapped between check and open
-changes nothing: there is no moment between the two. Links inside the folder that stay inside it are followed.
+This is the only containment check. `check_relative` first looks at the path as text, so that each mistake gets its own
+reason. Then the kernel opens the path relative to a descriptor of the folder and refuses to leave it: check and open
+are one step, so swapping a link between them has no effect. Links that stay inside the folder are followed.
 """
 
 import contextlib
@@ -24,22 +24,27 @@ from metier.model import SKILL_FILE
 Parents = Literal["refuse", "normalise"]
 
 SKIPPED_FOLDERS: Final = frozenset((".git", "__pycache__", "node_modules"))
-"""Folders in a skill that are no part of it."""
+"""Folders inside a skill that do not belong to the skill."""
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_BYTES: Final = 4096
-"""Linux takes no longer path in one call; the walk, which makes many, takes no longer one either."""
+"""The longest path that Linux accepts in one call. The walk makes many calls and keeps the same limit."""
+_LINKS: Final = 40
+"""The number of links that Linux follows in one path."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 
 
 def check_relative(path: str, parents: Parents = "refuse") -> str:
-    """The path with `/` between its parts and no `.` or `..`, or the reason why it cannot name a file of a skill."""
+    """Return the path without `.`, `..` and doubled slashes.
+
+    Raises `PathEscape` or `ResourceError` for a path that cannot name a file of a skill.
+    """
     if "\x00" in path:
         raise PathEscape(path, "nul", "the path contains a NUL byte")
     try:
         os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ResourceError(f"the path is not text: {path!r}", path=path, reason="encoding") from error
+        raise ResourceError(f"the path is not valid text: {path!r}", path=path, reason="encoding") from error
     slashed = path.replace("\\", "/")
     if slashed.startswith("/") or _DRIVE.match(slashed) or path.startswith("~"):
         raise PathEscape("", "absolute", "absolute paths are not allowed; name the file relative to the skill's folder")
@@ -60,10 +65,10 @@ def check_relative(path: str, parents: Parents = "refuse") -> str:
 
 
 def open_beneath(folder: int, path: str, shown: str) -> int:
-    """A descriptor of the regular file at a checked relative path beneath an open folder.
+    """Open the regular file at a checked relative path beneath an open folder, and return its descriptor.
 
-    Raises `PathEscape` where a link leads outside, `ResourceNotFound` where there is no file, `ResourceError` for what
-    is no regular file. Nothing is opened that could block.
+    Raises `PathEscape` if a link leads outside, `ResourceNotFound` if there is no file, and `ResourceError` if it is
+    not a regular file. Opening never blocks. `shown` is the path that errors name.
     """
     try:
         descriptor = _open(folder, path)
@@ -84,13 +89,13 @@ def _translate(error: OSError, shown: str) -> ResourceError:
     if error.errno == errno.EXDEV:
         return PathEscape(shown, "link", "a symbolic link leads outside of the skill's folder")
     if error.errno == errno.ELOOP:
-        return PathEscape(shown, "loop", "its symbolic links lead in a circle")
+        return PathEscape(shown, "loop", "its symbolic links form a loop")
     if error.errno == errno.ENOTDIR:
         return ResourceNotFound(shown)
     if error.errno == errno.ENAMETOOLONG:
         return ResourceError("the path is too long", path=shown, reason="too-long")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ResourceError(f"{shown} may not be read: permission denied", path=shown, reason="permission")
+        return ResourceError(f"{shown} cannot be read: permission denied", path=shown, reason="permission")
     if error.errno in (errno.ENXIO, errno.ENODEV):
         return ResourceError(f"{shown} is not a regular file", path=shown, reason="not-a-file")
     return ResourceError(f"{shown} cannot be read: {error.strerror}", path=shown, reason="io")
@@ -108,7 +113,7 @@ _HOW: Final = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGI
 
 @functools.cache
 def _syscall() -> tuple[Callable[..., int], Callable[[], int]]:
-    """The C library's way to the kernel, and to the reason of a refusal; loaded when a first file is opened."""
+    """The C library's `syscall` and a function that returns its `errno`; loaded when the first file is opened."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True).syscall, ctypes.get_errno
@@ -116,22 +121,26 @@ def _syscall() -> tuple[Callable[..., int], Callable[[], int]]:
 
 def _openat2(folder: int, path: str) -> int:
     encoded = os.fsencode(path) or b"."
-    syscall, reason = _syscall()
+    syscall, last_errno = _syscall()
     for _ in range(128):
         result = syscall(_NR_OPENAT2, folder, encoded, _HOW, len(_HOW))
         if result >= 0:
             return result
-        code = reason()
-        # EAGAIN: something was renamed while the kernel looked, and it could not be sure; it asks us to try again.
+        code = last_errno()
+        # EAGAIN: something was renamed during the lookup, so the kernel cannot rule out an escape. It asks for a retry.
         if code not in (errno.EAGAIN, errno.EINTR):
-            raise OSError(code, os.strerror(code))
-    raise OSError(errno.EXDEV, "the folder changes too fast to be sure of it")
+            raise _os_error(code)
+    raise OSError(errno.EXDEV, "the folder keeps changing")
+
+
+def _os_error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
 
 
 def _walk(folder: int, path: str) -> int:
-    """The same promise without the system call: one component at a time, links resolved by hand, never upwards."""
+    """Do what `openat2` does where the kernel lacks it: open one component at a time and never leave the folder."""
     if len(os.fsencode(path)) >= _PATH_BYTES:
-        raise OSError(errno.ENAMETOOLONG, "too long")
+        raise _os_error(errno.ENAMETOOLONG)
     if not path:
         return os.open(".", _FLAGS, dir_fd=folder)
     stack = [os.dup(folder)]
@@ -144,7 +153,7 @@ def _walk(folder: int, path: str) -> int:
                 continue
             if part == "..":
                 if len(stack) == 1:
-                    raise OSError(errno.EXDEV, "outside")
+                    raise _os_error(errno.EXDEV)
                 os.close(stack.pop())
                 continue
             try:
@@ -153,25 +162,30 @@ def _walk(folder: int, path: str) -> int:
                 if error.errno not in (errno.ELOOP, errno.EMLINK):
                     raise
                 links += 1
-                if links > 40:
-                    raise OSError(errno.ELOOP, "a circle") from error
-                try:
-                    target = os.readlink(part, dir_fd=stack[-1])
-                except OSError as changed:
-                    if changed.errno != errno.EINVAL:
-                        raise
-                    target = part  # it was a link a moment ago; look again
-                if target.startswith("/"):
-                    raise OSError(errno.EXDEV, "outside") from error
-                pending += [piece for piece in reversed(target.split("/")) if piece]
+                if links > _LINKS:
+                    raise _os_error(errno.ELOOP) from error
+                pending += reversed(_link_parts(part, stack[-1]))
                 continue
             stack.append(opened)
             if pending and not stat.S_ISDIR(os.fstat(opened).st_mode):
-                raise OSError(errno.ENOTDIR, "not a folder")
+                raise _os_error(errno.ENOTDIR)
         return stack.pop()
     finally:
         for descriptor in stack:
             os.close(descriptor)
+
+
+def _link_parts(name: str, folder: int) -> list[str]:
+    """The components of the path that a link points to. Raises `OSError` for an absolute one."""
+    try:
+        target = os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return [name]  # it was replaced by something else since it was opened: open it again
+    if target.startswith("/"):
+        raise _os_error(errno.EXDEV)
+    return [part for part in target.split("/") if part]
 
 
 @functools.cache
@@ -182,7 +196,7 @@ def _has_openat2() -> bool:
     try:
         os.close(_openat2(probe, "."))
     except OSError:
-        return False  # an old kernel, or a filter that does not know the call
+        return False  # an old kernel, or a system call filter that does not know it
     finally:
         os.close(probe)
     return True
@@ -192,18 +206,20 @@ def _has_openat2() -> bool:
 
 
 class Content(NamedTuple):
-    """What was read of a file: its first bytes, the size of the whole, and the digest of all of it where asked for."""
+    """What was read of a file. More than `limit` bytes are cut off, so `data` may be shorter than `size`."""
 
     data: bytes
+    """The first bytes of the file."""
     size: int
+    """The size of the whole file in bytes."""
     mtime_ns: int
 
 
 @contextlib.contextmanager
 def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None, None]:
-    """A descriptor of a folder by its real path; where a folder on the way has become a link since, it is refused.
+    """Open a folder by its real path. Raises `PathEscape` if a component of that path has become a link since.
 
-    `holds_link` asks that the SKILL.md in it is a link.
+    With `holds_link`, the SKILL.md in the folder must itself be a link.
     """
     try:
         descriptor = os.open("/", _STEP)
@@ -224,7 +240,7 @@ def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None
 
 
 def read_file(folder: str, path: str, limit: int) -> Content:
-    """At most `limit` bytes of a file beneath a folder. The folder itself is opened once, by its real path."""
+    """Read at most `limit` bytes of a file beneath a folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -236,7 +252,7 @@ def read_file(folder: str, path: str, limit: int) -> Content:
 
 
 def read_beneath(folder: int, path: str, limit: int) -> Content:
-    """The same beneath a folder that is open already."""
+    """Read at most `limit` bytes of a file beneath an open folder."""
     opened = open_beneath(folder, path, path)
     try:
         status = os.fstat(opened)
@@ -257,9 +273,9 @@ def read_beneath(folder: int, path: str, limit: int) -> Content:
 
 
 def read_regular(file: str, limit: int) -> bytes:
-    """A small file of settings, ours or another tool's: regular, within a size, never one that would block.
+    """Read a small file, such as settings or a registry, of at most `limit` bytes.
 
-    Raises `OSError` with the reason; what lies in a project is as hostile as a skill.
+    Raises `OSError` if it is larger or not a regular file: a project is as untrusted as a skill. Opening never blocks.
     """
     with os.fdopen(os.open(file, _FLAGS), "rb") as stream:
         status = os.fstat(stream.fileno())
@@ -271,7 +287,10 @@ def read_regular(file: str, limit: int) -> bytes:
 
 
 def decode(data: bytes, path: str, *, partial: bool) -> str:
-    """The text, cut before a character that a limit split; what is not text is refused as binary."""
+    """Decode the bytes of a file as UTF-8. Raises `BinaryResource` if they are not text.
+
+    With `partial`, a character that a limit cut in two at the end is dropped.
+    """
     if b"\x00" in data:
         raise BinaryResource(path, len(data))
     try:
@@ -283,7 +302,7 @@ def decode(data: bytes, path: str, *, partial: bool) -> str:
 
 
 def mime_type(path: str) -> str:
-    """`text/markdown` for Markdown; everything else that is served is plain text."""
+    """`text/markdown` for Markdown, `text/plain` for everything else."""
     return "text/markdown" if path.lower().endswith(".md") else "text/plain"
 
 
@@ -291,14 +310,14 @@ def mime_type(path: str) -> str:
 
 
 class Listing(NamedTuple):
-    """Paths relative to the skill's folder, sorted; cut at a limit when `truncated`."""
+    """Paths of files relative to the skill's folder, sorted. `truncated` says that a limit left some out."""
 
     files: tuple[str, ...]
     truncated: bool
 
 
 def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
-    """The regular files of a skill but its SKILL.md, sorted before any cut, within a number and a total size."""
+    """List the regular files of a skill except its SKILL.md, up to a number of files and a total size."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -310,9 +329,9 @@ def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
 
 
 def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
-    """The same beneath a folder that is open already."""
+    """List the files of a skill beneath its open folder. They are sorted before the limits cut."""
     sizes: dict[str, int] = {}
-    bound = max_files * 50  # what one skill may cost; a folder with more is cut, and says so
+    bound = max_files * 50  # how many entries are looked at; a folder with more is truncated
     pending = [""]
     overflow = False
     while pending and not overflow:
@@ -336,14 +355,14 @@ def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
         total += sizes[path]
         if len(chosen) == max_files or total > max_bytes:
             return Listing(tuple(chosen), True)
-        # A name that is no UTF-8 is listed so that one sees it; it cannot be asked for.
+        # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
         chosen.append(from_utf8(os.fsencode(path)))
     return Listing(tuple(chosen), overflow)
 
 
 @contextlib.contextmanager
 def _scan(folder: int, below: str) -> Generator[Iterable[os.DirEntry[str]], None, None]:
-    """The entries of a folder beneath another, opened as files are: a folder swapped for a link shows nothing."""
+    """The entries of a folder beneath an open one. It is opened as files are, so a swapped link lists nothing."""
     opened = _open(folder, below)
     try:
         with os.scandir(opened) as entries:

@@ -1,4 +1,4 @@
-"""Small JSON files of the user's: replaced whole, so that whoever reads one never sees half of it."""
+"""Small JSON files that hold the user's choices. A file is replaced as a whole, so a reader never sees half of it."""
 
 import json
 import os
@@ -8,10 +8,10 @@ from metier.errors import ConfigError
 
 
 def replace_json(file: str, content: Mapping[str, object]) -> None:
-    """Write the file, with its folder where that is missing. Raises `ConfigError` where it cannot be written."""
-    import tempfile  # nobody who only reads should pay for it
+    """Write the file, and its folder if it is missing. Raises `ConfigError` if it cannot be written."""
+    import tempfile  # slow to import, and most processes only read
 
-    text = json.dumps(content, indent=2) + "\n"  # escaped, so that a path that is no UTF-8 comes back as it was
+    text = json.dumps(content, indent=2) + "\n"  # escaped to ASCII, so that a path that is not UTF-8 survives
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(file))

@@ -1,18 +1,20 @@
-"""The one home of text from outside: made visible, fitted into one line, into UTF-8, into XML, or onto a terminal.
+"""Cleans text from outside: for one line, for UTF-8, for XML, for a terminal.
 
-Names and descriptions of skills, file names, and what models and clients send are hostile text. Every surface cleans
-them with the functions below, so that a character that misleads people or breaks a format is handled in one place.
+Names and descriptions of skills, file names, and what models and clients send are untrusted text. Every surface cleans
+them with these functions, so characters that mislead people or break a format are handled in one place.
 """
 
 import codecs
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Final
+
+from metier.files.shapes import is_list, is_mapping, is_tuple
 
 TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-"""Unicode tags and bidirectional controls: text that people cannot see, or see in another order."""
+"""Unicode tags and bidirectional controls. They hide text from people or show it in another order."""
 
 INVISIBLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\u206a-\u206f"
@@ -21,7 +23,7 @@ INVISIBLE: Final = re.compile(
 """Controls (except tab and line feed), zero-width and other invisible characters."""
 
 _JOINERS: Final = "\u200c\u200d"
-"""Invisible, but a part of how words and emoji are written."""
+"""Zero-width joiners. They are invisible, but some words and emoji need them."""
 
 _ODD: Final = re.compile(r"[^ -~]")
 _ODD_LINES: Final = re.compile(r"[^ -~\n\t]")
@@ -31,47 +33,46 @@ _ODD_LINES: Final = re.compile(r"[^ -~\n\t]")
 
 
 def utf8(text: str) -> bytes:
-    """Text as UTF-8; half a surrogate pair, which UTF-8 has no bytes for, becomes a question mark."""
+    """Encode text as UTF-8. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 def from_utf8(data: bytes) -> str:
-    """Bytes as text; a byte that is not UTF-8 becomes a replacement character and loses nothing else."""
+    """Decode UTF-8. A byte that is not UTF-8 becomes a replacement character."""
     return data.decode("utf-8", "replace")
 
 
 def from_utf8_part(data: bytes) -> tuple[str, int]:
-    """The beginning of a text, and how many bytes at its end belong to a character that was cut."""
+    """Decode the beginning of a text. Also return how many bytes at its end belong to a character that was cut."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(data), len(decoder.getstate()[0])
 
 
 def without_torn(text: str) -> str:
-    """Text whose halves of surrogate pairs are question marks."""
+    """Replace each lone surrogate with a question mark."""
     return text if text.isascii() else utf8(text).decode()
 
 
 def storable_text(text: str) -> str:
-    """Text whose halves of surrogate pairs are written as escapes, so that nothing is lost."""
+    """Write each lone surrogate as an escape, so that nothing is lost."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def storable(value: object) -> object:
-    """A value that JSON and UTF-8 can carry: text is made storable, and what JSON has no form for becomes text."""
+    """Return the value in a form that JSON and UTF-8 can carry. What JSON has no form for becomes text."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, Mapping):
-        table = cast("Mapping[object, object]", value)
-        return {storable_text(str(key)): storable(item) for key, item in table.items()}
-    if isinstance(value, list | tuple):
-        return [storable(item) for item in cast("Sequence[object]", value)]
+    if is_mapping(value):
+        return {storable_text(str(key)): storable(item) for key, item in value.items()}
+    if is_list(value) or is_tuple(value):
+        return [storable(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float) else storable_text(str(value))
 
 
 def storable_table(values: Mapping[str, object]) -> dict[str, object]:
-    """`storable` for the values of a table."""
+    """Apply `storable` to the values of a table."""
     return {storable_text(key): storable(value) for key, value in values.items()}
 
 
@@ -79,25 +80,25 @@ def storable_table(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def remove_invisible(text: str) -> str:
-    """Text without control characters (but tab and line feed), bidirectional controls and other unseen characters."""
+    """Remove control characters except tab and line feed, bidirectional controls and other invisible characters."""
     if text.isascii() and text.isprintable():
         return text
-    return without_torn(INVISIBLE.sub("", TAGS_AND_BIDI.sub("", text)))  # a folder's name may hold any bytes
+    return without_torn(INVISIBLE.sub("", TAGS_AND_BIDI.sub("", text)))  # the name of a folder may be any bytes
 
 
 def one_line(text: str) -> str:
-    """Text without unseen characters, on one line."""
+    """Remove invisible characters and put the text on one line."""
     return " ".join(remove_invisible(text).split())
 
 
 def escape(text: str) -> str:
-    """Text for an XML element or attribute, without unseen characters."""
+    """Remove invisible characters and escape the text for an XML element or attribute."""
     seen = remove_invisible(text)
     return seen.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
 def shorten(text: str, length: int) -> str:
-    """At most `length` characters, cut between words where one ends nearby."""
+    """Cut the text to at most `length` characters, between words if a word ends nearby."""
     if len(text) <= length:
         return text
     cut = text[: max(length - 1, 0)]
@@ -109,22 +110,22 @@ def shorten(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text on one line in which a terminal finds nothing to obey: each control character becomes a blank."""
+    """Put the text on one line and replace each control character with a space, so that a terminal obeys none."""
     return blank_controls(" ".join(text.split()))
 
 
 def blank_controls(text: str) -> str:
-    """Text in which each control, format or unassigned character is a blank."""
+    """Replace each control, format or unassigned character with a space."""
     return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same for several lines: line ends and tabs stay, other controls become replacement characters."""
+    """Replace each control character except line ends and tabs with a replacement character."""
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text)
 
 
 def visible(text: object, *, lines: bool = False) -> str:
-    """The text with every character that cannot be seen written as an escape; `lines` keeps line ends and tabs."""
+    """Write each invisible character as an escape. With `lines`, line ends and tabs stay as they are."""
     given = str(text)
     if given.isprintable():
         return given

@@ -1,8 +1,6 @@
-"""The one containment check: a file of a skill is opened beneath its folder, or not at all.
+"""`skill://` URLs: `skill://<name>` names a skill, `skill://<name>/<path>` one of its files.
 
-A path is judged by its text first, so that each mistake gets its own reason. Then the kernel opens it relative to a
-descriptor of the skill's folder and refuses whatever would leave it, so that a link swapped between check and open
-changes nothing: there is no moment between the two. Links inside the folder that stay inside it are followed.
+Both parts are percent-encoded UTF-8 and are decoded exactly once. The path is not checked here; see `beneath`.
 """
 
 from typing import Final
@@ -13,11 +11,11 @@ from metier.model import SKILL_FILE
 SCHEME: Final = "skill://"
 
 
-# --- paths and URLs as text ---
-
-
 def parse_url(url: str) -> tuple[str, str]:
-    """The name and the relative path of a `skill://` URL, decoded exactly once; the path of SKILL.md is the default."""
+    """Return the name and the relative path of a `skill://` URL. The path defaults to SKILL.md.
+
+    Raises `ResourceError` for any other URL.
+    """
     if not url.startswith(SCHEME):
         raise ResourceError(f"{url!r} is not a skill:// URL", reason="scheme")
     name, _, path = url[len(SCHEME) :].partition("/")
@@ -26,12 +24,12 @@ def parse_url(url: str) -> tuple[str, str]:
     try:
         decoded = unquote_to_bytes(name).decode(), unquote_to_bytes(path).decode()
     except UnicodeError as error:
-        raise ResourceError(f"{url!r} does not decode to UTF-8", reason="encoding") from error
+        raise ResourceError(f"{url!r} is not percent-encoded UTF-8", reason="encoding") from error
     return decoded[0], decoded[1] or SKILL_FILE
 
 
 def format_url(name: str, path: str = "") -> str:
-    """The `skill://` URL of a skill or of one of its files."""
+    """Return the `skill://` URL of a skill or of one of its files."""
     from urllib.parse import quote
 
     return SCHEME + quote(name, safe="") + (f"/{quote(path)}" if path else "")

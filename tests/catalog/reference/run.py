@@ -75,8 +75,12 @@ def outcomes(tests: Path) -> dict[str, bool]:
     ]
     done = subprocess.run(
         [*command, *(str(tests / name) for name in CASES)],
-        capture_output=True, text=True, check=False, cwd=tests, env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tests,
+        env=environment,
+    )
     found = re.findall(r"^(PASSED|FAILED|ERROR) \S*?(test_\w+)\.py::(\w+)", done.stdout, re.MULTILINE)
     return {f"{file}::{case}": outcome == "PASSED" for outcome, file, case in found}
 

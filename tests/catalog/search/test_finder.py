@@ -14,7 +14,8 @@ from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
 from metier.catalog.search import finder as module
-from metier.catalog.search.finder import KEYWORD_FIELDS, Finder, documents
+from metier.catalog.search.finder import KEYWORD_FIELDS, Finder, indexed_skills
+from metier.catalog.search.fusion import Ranker
 from metier.catalog.search.index import FORMAT, IndexBusy, TextIndex
 from metier.model import Root, Skill
 from metier.testing import write_skill
@@ -102,7 +103,7 @@ def test_a_body_is_read_to_a_bound_and_a_missing_one_is_no_error(
 ) -> None:
     monkeypatch.setattr(module.limits, "INDEXED_BYTES", 200)
     path = write_skill(tmp_path / "long", body="early " + "x " * 200 + "late")
-    whole, gone = documents([skill(path), skill(str(tmp_path / "gone" / "SKILL.md"))])
+    whole, gone = indexed_skills([skill(path), skill(str(tmp_path / "gone" / "SKILL.md"))])
     assert "early" in whole.body
     assert "late" not in whole.body
     assert "description" not in whole.body
@@ -116,7 +117,7 @@ def test_keywords_are_taken_from_wherever_a_frontmatter_has_them() -> None:
         "keywords": None,
         "license": "MIT",
     }
-    (one,) = documents([replace(skill("/s/a/SKILL.md"), frontmatter=fields)])
+    (one,) = indexed_skills([replace(skill("/s/a/SKILL.md"), frontmatter=fields)])
     assert one.keywords == ("ledger", "audit", "close the books", "finance")
     assert "triggers" in KEYWORD_FIELDS
 
@@ -314,6 +315,42 @@ def test_a_ranker_cannot_bring_in_what_is_not_allowed_or_not_there(shelf: Skills
     assert finder.search("bill", 5, lambda one: one.name != "invoices", "/") == []
     finder.sync([one for one in shelf if one.name != "invoices"])
     assert finder.search("bill", 5, everything, "/") == []
+
+
+class Topics:
+    """A ranker that has nothing but what `Ranker` asks for, with names, order and scores of its own."""
+
+    def __init__(self, **topics: list[tuple[str, float]]) -> None:
+        self.topics = topics
+        self.limits: list[int] = []
+
+    def rank(self, text: str, most: int, /) -> Sequence[tuple[str, float]]:
+        self.limits.append(most)
+        return tuple(pair for topic, pairs in self.topics.items() if topic in text for pair in pairs)
+
+
+def test_the_protocol_is_all_that_a_ranker_needs(world: World, shelf: Skills) -> None:
+    invoices, charts = shelf["invoices"].path, shelf["charts"].path
+    topics = Topics(money=[(charts, 0.0015), ("/not/in/the/catalog/SKILL.md", 1.0), (invoices, 0.002)])
+    ranker: Ranker = topics
+    skills = Skills.discover(world.project, home=world.home, env={}, rankers=[(0.5, ranker)])
+    assert [hit.skill.name for hit in skills.search("about money").results] == ["invoices", "charts"]
+    assert [hit.skill.name for hit in skills.search("about money", limit=1).results] == ["invoices"]
+    assert min(topics.limits) >= 100
+    assert skills.search("about time").results == ()
+    skills.disable("invoices")
+    assert [hit.skill.name for hit in skills.search("about money").results] == ["charts"]
+
+
+def test_what_a_ranker_raises_reaches_the_caller(world: World, shelf: Skills) -> None:
+    class Offline:
+        def rank(self, query: str, limit: int, /) -> Sequence[tuple[str, float]]:
+            raise ConnectionError(query)
+
+    skills = Skills.discover(world.project, home=world.home, env={}, rankers=[(1.0, Offline())])
+    with pytest.raises(ConnectionError, match="draw charts"):
+        skills.search("draw charts")
+    assert [hit.skill.name for hit in shelf.search("draw charts").results] == ["charts"]
 
 
 def test_a_ranker_has_its_say_in_prompts_too(world: World, shelf: Skills, synonyms: Synonyms) -> None:

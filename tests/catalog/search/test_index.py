@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metier.catalog.search import index as module
-from metier.catalog.search.index import FITS, Document, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
 
 TEXT = """
     pdf form table release notes changelog deploy kubernetes cluster invoice spreadsheet chart query schema database
@@ -32,11 +32,11 @@ QUERIES = [
 ]
 
 
-def document(key: str, description: str = "", body: str = "", name: str = "", stamp: str = "1") -> Document:
-    return Document(key, name or key, description, (), body, stamp)
+def document(key: str, description: str = "", body: str = "", name: str = "", stamp: str = "1") -> IndexedSkill:
+    return IndexedSkill(key=key, name=name or key, description=description, body=body, stamp=stamp)
 
 
-def some(count: int, seed: int = 1) -> list[Document]:
+def some(count: int, seed: int = 1) -> list[IndexedSkill]:
     rng = random.Random(seed)
 
     def text(size: int) -> str:
@@ -45,7 +45,7 @@ def some(count: int, seed: int = 1) -> list[Document]:
     return [document(f"key-{at:03}", text(12), text(60), text(2).replace(" ", "-")) for at in range(count)]
 
 
-def filled(*documents: Document, folder: Path | None = None) -> TextIndex:
+def filled(*documents: IndexedSkill, folder: Path | None = None) -> TextIndex:
     index = TextIndex.open(str(folder) if folder else None)
     index.update(documents)
     return index
@@ -84,7 +84,10 @@ def test_neighbouring_words_count_more_than_scattered_ones() -> None:
 
 
 def test_keywords_are_searched_like_the_description() -> None:
-    index = filled(Document("a", "a", "One thing.", ("ledger",), "", "1"), document("b", "Another thing."))
+    index = filled(
+        IndexedSkill(key="a", name="a", description="One thing.", keywords=("ledger",), stamp="1"),
+        document("b", "Another thing."),
+    )
     assert keys(index, "ledger") == ["a"]
 
 
@@ -212,7 +215,7 @@ def test_no_query_raises(query: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_no_text_raises_as_document_or_as_query(text: str) -> None:
-    index = filled(Document("key", text, text, (text,), text, "1"))
+    index = filled(IndexedSkill(key="key", name=text, description=text, keywords=(text,), body=text, stamp="1"))
     index.search(text, 3)
     index.matched(text, ["key"])
 
@@ -282,10 +285,10 @@ def test_an_update_that_fails_in_the_middle_changes_nothing(tmp_path: Path, monk
     index = filled(*some(10), folder=tmp_path)
     before = answers(index)
 
-    def changed() -> Sequence[Document]:
+    def changed() -> Sequence[IndexedSkill]:
         raise OSError("the disk went away")
 
-    def half(documents: Sequence[Document]) -> object:
+    def half(documents: Sequence[IndexedSkill]) -> object:
         yield from documents
         changed()
 
@@ -309,7 +312,7 @@ def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None
     code = (
         "index = TextIndex.open(sys.argv[1])\n"
         "for at in range(6):\n"
-        "    one = Document(f'{sys.argv[2]}-{at}', 'n', 'pdf', (), '', '1')\n"
+        "    one = IndexedSkill(key=f'{sys.argv[2]}-{at}', name='n', description='pdf', stamp='1')\n"
         "    while True:\n"
         "        try:\n"
         "            index.update([one])\n"
@@ -353,7 +356,7 @@ def test_a_process_that_is_killed_in_the_middle_leaves_the_last_complete_update(
         "index = TextIndex.open(sys.argv[1])\n"
         "def dying():\n"
         "    for at in range(300):\n"
-        "        yield Document(f'new-{at}', 'n', 'pdf form ' + 'word ' * at, (), '', '1')\n"
+        "        yield IndexedSkill(key=f'new-{at}', name='n', description='pdf form ' + 'word ' * at, stamp='1')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "index.update(dying(), ['key-001', 'key-002'])\n"
     )

@@ -1,7 +1,6 @@
 """Search as a user and a model meet it: what comes first and why, what is not found, and in which languages."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -31,8 +30,8 @@ def shelf(world: World) -> Skills:
     return world.discover()
 
 
-def found(skills: Skills, query: str, **given: Any) -> list[str]:
-    return [hit.skill.name for hit in skills.search(query, **given).results]
+def found(skills: Skills, query: str, scope: str | None = None) -> list[str]:
+    return [hit.skill.name for hit in skills.search(query, scope=scope).results]
 
 
 def first(skills: Skills, query: str) -> Hit:
@@ -174,10 +173,19 @@ def test_an_empty_query_finds_nothing(shelf: Skills, query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "hello", "thank you so much, that was great", "what time is it in Tokyo right now?", "tell me a joke",
-        "how tall is Mount Everest?", "你好", "asdf qwer zxcv", "why is the sky blue?", "xyzzy-plugh", "the", "?",
+        "hello",
+        "thank you so much, that was great",
+        "what time is it in Tokyo right now?",
+        "tell me a joke",
+        "how tall is Mount Everest?",
+        "你好",
+        "asdf qwer zxcv",
+        "why is the sky blue?",
+        "xyzzy-plugh",
+        "the",
+        "?",
     ],
-)  # fmt: skip
+)
 def test_what_no_skill_is_for_finds_nothing(shelf: Skills, query: str) -> None:
     assert found(shelf, query) == []
     assert shelf.search(query).text == f"No skill matches {query!r}."
@@ -199,8 +207,8 @@ def test_no_query_raises_whatever_it_says(shelf: Skills, query: str) -> None:
 @pytest.fixture
 def guarded(world: World) -> Skills:
     for name in ("open", "off", "manual", "hidden", "denied"):
-        fields: dict[str, Any] = {"disable_model_invocation": True} if name == "hidden" else {}
-        world.skill(f"{SKILLS}/zebra-{name}", description="Counts zebras in a herd.", **fields)
+        hidden = True if name == "hidden" else None
+        world.skill(f"{SKILLS}/zebra-{name}", description="Counts zebras in a herd.", disable_model_invocation=hidden)
     skills = world.discover()
     skills.set_mode("zebra-off", "off")
     skills.set_mode("zebra-manual", "manual")
@@ -223,8 +231,7 @@ def test_a_user_finds_what_is_hidden_from_the_model_but_not_what_is_off(guarded:
 
 def test_hidden_skills_do_not_use_up_the_places_of_visible_ones(world: World) -> None:
     for at in range(40):
-        fields: dict[str, Any] = {"disable_model_invocation": True}
-        world.skill(f"{SKILLS}/hidden-{at}", description="zebra zebra zebra", **fields)
+        world.skill(f"{SKILLS}/hidden-{at}", description="zebra zebra zebra", disable_model_invocation=True)
     world.skill(f"{SKILLS}/shown", description="May count a zebra, too.")
     result = world.discover().session().search("zebra", limit=1, by="model")
     assert [hit.skill.name for hit in result.results] == ["shown"]
@@ -251,7 +258,7 @@ def test_a_limit_cuts_and_says_so(shelf: Skills) -> None:
 # --- again and again ---
 
 
-def everything(skills: Skills) -> list[Any]:
+def everything(skills: Skills) -> list[list[tuple[str, float, str]]]:
     queries = ["release", "draft a changelog", "提取表格", "csv-profle", "deploy k8s", "weather"]
     return [[(hit.skill.path, hit.score, hit.reason) for hit in skills.search(query).results] for query in queries]
 

@@ -1,40 +1,41 @@
-"""Bytes of a SKILL.md become fields: the only package that knows YAML.
+"""Parses the frontmatter of a SKILL.md: bytes become fields. Only this package knows YAML.
 
-A fence is a whole line `---`. What stands between the first two is parsed as YAML 1.2 (so `no`, `on` and dates stay
-text), after a look that refuses what could make a small file large: anchors, aliases, merge keys, tags, deep nesting.
-A file that does not parse gets one repair, in which plain values are quoted; the report keeps the original error.
-Scalars keep what the author wrote: a number that would not print back the same stays text. Bad input raises nothing.
+A fence is a whole line `---`. The text between the first two fences is parsed as YAML 1.2, so `no`, `on` and dates stay
+text. Anchors, aliases, merge keys, tags and deep nesting are refused before that, because they could make a small file
+large. If a file does not parse, its plain values are quoted and it is parsed once more; the report keeps the original
+error. A number that would print differently stays text. Bad input never raises: it returns diagnostics.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from dataclasses import dataclass, replace
+from typing import Final
 
 from metier import limits
-from metier.catalog.frontmatter.fences import Fences, find_fences
+from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
 from metier.catalog.frontmatter.repair import repaired
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
-from metier.catalog.frontmatter.yaml import Unusable, explain, is_simple, load, settle, suspicious, too_deep
-from metier.model import Diagnostic
+from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
+from metier.files.shapes import is_dict
+from metier.model import Diagnostic, Severity
 
 __all__ = ["Fences", "Parsed", "find_fences", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The frontmatter of one file: its fields, or `None` with the errors that say why not."""
+    """The frontmatter of one file: its fields, or `None` and the errors that say why."""
 
-    fields: dict[str, Any] | None
+    fields: dict[str, object] | None
     diagnostics: tuple[Diagnostic, ...] = ()
     body_offset: int = 0
-    """Where the body begins, in bytes from the start of the file."""
+    """Where the body starts, in bytes from the start of the file."""
     text: str = ""
     first_line: int = 1
-    """The line of the file that `text` begins on."""
+    """The line of the file on which `text` starts."""
     repaired: bool = False
 
     def locate(self, key: str) -> tuple[int, int]:
-        """Line and column of a top-level key in the file, (first line, 1) where it cannot be told."""
+        """Return the line and column of a top-level key in the file; the first line if it is not found."""
         at = self.text.find(f"\n{key}:") + 1
         if at:
             return self.first_line + self.text.count("\n", 0, at), 1
@@ -44,29 +45,36 @@ class Parsed:
         return (self.first_line + self.text.count("\n", 0, match.start()), 1) if match else (self.first_line, 1)
 
     def original(self, key: str) -> str | None:
-        """A top-level plain scalar as it stands in the file, so that `Yes` or `null` can serve where text is wanted."""
+        """Return a top-level plain scalar as the file has it, so that `Yes` or `null` can be used as text."""
         return next((e.plain for e in scan(self.text).entries if e.path == (key,) and e.plain), None)
 
 
-_FENCE_MESSAGES: Final = {
+_FENCE_ERRORS: Final[dict[FenceError, tuple[str, str]]] = {
     "frontmatter-missing": (
-        "the file does not begin with YAML frontmatter",
-        "make `---` the first line, then name and description, then `---` again",
+        "the file does not start with YAML frontmatter",
+        "start the file with a line `---`, the fields `name` and `description`, and another line `---`",
     ),
-    "frontmatter-unclosed": ("the frontmatter is never closed", "put a line `---` before the body"),
+    "frontmatter-unclosed": ("the frontmatter is not closed", "add a line `---` after the last field"),
     "frontmatter-too-large": (
-        f"no closing fence within {limits.FRONTMATTER_BYTES // 1024} KiB",
-        "put a line `---` behind the fields, or move long text into the body",
+        f"the frontmatter has no closing `---` within {limits.FRONTMATTER_BYTES // limits.KIB} KiB",
+        "add a line `---` after the last field, or move long text into the body",
     ),
+}
+"""The message and the hint of each."""
+
+_MISPLACED: Final = {
+    "opening": "there is text before the opening `---`",
+    "closing": "the closing `---` has a heading on the same line",
 }
 
 
 def parse(
     data: bytes, path: str = "", *, complete: bool = True, repair: bool = True, required: bool = True
 ) -> Parsed | None:
-    """Parse the frontmatter at the start of `data`; `None` asks for more bytes (only when not `complete`).
+    """Parse the frontmatter at the start of `data`.
 
-    Without `required`, a file that has none has no fields, and all of it is body.
+    Returns `None` if more bytes are needed, which happens only if `data` is not `complete`. Without `required`, a file
+    without frontmatter has no fields and is all body.
     """
     fences = find_fences(data, complete)
     if fences is None:
@@ -74,54 +82,86 @@ def parse(
     if fences == "frontmatter-missing" and not required:
         return Parsed({})
     if isinstance(fences, str):
-        message, hint = _FENCE_MESSAGES[fences]
-        return Parsed(None, (Diagnostic(fences, "error", message, path, 1, 1, hint),))
+        return _fence_error(fences, path, 1)
     first_line = data.count(b"\n", 0, fences.start) + 1
     raw = data[fences.start : fences.end]
     if len(raw) > limits.FRONTMATTER_BYTES:
-        message, hint = _FENCE_MESSAGES["frontmatter-too-large"]
-        return Parsed(None, (Diagnostic("frontmatter-too-large", "error", message, path, first_line, 1, hint),))
+        return _fence_error("frontmatter-too-large", path, first_line)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        line = first_line + raw.count(b"\n", 0, error.start)
-        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode()) + 1
-        message = f"byte {raw[error.start]:#04x} is not UTF-8"
-        return Parsed(None, (Diagnostic("not-utf8", "error", message, path, line, column, "save the file as UTF-8"),))
-    if "\r" in text:  # alone it ends a line, too: the scans below must see the lines that the parser sees
+        return _not_utf8(raw, error, path, first_line)
+    if "\r" in text:  # a carriage return alone also ends a line: the scans must see the same lines as the parser
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
-        at = text.index("\x00")
-        line, column = first_line + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
-        diagnostic = Diagnostic("nul-byte", "error", "the frontmatter contains a NUL byte", path, line, column)
-        return Parsed(None, (diagnostic,))
+        return _nul_byte(text, path, first_line)
     parsed = _parse_text(text, path, first_line, fences.body, repair)
-    if not fences.misplaced:
-        return parsed
-    early = "before" in fences.misplaced
-    place = first_line - 1 if early else first_line + text.count("\n")
+    return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
+
+
+def _failed(diagnostic: Diagnostic) -> Parsed:
+    return Parsed(None, (diagnostic,))
+
+
+def _fence_error(code: FenceError, path: str, line: int) -> Parsed:
+    message, hint = _FENCE_ERRORS[code]
+    return _failed(Diagnostic(code, "error", message, path=path, line=line, column=1, hint=hint))
+
+
+def _not_utf8(raw: bytes, error: UnicodeDecodeError, path: str, first_line: int) -> Parsed:
+    line = first_line + raw.count(b"\n", 0, error.start)
+    column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode()) + 1
+    message = f"byte {raw[error.start]:#04x} is not valid UTF-8"
+    hint = "save the file as UTF-8"
+    return _failed(Diagnostic("not-utf8", "error", message, path=path, line=line, column=column, hint=hint))
+
+
+def _nul_byte(text: str, path: str, first_line: int) -> Parsed:
+    at = text.index("\x00")
+    line, column = first_line + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
+    message = "the frontmatter contains a NUL byte"
+    return _failed(
+        Diagnostic("nul-byte", "error", message, path=path, line=line, column=column, hint="remove the NUL byte")
+    )
+
+
+def _with_misplaced_fence(
+    parsed: Parsed, fences: Fences, text: str, path: str, first_line: int, repair: bool
+) -> Parsed:
+    """Report a fence that is not where it should be. Without `repair`, that is an error."""
+    early = fences.misplaced == "opening"
+    line = first_line - 1 if early else first_line + text.count("\n")
     if not repair:
-        code = "frontmatter-missing" if early else "frontmatter-unclosed"
-        message, hint = _FENCE_MESSAGES[code]
-        return Parsed(None, (Diagnostic(code, "error", message, path, 1 if early else place, 1, hint),))
-    note = Diagnostic("fence-repaired", "warning", fences.misplaced, path, place, 1, "put each fence on a line alone")
-    return Parsed(parsed.fields, (note, *parsed.diagnostics), fences.body, text, first_line, True)
+        return (
+            _fence_error("frontmatter-missing", path, 1) if early else _fence_error("frontmatter-unclosed", path, line)
+        )
+    message, hint = _MISPLACED[fences.misplaced], "put each `---` on a line of its own"
+    note = Diagnostic("fence-repaired", "warning", message, path=path, line=line, column=1, hint=hint)
+    return Parsed(
+        fields=parsed.fields,
+        diagnostics=(note, *parsed.diagnostics),
+        body_offset=fences.body,
+        text=text,
+        first_line=first_line,
+        repaired=True,
+    )
 
 
 _PLAIN_LINE: Final = re.compile(r"^([A-Za-z][\w-]*): ([A-Za-z][^\n]*)\n", re.MULTILINE)
 _TYPED_WORDS: Final = frozenset(("true", "false", "null"))
 
 
-def _read_plain(text: str) -> dict[str, Any] | None:
-    """The fields of a frontmatter that is nothing but `key: some words` lines; `None` for any other.
+def _read_plain(text: str) -> dict[str, object] | None:
+    """Return the fields of a frontmatter that has only `key: some words` lines, and `None` for any other.
 
-    Half of all files are no more than that, and reading them so takes a quarter of the parser's time. Whatever could
-    mean anything else in YAML (a second colon, a comment, a typed word, a tab, a key twice) is left to the parser.
+    Half of all files are that simple, and reading them this way takes a quarter of the parser's time. Anything that
+    could mean something else in YAML (a second colon, a comment, a typed word, a tab, a duplicate key) is left to the
+    parser.
     """
     if " #" in text or ":\n" in text or " \n" in text:
         return None
-    lines = _PLAIN_LINE.findall(text)
-    fields = dict(lines)
+    lines: list[tuple[str, str]] = _PLAIN_LINE.findall(text)
+    fields: dict[str, object] = dict(lines)
     if not fields or not len(fields) == len(lines) == text.count("\n") == text.count(": "):
         return None
     typed = any(word.lower() in _TYPED_WORDS for pair in lines for word in pair)
@@ -129,67 +169,122 @@ def _read_plain(text: str) -> dict[str, Any] | None:
 
 
 def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) -> Parsed:
-    def failed(code: str, message: str, line: int, column: int, hint: str = "") -> Parsed:
-        diagnostic = Diagnostic(code, "error", message, path, first_line + line - 1, column, hint)
-        return Parsed(None, (diagnostic,), body, text, first_line)
-
     plain = _read_plain(text)
     if plain is not None:
-        return Parsed(plain, (), body, text, first_line)
-    deep_line = too_deep(text)
-    if deep_line:
-        return failed("yaml-too-deep", f"the YAML nests deeper than {limits.FRONTMATTER_DEPTH} levels", deep_line, 1)
-    seen: Scan | None = None
-    if suspicious(text):
-        seen = scan(text)
-        refused = seen.refusal()
-        if refused is not None:
-            return failed(refused.code, refused.message, refused.line, refused.column, "write the value out instead")
-    notes: tuple[Diagnostic, ...] = ()
-    try:
-        value = load(text)
-    except ValueError as error:
-        message, line, column = explain(str(error))
-        mended = repaired(text) if repair else None
-        if mended is None:
-            return failed("yaml-invalid", message, line, column, "quote the value, or use a block scalar (`>-`)")
-        note = f"the YAML is broken ({message}) and was read with its plain values quoted"
-        hint = "quote the value: the next host may not be so forgiving"
-        notes = (Diagnostic("yaml-repaired", "warning", note, path, first_line + line - 1, column, hint),)
-        text, value, seen = *mended, None
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        return failed("yaml-not-mapping", f"the frontmatter is a {_kind(value)}, not key: value pairs", 1, 1)
-    fields = cast("dict[Any, Any]", value)
-    if seen is not None or not is_simple(fields, text):
-        seen = seen or scan(text)
+        return Parsed(fields=plain, body_offset=body, text=text, first_line=first_line)
+    return _YamlText(text, path, first_line, body).parse(repair)
+
+
+class _YamlText:
+    """The text between the fences, and where it is in its file."""
+
+    def __init__(self, text: str, path: str, first_line: int, body: int) -> None:
+        self.text, self.path, self.first_line, self.body = text, path, first_line, body
+
+    def parse(self, repair: bool) -> Parsed:
+        deep_line = too_deep(self.text)
+        if deep_line:
+            return self.failed("yaml-too-deep", TOO_DEEP, deep_line, 1, _FLATTEN)
+        seen: Scan | None = None
+        if suspicious(self.text):
+            seen = scan(self.text)
+            refused = seen.refusal()
+            if refused is not None:
+                return self.failed(refused.code, refused.message, refused.line, refused.column, _WRITE_OUT)
         try:
-            fields = cast("dict[str, Any]", settle(fields, seen.plains(), ()))
-        except Unusable as error:
-            return failed(error.code, error.message, *_place(_ODD_KEY if error.code == "yaml-key" else None, text))
-        notes += tuple(
-            Diagnostic(
-                "duplicate-key", "warning", f"{entry.key!r} stands twice; the last one counts", path,
-                first_line + entry.line - 1, entry.column, "delete one of the two",
+            value = load(self.text)
+        except ValueError as error:
+            return self.repaired(error, repair)
+        return self.settled(value, seen)
+
+    def repaired(self, error: ValueError, repair: bool) -> Parsed:
+        """Parse a repaired text, and report the error of the original one."""
+        message, line, column = explain(error)
+        mended = repaired(self.text) if repair else None
+        if mended is None:
+            hint = "quote the value, or write it as a block scalar (`>-`)"
+            return self.failed("yaml-invalid", f"invalid YAML: {message}", line, column, hint)
+        text, value = mended
+        parsed = _YamlText(text, self.path, self.first_line, self.body).settled(value, None)
+        if parsed.fields is None:
+            return parsed
+        note = self.report(
+            "yaml-repaired",
+            f"invalid YAML ({message}); plain values were read as if they were quoted",
+            line,
+            column,
+            "quote the value: other hosts may reject the file",
+        )
+        return replace(parsed, diagnostics=(note, *parsed.diagnostics), repaired=True)
+
+    def settled(self, value: object, seen: Scan | None) -> Parsed:
+        """Turn what the parser returned into fields."""
+        if value is None:
+            value = {}
+        if not is_dict(value):
+            message = (
+                f"the frontmatter is a {'list' if isinstance(value, list) else 'single value'}, not a map of fields"
             )
-            for entry in seen.duplicates
-        )  # fmt: skip
-    return Parsed(fields, notes, body, text, first_line, bool(notes) and notes[0].code == "yaml-repaired")
+            return self.failed("yaml-not-mapping", message, 1, 1, "write each field as `key: value`")
+        notes: tuple[Diagnostic, ...] = ()
+        if seen is None and is_simple(value, self.text):
+            fields = value
+        else:
+            seen = seen or scan(self.text)
+            try:
+                fields = settle(value, seen.plains())
+            except Unusable as error:
+                return self.unusable(error)
+            notes = tuple(
+                self.report(
+                    "duplicate-key",
+                    f"`{entry.key}` is set twice; the last value is used",
+                    entry.line,
+                    entry.column,
+                    "remove one of the two",
+                )
+                for entry in seen.duplicates
+            )
+        return Parsed(
+            fields=fields, diagnostics=notes, body_offset=self.body, text=self.text, first_line=self.first_line
+        )
+
+    def unusable(self, error: Unusable) -> Parsed:
+        if error.code == "yaml-key":
+            line, column = _end_of(_ODD_KEY, self.text)
+            return self.failed(error.code, error.message, line, column, "write the key as plain text")
+        hint = _FLATTEN if error.code == "yaml-too-deep" else _WRITE_OUT
+        return self.failed(error.code, error.message, _deepest_line(self.text), 1, hint)
+
+    def failed(self, code: str, message: str, line: int, column: int, hint: str) -> Parsed:
+        """The outcome of a text that cannot be used. Lines count from the start of the text."""
+        return Parsed(
+            fields=None,
+            diagnostics=(self.report(code, message, line, column, hint, "error"),),
+            body_offset=self.body,
+            text=self.text,
+            first_line=self.first_line,
+        )
+
+    def report(
+        self, code: str, message: str, line: int, column: int, hint: str, severity: Severity = "warning"
+    ) -> Diagnostic:
+        line += self.first_line - 1
+        return Diagnostic(code, severity, message, path=self.path, line=line, column=column, hint=hint)
 
 
+_FLATTEN: Final = "flatten the fields"
+_WRITE_OUT: Final = "write the value out instead"
 _ODD_KEY: Final = re.compile(r"^[ \t]*(?:- +)*(?=[\[{?])", re.MULTILINE)
 
 
-def _place(pattern: re.Pattern[str] | None, text: str) -> tuple[int, int]:
-    """Line and column of the end of the first match, else of the deepest line."""
-    if pattern is None:
-        lines = text.split("\n")
-        return 1 + max(range(len(lines)), key=lambda n: indent_of(lines[n])), 1
+def _end_of(pattern: re.Pattern[str], text: str) -> tuple[int, int]:
+    """Line and column of the end of the first match."""
     match = pattern.search(text)
     at = match.end() if match else 0
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _kind(value: object) -> str:
-    return "list" if isinstance(value, list) else "single value"
+def _deepest_line(text: str) -> int:
+    lines = text.split("\n")
+    return 1 + max(range(len(lines)), key=lambda number: indent_of(lines[number]))

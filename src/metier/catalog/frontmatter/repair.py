@@ -1,14 +1,15 @@
-"""One repair for YAML that does not parse, for what people really write.
+"""Repairs YAML that does not parse, for the mistakes that people make most often.
 
-What spans lines is mended first, then plain values that are broken are quoted: of the top level, then of every entry.
-Values that are quoted already, block scalars and comments are left alone.
+Values that continue in the first column are indented first. Then plain values that break the YAML are quoted: those of
+the top level, then those of every entry. Quoted values, block scalars and comments are not changed.
 """
 
 import re
-from typing import Final, cast
+from typing import Final
 
 from metier.catalog.frontmatter.source import INDICATOR, Scan, indent_of, scan, step_over
 from metier.catalog.frontmatter.yaml import load
+from metier.files.shapes import is_dict
 
 _REPAIRABLE: Final = re.compile(r"(?P<head> *(?:-[ \t]+)?[A-Za-z_][\w.\- ]*:[ \t]+)(?P<value>[^\s].*)")
 _REPAIRABLE_ITEM: Final = re.compile(r"(?P<head> *-[ \t]+)(?P<value>[^\s].*)")
@@ -16,8 +17,8 @@ _BLOCK_SCALAR: Final = re.compile(r"[|>][-+0-9]*(?:[ \t]+#.*)?")
 _KEY_LINE: Final = re.compile(r"[A-Za-z_][\w.-]*[ \t]*:(?:[ \t]|$)")
 
 
-def repaired(text: str) -> tuple[str, object] | None:
-    """Mend what spans lines, then quote the plain values that are broken: of the top level, then of every entry."""
+def repaired(text: str) -> tuple[str, dict[object, object]] | None:
+    """Return the first repaired text that parses as a mapping, and its fields; `None` if there is none."""
     indented = _indent_continuations(text)
     for candidate in (indented, _quote_values(indented, deep=False), _quote_values(indented, deep=True)):
         if candidate == text or scan(candidate).refusal() is not None:
@@ -26,13 +27,13 @@ def repaired(text: str) -> tuple[str, object] | None:
             value = load(candidate)
         except ValueError:
             continue
-        if isinstance(value, dict) and value:
-            return candidate, cast("object", value)
+        if is_dict(value) and value:
+            return candidate, value
     return None
 
 
 def _indent_continuations(text: str) -> str:
-    """Quotes and brackets that go on in the first column: YAML 1.1 let them, 1.2 wants them indented."""
+    """Indent quotes and brackets that continue in the first column: YAML 1.1 allowed that, 1.2 does not."""
     lines = text.split("\n")
     result: list[str] = []
     number = 0
@@ -43,13 +44,14 @@ def _indent_continuations(text: str) -> str:
         match = _REPAIRABLE.fullmatch(line)
         if match is None or match["value"][0] not in "\"'[{":
             continue
-        end = step_over(Scan([], [], [], [], [], []), lines, number, match["value"], 0, 0)
+        end = step_over(Scan(), lines, number, match["value"], 0, 0)
         result.extend(f" {lines[n]}" if lines[n][:1] not in ("", " ") else lines[n] for n in range(number, end))
         number = end
     return "\n".join(result)
 
 
 def _quote_values(text: str, deep: bool) -> str:
+    """Quote the plain values that do not parse on their own; without `deep`, only those of the top level."""
     lines = text.split("\n")
     result: list[str] = []
     number = 0
@@ -81,18 +83,18 @@ def _quote_values(text: str, deep: bool) -> str:
 
 
 def _continues(line: str, indent: int) -> bool:
-    """Whether a line belongs to the value above: it is deeper, or stands in the first column and is no key."""
+    """Whether a line belongs to the value above it: it is deeper, or it is in the first column and has no key."""
     if not line.strip() or indent_of(line) > indent:
         return True
     return indent == 0 and line[0] not in " #" and _KEY_LINE.match(line) is None
 
 
 def _parses(value: str) -> bool:
-    """Whether a value would be fine on its own; then it is not what broke the file."""
+    """Whether a value parses on its own, so that it is not what broke the file."""
     if INDICATOR.match(value):
         return False
     try:
         parsed = load("key: " + value)
     except ValueError:
         return False
-    return isinstance(parsed, dict) and len(cast("dict[object, object]", parsed)) == 1
+    return is_dict(parsed) and len(parsed) == 1

@@ -1,7 +1,7 @@
-"""The source text of a frontmatter, seen line by line: what a parser does not tell.
+"""Reads the source text of a frontmatter line by line, for what a YAML parser does not report.
 
-Keys and plain values as they were written, keys that stand twice, and the features of YAML that skills may not use.
-Quotes, block scalars and comments are stepped over; flow style is looked into.
+A scan finds keys and plain values as they were written, duplicate keys, and the YAML features that skills must not use.
+It skips quotes, block scalars and comments, and looks into flow style.
 """
 
 import re
@@ -10,46 +10,59 @@ from typing import Final, NamedTuple
 
 from metier import limits
 
+Position = tuple[int, int]
+"""Line and column, both from 1."""
 
-class Entry(NamedTuple):
+
+class SourceEntry(NamedTuple):
+    """A key or a list item, and where it is in the text."""
+
     path: tuple[str, ...]
     key: str
     line: int
     column: int
     plain: str
-    """The value as written, when it is a plain scalar on one line."""
+    """The value as written, if it is a plain scalar on one line."""
 
 
 class Refusal(NamedTuple):
+    """A YAML feature that is not allowed in a frontmatter, and where it is used."""
+
     code: str
     message: str
     line: int
     column: int
 
 
-@dataclass(slots=True)
 class Scan:
-    """Keys, plain values, duplicates, and the YAML features that skills may not use."""
+    """The keys, plain values and duplicate keys of a text, and where it uses YAML features that are not allowed."""
 
-    entries: list[Entry]
-    duplicates: list[Entry]
-    anchors: list[tuple[int, int]]
-    aliases: list[tuple[int, int]]
-    tags: list[tuple[int, int]]
-    merges: list[tuple[int, int]]
+    __slots__ = ("aliases", "anchors", "duplicates", "entries", "merges", "tags")
+
+    def __init__(self) -> None:
+        self.entries: list[SourceEntry] = []
+        self.duplicates: list[SourceEntry] = []
+        self.anchors: list[Position] = []
+        self.aliases: list[Position] = []
+        self.tags: list[Position] = []
+        self.merges: list[Position] = []
 
     def plains(self) -> dict[tuple[str, ...], str]:
+        """Plain values as written, by path."""
         return {entry.path: entry.plain for entry in self.entries if entry.plain}
 
     def refusal(self) -> Refusal | None:
-        """An alias alone is text that begins with `*`: the parser fails on it, and the repair quotes it."""
+        """The first feature that is not allowed.
+
+        An alias without an anchor is only text that starts with `*`. The parser fails on it, and the repair quotes it.
+        """
         for places, code, what in (
             (self.merges, "yaml-merge-key", "merge keys (`<<`)"),
             (self.anchors, "yaml-anchor", "anchors (`&`)"),
             (self.tags, "yaml-tag", "tags (`!`)"),
         ):
             if places:
-                return Refusal(code, f"{what} are not allowed in a skill's frontmatter", *places[0])
+                return Refusal(code, f"YAML {what} are not allowed in frontmatter", *places[0])
         return None
 
 
@@ -61,7 +74,7 @@ INDICATOR: Final = re.compile(r"[&*!](?=[^\s,\]}])")
 
 
 def _split_key(text: str) -> tuple[str, int] | None:
-    """The key that a line begins with and where its value starts, in time linear in the line."""
+    """Return the key at the start of a line and the offset of its value, in time linear in the line."""
     if text[:1] in ('"', "'"):
         match = _QUOTED_KEY.match(text)
         return (match[1], match.end()) if match else None
@@ -71,9 +84,9 @@ def _split_key(text: str) -> tuple[str, int] | None:
 
 
 def scan(text: str) -> Scan:
-    """Read block style line by line; quotes, block scalars and comments are stepped over, flow style is looked into."""
-    scan = Scan([], [], [], [], [], [])
-    # Each open mapping: its indent, its path and the keys it has; bullets open a mapping of their own.
+    """Scan the text of a frontmatter."""
+    seen = Scan()
+    # Each open mapping has its indent, its path and its keys. A bullet opens a mapping of its own.
     stack: list[tuple[int, tuple[str, ...], set[str]]] = [(0, (), set())]
     items: dict[tuple[str, ...], int] = {}
     lines = text.split("\n")
@@ -87,7 +100,7 @@ def scan(text: str) -> Scan:
         indent = len(match["indent"])
         column = indent + len(match["bullets"])
         if match["bullets"]:
-            while len(stack) > 1 and stack[-1][0] > indent + 1:  # a list may stand in the column of its key
+            while len(stack) > 1 and stack[-1][0] > indent + 1:  # a list may be in the column of its key
                 stack.pop()
             parent = stack[-1][1]
             index = items.get(parent, 0)
@@ -102,50 +115,50 @@ def scan(text: str) -> Scan:
         if found is not None:
             key, start = found
             if key[0] in "&*!":
-                _note_indicator(scan, key[0], number, column)
+                _note_indicator(seen, key[0], number, column)
             if key == "<<":
-                scan.merges.append((number, column + 1))
+                seen.merges.append((number, column + 1))
             word = key[1:-1] if key[0] in "\"'" else key
             if column > stack[-1][0]:
                 stack.append((column, path, set()))
             base = stack[-1][1]
             path = (*base, word)
             value, at = match["rest"][start:], column + start
-            entry = Entry(path, word, number, column + 1, _plain(value))
+            entry = SourceEntry(path, word, number, column + 1, _plain(value))
             if word in stack[-1][2]:
-                scan.duplicates.append(entry)
+                seen.duplicates.append(entry)
             stack[-1][2].add(word)
-            scan.entries.append(entry)
+            seen.entries.append(entry)
             if not value or value.startswith("#"):
-                # What follows, deeper, belongs to this key.
+                # The deeper lines that follow belong to this key.
                 stack.append((column + 1, path, set()))
                 continue
         elif match["bullets"]:
-            scan.entries.append(Entry(path, "", number, column + 1, _plain(value)))
+            seen.entries.append(SourceEntry(path, "", number, column + 1, _plain(value)))
         bullets = len(match["bullets"].rstrip())
         holder = column if found is not None else indent + max(0, bullets - 1)
-        number = step_over(scan, lines, number, value, at, holder, path)
-    return scan
+        number = step_over(seen, lines, number, value, at, holder, path)
+    return seen
 
 
 def _plain(value: str) -> str:
-    """The value without comment and blanks, if it is a plain scalar."""
+    """Return the value without its comment, or an empty string if it is not a plain scalar."""
     if not value or value[0] in "\"'|>[{&*!#":
         return ""
     comment = _COMMENT.search(value)
     return (value[: comment.start()] if comment else value).rstrip(" \t")
 
 
-def _note_indicator(scan: Scan, char: str, line: int, column: int) -> None:
-    {"&": scan.anchors, "*": scan.aliases, "!": scan.tags}[char].append((line, column + 1))
+def _note_indicator(seen: Scan, char: str, line: int, column: int) -> None:
+    {"&": seen.anchors, "*": seen.aliases, "!": seen.tags}[char].append((line, column + 1))
 
 
 def step_over(
-    scan: Scan, lines: list[str], number: int, value: str, at: int, indent: int, path: tuple[str, ...] = ()
+    seen: Scan, lines: list[str], number: int, value: str, at: int, indent: int, path: tuple[str, ...] = ()
 ) -> int:
-    """Move past a value that may span lines, noting the indicators in it; the index of the next line to read."""
+    """Skip a value that may span lines and note the indicators in it. Returns the index of the next line to read."""
     while value[:1] in tuple("&*!") and INDICATOR.match(value):
-        _note_indicator(scan, value[0], number, at)
+        _note_indicator(seen, value[0], number, at)
         rest = value.split(None, 1)
         if value[0] == "*" or len(rest) == 1:
             return number
@@ -163,8 +176,8 @@ def step_over(
             number += 1
         return number
     if first in "[{":
-        return _step_over_flow(scan, lines, number, value, at, path)
-    # A plain scalar goes on over deeper lines that are no entries of their own.
+        return _step_over_flow(seen, lines, number, value, at, path)
+    # A plain scalar continues on deeper lines that are not entries of their own.
     while number < len(lines) and lines[number].strip() and indent_of(lines[number]) > indent:
         deeper = _LINE.fullmatch(lines[number])
         if deeper is None or deeper["bullets"] or _split_key(deeper["rest"]):
@@ -191,7 +204,7 @@ _FLOW: Final = re.compile(
 
 @dataclass(slots=True)
 class _Flow:
-    """An open bracket: the path to it, its keys if it is a map, and what its next value belongs to."""
+    """An open bracket: its path, its keys if it is a map, and the index or key of its next value."""
 
     path: tuple[str, ...]
     keys: set[str] | None
@@ -202,8 +215,8 @@ class _Flow:
         return (*self.path, str(self.index) if self.keys is None else self.key)
 
 
-def _step_over_flow(scan: Scan, lines: list[str], number: int, value: str, at: int, path: tuple[str, ...]) -> int:
-    """Go through brackets to the end of the line that closes them: keys, plain values and indicators on the way."""
+def _step_over_flow(seen: Scan, lines: list[str], number: int, value: str, at: int, path: tuple[str, ...]) -> int:
+    """Skip to the end of the line that closes the brackets, and note the keys, plain values and indicators in them."""
     text = "\n".join((value, *lines[number:]))
     stack: list[_Flow] = []
     line, line_start = number, -at
@@ -216,20 +229,20 @@ def _step_over_flow(scan: Scan, lines: list[str], number: int, value: str, at: i
         if kind == "plain":
             last = (token[0].rstrip(), start)
             if INDICATOR.match(token[0]):
-                _note_indicator(scan, token[0][0], line, start - line_start)
+                _note_indicator(seen, token[0][0], line, start - line_start)
         elif kind in ("colon", "joined"):
             key, start = (token["quoted"][1:-1], start) if kind == "joined" else last or ("", start)
             if key == "<<" and kind == "colon":
-                scan.merges.append((line, start - line_start + 1))
+                seen.merges.append((line, start - line_start + 1))
             if top is not None and top.keys is not None:
                 if key in top.keys:
-                    scan.duplicates.append(Entry((*top.path, key), key, line, start - line_start + 1, ""))
+                    seen.duplicates.append(SourceEntry((*top.path, key), key, line, start - line_start + 1, ""))
                 top.keys.add(key)
                 top.key = key
             last = None
         elif kind == "mark":
             if last and top is not None and token[0] in ",]}" and (top.keys is None or top.key):
-                scan.entries.append(Entry(top.inner(), "", line, last[1] - line_start + 1, last[0]))
+                seen.entries.append(SourceEntry(top.inner(), "", line, last[1] - line_start + 1, last[0]))
             last = None
             if token[0] in "[{":
                 stack.append(_Flow(top.inner() if top else path, None if token[0] == "[" else set()))

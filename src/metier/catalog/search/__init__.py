@@ -1,17 +1,16 @@
-"""Which skills answer a query, the best first, each with a score and the reason.
+"""Search results, and the rules that come before any ranking by words.
 
-Whatever else ranks, an exact path comes first, then an exact name, then names that begin with the query; below them
-come the skills that share words with it. Equal scores put the project's skills before the user's, then go by path, so
-that a query has one answer.
+An exact path comes first, then an exact name, then names that start with the query, then skills that share words with
+it. Equal scores put the project's skills before the user's and then go by path, so the order is always the same.
 """
 
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from metier.model import SCOPE_ORDER, Skill
+from metier.model import SCOPE_ORDER, JsonObject, Skill
 
 Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
 
@@ -25,20 +24,21 @@ _WORDS: Final = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A skill that answers a query."""
+    """A skill that matches a query."""
 
     skill: Skill
     score: float
     reason: Reason
     matched: tuple[str, ...] = ()
+    """The words of the query that the skill has; see `Skills.explain`."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits that were asked for; `truncated` when more skills matched."""
+    """The best hits first. `truncated` says that more skills match."""
 
     query: str
     count: int
@@ -54,7 +54,7 @@ class SearchResult:
         more = "\nMore skills match; ask more precisely or for more results." if self.truncated else ""
         return "\n".join(lines) + more
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "query": self.query,
             "count": self.count,
@@ -64,9 +64,9 @@ class SearchResult:
 
 
 def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
-    """The rule above all words that a skill meets, if any."""
+    """Return the score and reason of a skill whose path or name matches the query, and `None` for any other."""
     place = os.path.normpath(os.path.join(cwd, query))
-    if place == skill.path or (place == skill.dir and os.sep in query):  # a bare word is a name, not a folder
+    if place == skill.path or (place == skill.dir and os.sep in query):  # a single word is a name, not a folder
         return EXACT_PATH, "exact_path"
     if query == skill.name:
         return EXACT_NAME, "exact_name"
@@ -76,11 +76,12 @@ def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
 
 
 def tokens(text: str) -> set[str]:
+    """The words of a text for `overlap`."""
     return {word for word in _WORDS.split(text.lower()) if word}
 
 
 def overlap(skills: Iterable[Skill], query: str, cwd: str) -> list[Hit]:
-    """Codelia's scoring: the rules above all words, then the number of query words in name and description."""
+    """Search without an index: count the words of the query in name and description, as Codelia does."""
     wanted = tokens(query)
     hits: list[Hit] = []
     for skill in skills:
@@ -95,15 +96,15 @@ def overlap(skills: Iterable[Skill], query: str, cwd: str) -> list[Hit]:
 
 
 def in_order(hits: Iterable[Hit]) -> list[Hit]:
-    """By score, then the project's before the user's, then by path."""
+    """Sort hits by score, then the project's before the user's, then by path."""
     return sorted(hits, key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
 
 
 def clamp(limit: int | None, default: int, largest: int) -> int:
-    """How many results are wanted, within the bounds."""
+    """Return the number of results to show: the limit, or the default, from 1 to the largest."""
     return min(max(default if limit is None else limit, 1), largest)
 
 
 def cut(query: str, hits: Sequence[Hit], wanted: int) -> SearchResult:
-    """The first hits; more than were wanted means that the result is truncated."""
+    """Return the first hits as a result. If there are more than `wanted`, it is truncated."""
     return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]))

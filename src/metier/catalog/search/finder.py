@@ -1,7 +1,7 @@
-"""A catalog made searchable: its skills become documents of an index, which is kept on disk and brought up to date.
+"""Searches a catalog through a text index that is kept on disk and brought up to date.
 
-The index belongs to one set of roots and rules. Only skills whose file changed are read again, body included: a body is
-read for the index and never shown from it. Where the disk does not let an index be kept, it is made in memory.
+An index belongs to one set of roots and rules. Only changed skills are read again, including their bodies; a body is
+read for the index and never shown from it. If the disk cannot hold the index, it is built in memory.
 """
 
 import contextlib
@@ -9,31 +9,32 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
 from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, Hit, in_order
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, Document, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
+from metier.files.shapes import is_list, is_mapping
 from metier.files.text import from_utf8
 from metier.model import Skill
 
 KEYWORD_FIELDS: Final = frozenset(
     ("keywords", "tags", "triggers", "trigger", "category", "categories", "aliases", "domain", "topics", "when_to_use")
 )
-"""Keys of a frontmatter, at any depth, whose text says what a skill is for."""
+"""Keys of a frontmatter, at any depth, whose text is indexed like the description."""
 
 THRESHOLD: Final = OVERLAP + 100 * FITS
-"""The score below which nothing fits, on the scale of a hit."""
+"""The score of a hit below which no skill is considered a match."""
 
 TAIL: Final = 0.6
-"""What scores below this share of the first hit is left out: in the benchmark, never a right answer among ten."""
+"""Hits below this share of the first hit's score are left out. In the benchmark that lost no right answer in ten."""
 
 _FUSED: Final = 100
-"""How deep rankings are asked before they are blended."""
+"""The number of results that each ranking gives before they are blended."""
 
 _BATCH: Final = 200
 
@@ -41,10 +42,10 @@ _Answer = TypeVar("_Answer")
 
 
 class Finder:
-    """Ranked search over one catalog at a time; `sync` makes it the given one."""
+    """Ranked search over one catalog at a time; `sync` sets the catalog."""
 
     def __init__(self, folder: str, rankers: Sequence[tuple[float, Ranker]] = ()) -> None:
-        """`folder` may be empty, for an index in memory; `rankers` are blended with words, each by its weight."""
+        """An empty `folder` means an index in memory. `rankers` have a weight each; the ranking by words has 1.0."""
         self._folder = folder
         self._rankers = tuple(rankers)
         self._index = self._open()
@@ -60,13 +61,13 @@ class Finder:
         return TextIndex.open(None)
 
     def sync(self, skills: Iterable[Skill], progress: Callable[[int], None] | None = None) -> int:
-        """Bring the index up to date; the number of skills that were read for it."""
+        """Bring the index up to date. Returns the number of skills that were read for it."""
         self._skills = {skill.path: skill for skill in skills}
         self._names = sorted((skill.name, path) for path, skill in self._skills.items())
         try:
             return self._update(progress)
         except IndexBusy:
-            return 0  # somebody else is writing; what is there is searched, and the next look is complete
+            return 0  # another process is writing: search what is there, and be complete after the next scan
         except IndexUnavailable:
             self._folder, self._index = "", TextIndex.open(None)
             return self._update(progress)
@@ -76,26 +77,26 @@ class Finder:
         changed = [skill for path, skill in self._skills.items() if known.get(path) != _stamp(skill)]
         removed = known.keys() - self._skills.keys()
         if changed or removed:
-            self._index.update(documents(changed, progress), removed)
+            self._index.update(indexed_skills(changed, progress), removed)
         return len(changed)
 
     def search(self, query: str, limit: int, allowed: Callable[[Skill], bool], cwd: str) -> list[Hit]:
-        """The best `limit` hits: a path, a name, names that begin so, then what fits; nothing where nothing does."""
+        """Return the best `limit` hits: an exact path, an exact name, names that start with the query, then matches."""
         hits = in_order(hit for hit in self._exact(query, cwd) if allowed(hit.skill))
         taken = {hit.skill.path for hit in hits}
         if len(hits) < limit:
-            hits += self._fitting(
+            hits += self._matching(
                 query, limit - len(hits), lambda path: path not in taken and self._allows(path, allowed)
             )
         return hits[:limit]
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The same hits, each with the words of the query that its skill has."""
+        """Return the hits, each with the words of the query that its skill has."""
         matched = self._asked(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
         return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
     def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int) -> list[Skill]:
-        """The skills that share something with a message, the best first, however little it is."""
+        """Return the skills that share any word with a message, the best first."""
         scored = self._scored(message, limit, lambda path: self._allows(path, allowed))
         return [self._skills[one.key] for one in scored]
 
@@ -115,7 +116,7 @@ class Finder:
             yield Hit(self._skills[path], EXACT_NAME if whole else PREFIX, "exact_name" if whole else "prefix")
             at += 1
 
-    def _fitting(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Hit]:
+    def _matching(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Hit]:
         scored = self._scored(query, limit, allowed, FITS)
         return [
             Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap")
@@ -124,7 +125,7 @@ class Finder:
         ]
 
     def _scored(self, query: str, limit: int, allowed: Callable[[str], bool], least: float = 0.0) -> list[Scored]:
-        """What words and rankers say together. Words whose best score is below the least have no say."""
+        """Blend the ranking by words with the rankers. The words are left out if their best score is below `least`."""
         depth = max(limit, _FUSED) if self._rankers else limit
         words = self._asked(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
         if words and words[0].score < least:
@@ -136,45 +137,46 @@ class Finder:
             ranked = [(key, score) for key, score in ranker.rank(query, depth) if allowed(key)]
             rankings.append((weight, ranked))
         fused = fuse(rankings, limit)
-        sure = words[0].score if words else FITS  # words know how well they fit; a ranker says it by what it lists
-        return [Scored(key, sure * score / fused[0][1]) for key, score in fused]
+        # Only the ranking by words knows how well its best result fits. What a ranker lists counts as a match.
+        best = words[0].score if words else FITS
+        return [Scored(key, best * score / fused[0][1]) for key, score in fused]
 
     def _asked(self, ask: Callable[[TextIndex], _Answer]) -> _Answer:
         try:
             return ask(self._index)
         except IndexUnavailable:
-            # A stored index that broke while in use is made anew, in memory: a search never fails for it.
+            # A stored index that breaks while it is used is rebuilt in memory, so that a search never fails for it.
             self._folder, self._index = "", TextIndex.open(None)
             self._update(None)
             return ask(self._index)
 
 
 class _Allowed:
-    """A question as a container, so that no set of all skills is built for a query."""
+    """A predicate as a container, so that no set of all skills is built for a query."""
 
-    def __init__(self, ask: Callable[[str], bool]) -> None:
-        self._ask = ask
+    def __init__(self, predicate: Callable[[str], bool]) -> None:
+        self._predicate = predicate
 
     def __contains__(self, key: object) -> bool:
-        return self._ask(cast("str", key))
+        return isinstance(key, str) and self._predicate(key)
 
 
 def _stamp(skill: Skill) -> str:
     return f"{skill.mtime_ns}-{skill.size}-{skill.name}"
 
 
-def documents(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[Document]:
-    """What of a skill is indexed: its name, description and keywords, and its body, read now."""
+def indexed_skills(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[IndexedSkill]:
+    """Yield what is indexed of each skill. Bodies are read as the iteration reaches them."""
     for number, skill in enumerate(skills):
         if progress is not None and number % _BATCH == 0:
             progress(number)
-        yield Document(
-            skill.path,
-            skill.name,
-            skill.description,
-            tuple(_keywords(skill.frontmatter)),
-            _body(skill),
-            _stamp(skill),
+        yield IndexedSkill(
+            key=skill.path,
+            name=skill.name,
+            description=skill.description,
+            keywords=tuple(_keywords(skill.frontmatter.items())),
+            body=_body(skill),
+            stamp=_stamp(skill),
         )
 
 
@@ -187,20 +189,20 @@ def _body(skill: Skill) -> str:
     return ""
 
 
-def _keywords(fields: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in fields.items():
-        if key.lower() in KEYWORD_FIELDS:
+def _keywords(fields: Iterable[tuple[object, object]]) -> Iterator[str]:
+    for key, value in fields:
+        if isinstance(key, str) and key.lower() in KEYWORD_FIELDS:
             yield from _strings(value)
-        elif isinstance(value, Mapping):
-            yield from _keywords(cast("Mapping[str, Any]", value))
+        elif is_mapping(value):
+            yield from _keywords(value.items())
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
+    elif is_list(value):
+        for item in value:
             yield from _strings(item)
-    elif isinstance(value, Mapping):
-        for item in cast("Mapping[str, Any]", value).values():
+    elif is_mapping(value):
+        for item in value.values():
             yield from _strings(item)

@@ -1,7 +1,7 @@
-"""Several rankings made one: whoever has a better model than words plugs it in as a Ranker.
+"""Blends several rankings into one. To use your own ranking model, pass a `Ranker`.
 
-Rankings are blended by score, not by position: each is scaled by its own best score, so that scores of any size can
-be added, and a ranking that is sure of its first answer is not outvoted by one that is sure of nothing.
+Rankings are blended by score, not by position. Each is divided by its own best score, so scores of any size can be
+added, and a ranking with one clear winner is not outvoted by one without.
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,27 @@ from typing import Protocol
 
 
 class Ranker(Protocol):
-    """Anything that ranks skills for a query, by the paths of their SKILL.md, best first, with scores above zero.
+    """Ranks skills for a query. Pass it to `Skills.discover(rankers=[(weight, ranker)])`.
 
-    The same query gets the same answer, and what does not fit is left out: whatever a ranker lists counts as fitting.
+    This protocol is everything that an implementation needs:
+
+    - `rank` returns pairs of the path of a SKILL.md and a score. Scores are finite and greater than zero, on any scale;
+      higher is better. The order of the pairs does not matter, and no path appears twice.
+    - Every skill that it returns counts as a match, so leave out those that do not fit. The list may be empty.
+    - `limit` is how many results are useful. It is at least 100, because rankings are blended before they are cut.
+    - Paths that are not in the catalog, skills that the caller must not see, and results far below the best one are
+      dropped afterwards.
+    - The same query gets the same result, as long as the catalog is the same.
+    - It is called from any thread, also from several at once. An exception reaches the caller of the search.
     """
 
-    def rank(self, query: str, limit: int) -> list[tuple[str, float]]: ...
+    def rank(self, query: str, limit: int, /) -> Sequence[tuple[str, float]]: ...
 
 
 def fuse(rankings: Sequence[tuple[float, Sequence[tuple[str, float]]]], limit: int) -> list[tuple[str, float]]:
-    """Weighted rankings into one, scores from 0 to 1, equal ones in the order of their keys.
+    """Blend weighted rankings into one with scores from 0 to 1. Equal scores are in the order of their keys.
 
-    A key that a ranking leaves out counts there as half of the last one it lists: it may only just have missed the cut.
+    A key that a ranking does not list gets half of that ranking's lowest score: it may only just have missed the cut.
     """
     used = [(weight, _scaled(ranking)) for weight, ranking in rankings if ranking and weight > 0]
     total = sum(weight for weight, _ in used)

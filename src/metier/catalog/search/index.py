@@ -1,9 +1,9 @@
-"""Ranked search over short documents with long bodies: text in, keys out.
+"""A text index of skills: each skill is a document with a key, and a search returns keys with scores.
 
-Every document is reduced, when it is added, to the weight each of its terms deserves, and that weight is written into
-the index in binary: one posting says that the term is there, and up to three more say how much it counts. A query
-adds up whole numbers. So a score depends on the documents that are there and on nothing else, neither on the order in
-which they came nor on what was deleted before, and the same question gets the same answer after any history.
+The weight of each term in a document is computed when the document is added and written to the index in binary: one
+posting says that the term is there, and up to three more are the bits of its weight. A query only adds whole numbers.
+So a score depends on the documents in the index and not on the order in which they were added or what was deleted
+before: the same query gets the same result after any history.
 """
 
 import math
@@ -23,43 +23,43 @@ from tantivy import Occur, Query
 from metier.catalog.search.words import affirmative, exact, pairs, terms, words
 
 FORMAT: Final = 2
-"""Part of the folder's name: raise it when the same text would be written as something else."""
+"""Part of the folder's name. Increase it if the same text would be indexed differently."""
 
 NAME_WEIGHT: Final = 20
 ABOUT_WEIGHT: Final = 10
-"""A term of the name, or of description and keywords, says as much as this many occurrences in the body."""
+"""A term in the name, or in description and keywords, counts as much as this many occurrences in the body."""
 SATURATION: Final = 4.0
 LENGTH_SHARE: Final = 0.75
 USUAL_LENGTH: Final = 1800.0
-"""BM25's k1, b and average length. The length is a constant, so that a document's weights ignore the other ones."""
+"""BM25's k1, b and average length. The length is a constant, so that weights do not depend on other documents."""
 WORD_NAME_WEIGHT: Final = 2
 WORD_SATURATION: Final = 2.0
 WORD_USUAL_LENGTH: Final = 50.0
 WORD_SHARE: Final = 0.5
-"""An unstemmed word of name, description or keywords, beside its stem."""
+"""The weights of unstemmed words of name, description and keywords, which count in addition to their stems."""
 PAIR_SHARE: Final = 0.15
-"""Two neighbouring terms."""
+"""The weight of two neighbouring terms."""
 TYPO_SHARE: Final = 0.5
 TYPO_LENGTH: Final = 5
-"""A word of at least this length that no document knows may stand for one that is a letter away."""
+"""A word of at least this length that no document has also matches words that differ by one letter."""
 NAME_LENGTH: Final = 64
-"""A query of at most so many letters may be a name, written without its hyphens or with a typing error or two."""
+"""A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
 BODY_LIMIT: Final = 32_000
-"""Characters of a body that are read; what comes later describes the skill no better."""
+"""Characters of a body that are indexed. Later text does not describe a skill any better."""
 QUERY_LIMIT: Final = 32
-"""Terms of a query that count, the rarest ones; more of them cost time and find nothing else."""
+"""The number of terms of a query that count, the rarest first. More take time and find nothing else."""
 COMMON: Final = 0.5
 COMMON_WEIGHT: Final = 0.6
-"""Of a word that more than this share of the documents has, it counts that it is there, and not how often."""
+"""For a word that more than this share of the documents has, only its presence counts, with this weight."""
 FEWEST: Final = 300
-"""A smaller index counts as this large: that three of its five documents have a word does not make the word common."""
+"""A smaller index is treated as this large, because a word in three of five documents is not a common word."""
 FITS: Final = 0.5
-"""Score below which search should say that nothing fits: of the right answers, about one in seventy lies there."""
+"""The score below which no document is considered a match. About one right answer in seventy is below it."""
 
 _EVEN: Final = 0.2
-"""The share of a ten-word query that has to be found for a score of FITS."""
+"""The share of a ten-word query that must be found for a score of 0.5."""
 _POINTS: Final = 1024
-"""Points of a full match at an idf of one: the sums stay far below 2**24, where the engine's floats are exact."""
+"""The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
 _STEM_BITS: Final = 3
 _WORD_BITS: Final = 2
 _LOCK_PATIENCE: Final = 5.0
@@ -69,58 +69,44 @@ _BETWEEN: Final = re.compile(r"[\W_]+")
 
 
 class IndexUnavailable(Exception):
-    """The stored index cannot be used (read-only, full disk, damaged); one in memory can."""
+    """The stored index cannot be used: the disk is read-only or full, or the index is damaged."""
 
 
 class IndexBusy(IndexUnavailable):
-    """Another process keeps writing. What is stored can still be searched, it is only not up to date."""
+    """Another process is writing to the index. It can still be searched, but is not up to date."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What is searched. `stamp` is the caller's name for this version of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedSkill:
+    """The text of a skill that is indexed, as one document."""
 
     key: str
     name: str
-    description: str
-    keywords: tuple[str, ...]
-    body: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    body: str = ""
     stamp: str
+    """The version of the skill. A document with another stamp is out of date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A document found, and its score from 0 to 1; below FITS, rather nothing fits."""
+    """The key of a document that was found, and its score from 0 to 1."""
 
     key: str
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A query as the engine is asked it: what adds points, the word behind each term, the most that can be had."""
-
-    clauses: list[tuple[Occur, Query]]
-    presence: list[tuple[str, Query]]
-    potential: int
-    length: int
-
-    def confidence(self, points: int) -> float:
-        """The share of the query that was found; half of a long query says more than all of two words."""
-        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
-        return found / (found + _EVEN)
-
-
 class _Counted(Protocol):
-    """The part of a search result that the engine's type stubs leave out."""
+    """The attribute of a search result that the engine's type stubs lack."""
 
     count: int
 
 
 class TextIndex:
-    """An index in a folder or, without one, in memory. Two processes may share a folder; the last update of a key wins.
+    """An index in a folder or in memory. Processes may share a folder; the last update of a key wins.
 
-    Whatever goes wrong with the folder raises IndexUnavailable and leaves the last complete update in place.
+    Any problem with the folder raises `IndexUnavailable` and leaves the last complete update in place.
     """
 
     def __init__(self, index: tantivy.Index) -> None:
@@ -128,12 +114,11 @@ class TextIndex:
         index.config_reader("manual")
         index.reload()
         self._index = index
-        self._schema = index.schema
         self._seen: _View | None = None
 
     @classmethod
     def open(cls, path: str | None) -> Self:
-        """The index below this folder, made if there is none; a damaged one is replaced by an empty one."""
+        """Open the index in this folder, or one in memory. A missing or damaged index becomes an empty one."""
         if path is None:
             return cls(tantivy.Index(_schema()))
         folder = _folder(path)
@@ -142,7 +127,8 @@ class TextIndex:
             try:
                 return cls(tantivy.Index(_schema(), folder))
             except ValueError as error:
-                if "Lockfile" in str(error):  # a folder that cannot be locked is not a damaged one
+                # The engine's errors have a text and no code. A folder that cannot be locked is not damaged.
+                if "Lockfile" in str(error):
                     raise
                 cls.discard(path)
                 os.makedirs(folder, exist_ok=True)
@@ -150,11 +136,11 @@ class TextIndex:
 
     @staticmethod
     def discard(path: str) -> None:
-        """Forget what is stored there, say after a search found it damaged; the next open starts empty."""
+        """Delete the index in this folder."""
         shutil.rmtree(_folder(path), ignore_errors=True)
 
-    def update(self, changed: Iterable[Document], removed: Iterable[str] = ()) -> None:
-        """Replace and remove documents by key, all of it or, if anything fails, nothing."""
+    def update(self, changed: Iterable[IndexedSkill], removed: Iterable[str] = ()) -> None:
+        """Replace and remove documents by key. If anything fails, nothing is changed."""
         with _as_unavailable("cannot update the search index"), self._writer() as writer:
             for key in removed:
                 writer.delete_documents_by_term("key", key)
@@ -165,13 +151,13 @@ class TextIndex:
         self.refresh()
 
     def refresh(self) -> None:
-        """See what other processes have written since."""
+        """Read what other processes have written since."""
         with _as_unavailable("cannot read the search index"):
             self._index.reload()
         self._seen = None
 
     def stamps(self) -> dict[str, str]:
-        """What is indexed: key and stamp of every document."""
+        """Return the key and stamp of every document."""
         self.refresh()
         with _as_unavailable("cannot read the search index"):
             searcher = self._view().searcher
@@ -182,27 +168,27 @@ class TextIndex:
             return {str(document.get_first("key")): str(document.get_first("stamp")) for document in found}
 
     def search(self, query: str, limit: int, *, allowed: Container[str] | None = None) -> list[Scored]:
-        """The best documents first, equal ones in the order of their keys; none if no word of the query is known."""
+        """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys."""
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            plan = self._plan(view, query)
+            plan = _Plan(view, query)
             if not plan.clauses:
                 return []
             best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
         return [Scored(key, plan.confidence(points)) for points, key in best]
 
     def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The words of the query that each of these documents has: why it was found."""
+        """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            return _matched(view.searcher, self._schema, keys, self._plan(view, query).presence)
+            return _matched(view, keys, _Plan(view, query).presence)
 
     def _view(self) -> "_View":
         view = self._seen
         if view is None:
-            view = self._seen = _View.of(self._index.searcher())
+            view = self._seen = _View(self._index.searcher(), self._index.schema, {}, {})
         return view
 
     @contextmanager
@@ -213,7 +199,7 @@ class TextIndex:
                 writer = self._index.writer(_HEAP, 1)
                 break
             except ValueError as error:
-                if "LockBusy" not in str(error):
+                if "LockBusy" not in str(error):  # the engine's errors have a text and no code
                     raise
                 if time.monotonic() > give_up:
                     raise IndexBusy("another process is updating the search index") from error
@@ -221,72 +207,7 @@ class TextIndex:
         try:
             yield writer
         finally:
-            writer.wait_merging_threads()  # only then is the lock free
-
-    def _frequency(self, view: "_View", field: str, term: str) -> int:
-        """Documents with this term. The engine counts deleted ones too until it tidies up, hence the second way."""
-        searcher = view.searcher
-        known = view.frequencies.get((field, term))
-        if known is None:
-            known = searcher.doc_freq(field, term)
-            if known and searcher.doc_freq("stem", _EVERY) != searcher.num_docs:
-                every = Query.term_query(self._schema, field, term, "basic")
-                known = cast("_Counted", searcher.search(every, 1, count=True)).count
-            view.frequencies[field, term] = known
-        return known
-
-    def _plan(self, view: "_View", query: str) -> _Plan:
-        total = max(view.searcher.num_docs, FEWEST)
-        clauses: list[tuple[Occur, Query]] = []
-        presence: list[tuple[str, Query]] = []
-        potential = length = 0
-
-        def rarest(field: str, terms: Iterable[str]) -> list[tuple[str, int, float]]:
-            found = ((term, self._frequency(view, field, "0" + term)) for term in dict.fromkeys(terms))
-            rated = [(term, count, math.log(1 + (total - count + 0.5) / (count + 0.5))) for term, count in found]
-            return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
-
-        def ask(field: str, term: str, worth: float, bits: int) -> Query:
-            step = _POINTS * worth / (1 << bits)
-            there = Query.term_query(self._schema, field, "0" + term, "basic")
-            clauses.append((Occur.Should, Query.const_score_query(there, round(step) or 1)))
-            for bit in range(bits):
-                plane = Query.term_query(self._schema, field, f"{1 << bit}{term}", "basic")
-                clauses.append((Occur.Should, Query.const_score_query(plane, round(step * (1 << bit)) or 1)))
-            return there
-
-        found_terms, found_words = terms(query), words(query)
-        spelled = dict(zip(reversed(found_terms), reversed(found_words), strict=True))
-        for term, count, idf in rarest("stem", found_terms):
-            potential += round(_POINTS * idf)
-            length += 1
-            if count > COMMON * total:
-                presence.append((spelled[term], ask("stem", term, idf * COMMON_WEIGHT, 0)))
-            elif count:
-                presence.append((spelled[term], ask("stem", term, idf, _STEM_BITS)))
-            elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
-                near = Query.fuzzy_term_query(self._schema, "word", "0" + spelled[term], 1)
-                clauses.append((Occur.Should, Query.const_score_query(near, round(_POINTS * TYPO_SHARE * idf))))
-                presence.append((spelled[term], near))
-        for term, count, idf in rarest("word", exact(query)):
-            potential += round(_POINTS * WORD_SHARE * idf)
-            if count:
-                ask("word", term, idf * WORD_SHARE, _WORD_BITS)
-        for term, count, idf in rarest("pair", pairs(found_terms)):
-            if count:
-                ask("pair", term, idf * PAIR_SHARE, 0)
-        whole = _joined(query)
-        if potential and len(whole) <= NAME_LENGTH:
-            # A name is worth all that its words could be; it may be misspelled only where a word means nothing else.
-            known = all(self._frequency(view, "stem", "0" + term) for term in found_terms)
-            errors = 0 if known or not whole.isascii() else min(len(whole) // 4, 2)
-            named = (
-                Query.fuzzy_term_query(self._schema, "name", whole, errors)
-                if errors
-                else Query.term_query(self._schema, "name", whole, "basic")
-            )
-            clauses.append((Occur.Should, Query.const_score_query(named, float(potential))))
-        return _Plan(clauses, presence, potential, length)
+            writer.wait_merging_threads()  # the lock is free only after that
 
 
 def _schema() -> tantivy.Schema:
@@ -311,13 +232,13 @@ def _as_unavailable(what: str) -> Generator[None, None, None]:
     except IndexUnavailable:
         raise
     except BaseException as error:
-        # The engine reports trouble as OSError, ValueError or, from deep inside, as a panic, which is no Exception.
+        # The engine raises OSError, ValueError or, from deep inside, a panic, which is not an Exception.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise IndexUnavailable(f"{what}: {error}") from error
         raise
 
 
-def _encode(document: Document) -> tantivy.Document:
+def _encode(document: IndexedSkill) -> tantivy.Document:
     about = affirmative(document.description) + "\n" + "\n".join(document.keywords)
     name_terms, about_terms, body_terms = terms(document.name), terms(about), terms(document.body[:BODY_LIMIT])
     weights = Counter(body_terms)
@@ -325,7 +246,7 @@ def _encode(document: Document) -> tantivy.Document:
     _add(weights, about_terms, ABOUT_WEIGHT)
     counts = Counter(exact(about))
     _add(counts, exact(document.name), WORD_NAME_WEIGHT)
-    # In a body only pairs that come again: a third of the index, and hardly a hit less.
+    # Of a body, only pairs that occur more than once: a third of the size with hardly a hit lost.
     repeated = [pair for pair, count in Counter(pairs(body_terms)).items() if count > 1]
     neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated}
     return tantivy.Document(
@@ -339,7 +260,7 @@ def _encode(document: Document) -> tantivy.Document:
 
 
 def _joined(name: str) -> str:
-    """A name however it is written: `release-notes`, `Release Notes` and `ReleaseNotes` are one."""
+    """Return a name without separators and case: `release-notes`, `Release Notes` and `ReleaseNotes` are equal."""
     return _BETWEEN.sub("", name.lower())
 
 
@@ -349,7 +270,7 @@ def _add(counts: Counter[str], found: list[str], weight: int) -> None:
 
 
 def _planes(counts: Counter[str], saturation: float, usual_length: float, bits: int) -> list[str]:
-    """Each term once as present, and once more for every bit of its weight, a BM25 weight in steps."""
+    """Return the postings of each term: one for its presence, and one for each bit of its BM25 weight in steps."""
     half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * counts.total() / usual_length)
     steps = 1 << bits
 
@@ -362,16 +283,13 @@ def _planes(counts: Counter[str], saturation: float, usual_length: float, bits: 
 
 
 class _View(NamedTuple):
-    """One state of the index, and what was learnt of it: both are let go when it is read anew."""
+    """One state of the index, and what was looked up in it. A new view replaces it when the index is read again."""
 
     searcher: tantivy.Searcher
+    schema: tantivy.Schema
     frequencies: dict[tuple[str, str], int]
     keys: dict[tuple[int, int], str]
-    """Of documents by their place: where thousands are equal, looking them up is what a search costs."""
-
-    @classmethod
-    def of(cls, searcher: tantivy.Searcher) -> "_View":
-        return cls(searcher, {}, {})
+    """Keys of documents by address. With thousands of equal hits, looking keys up takes most of the time."""
 
     def key(self, address: tantivy.DocAddress) -> str:
         place = (address.segment_ord, address.doc)
@@ -380,10 +298,106 @@ class _View(NamedTuple):
             known = self.keys[place] = str(self.searcher.doc(address).get_first("key"))
         return known
 
+    def term(self, field: str, term: str) -> Query:
+        return Query.term_query(self.schema, field, term, "basic")
+
+    def frequency(self, field: str, term: str) -> int:
+        """Return the number of documents with this term."""
+        searcher = self.searcher
+        known = self.frequencies.get((field, term))
+        if known is None:
+            known = searcher.doc_freq(field, term)
+            # Until it merges, the engine also counts deleted documents. Then only a search gives the number.
+            if known and searcher.doc_freq("stem", _EVERY) != searcher.num_docs:
+                known = cast("_Counted", searcher.search(self.term(field, term), 1, count=True)).count
+            self.frequencies[field, term] = known
+        return known
+
+
+class _Plan:
+    """A query as clauses for the engine: each clause that a document matches adds points."""
+
+    def __init__(self, view: _View, query: str) -> None:
+        self.clauses: list[tuple[Occur, Query]] = []
+        self.presence: list[tuple[str, Query]] = []
+        """The words of the query, each with a clause that matches the documents that have it."""
+        self.potential = 0
+        """The points of a document that has all terms with full weight."""
+        self.length = 0
+        """The number of terms."""
+        self._view = view
+        self._total = max(view.searcher.num_docs, FEWEST)
+        found = terms(query)
+        self._add_stems(found, words(query))
+        self._add_words(exact(query))
+        self._add_pairs(pairs(found))
+        self._add_name(_joined(query), found)
+
+    def confidence(self, points: int) -> float:
+        """Return the share of the query that was found. Half of a long query counts more than all of two words."""
+        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
+        return found / (found + _EVEN)
+
+    def _add_stems(self, found: list[str], spelled: list[str]) -> None:
+        word_of = dict(zip(reversed(found), reversed(spelled), strict=True))
+        for term, count, idf in self._rarest("stem", found):
+            self.potential += round(_POINTS * idf)
+            self.length += 1
+            word = word_of[term]
+            if count > COMMON * self._total:
+                self.presence.append((word, self._add("stem", term, idf * COMMON_WEIGHT, 0)))
+            elif count:
+                self.presence.append((word, self._add("stem", term, idf, _STEM_BITS)))
+            elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
+                near = Query.fuzzy_term_query(self._view.schema, "word", "0" + word, 1)
+                self._score(near, round(_POINTS * TYPO_SHARE * idf))
+                self.presence.append((word, near))
+
+    def _add_words(self, found: list[str]) -> None:
+        for term, count, idf in self._rarest("word", found):
+            self.potential += round(_POINTS * WORD_SHARE * idf)
+            if count:
+                self._add("word", term, idf * WORD_SHARE, _WORD_BITS)
+
+    def _add_pairs(self, found: list[str]) -> None:
+        for term, count, idf in self._rarest("pair", found):
+            if count:
+                self._add("pair", term, idf * PAIR_SHARE, 0)
+
+    def _add_name(self, name: str, found: list[str]) -> None:
+        """Match the whole query as a name, which is worth as many points as all of its words."""
+        if not self.potential or len(name) > NAME_LENGTH:
+            return
+        # Typing errors are allowed only if one of the words is unknown.
+        known = all(self._view.frequency("stem", "0" + term) for term in found)
+        errors = 0 if known or not name.isascii() else min(len(name) // 4, 2)
+        fuzzy = Query.fuzzy_term_query(self._view.schema, "name", name, errors) if errors else None
+        self._score(fuzzy or self._view.term("name", name), self.potential)
+
+    def _rarest(self, field: str, found: Iterable[str]) -> list[tuple[str, int, float]]:
+        """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
+        counts = ((term, self._view.frequency(field, "0" + term)) for term in dict.fromkeys(found))
+        rated = [(term, count, math.log(1 + (self._total - count + 0.5) / (count + 0.5))) for term, count in counts]
+        return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
+
+    def _add(self, field: str, term: str, worth: float, bits: int) -> Query:
+        """Add the clauses of a term: one for its presence, and one for each bit of its weight."""
+        step = _POINTS * worth / (1 << bits)
+        there = self._view.term(field, "0" + term)
+        self._score(there, round(step) or 1)
+        for bit in range(bits):
+            self._score(self._view.term(field, f"{1 << bit}{term}"), round(step * (1 << bit)) or 1)
+        return there
+
+    def _score(self, query: Query, points: float) -> None:
+        self.clauses.append((Occur.Should, Query.const_score_query(query, points)))
+
 
 def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
-    """The first `limit` by points and then key. The engine orders equal points by chance, so it is asked for more
-    until the points drop below those of the last one taken."""
+    """Return the first `limit` documents by points, then by key.
+
+    The engine orders equal points at random, so more are fetched until the points drop below those of the last one.
+    """
     fetch = limit + 16
     while True:
         hits = view.searcher.search(query, fetch, count=False).hits
@@ -401,14 +415,12 @@ def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None)
         fetch *= 4
 
 
-def _matched(
-    searcher: tantivy.Searcher, schema: tantivy.Schema, keys: Sequence[str], presence: list[tuple[str, Query]]
-) -> dict[str, tuple[str, ...]]:
-    """Which words each document contains: one search in which every word adds a power of two."""
+def _matched(view: _View, keys: Sequence[str], presence: list[tuple[str, Query]]) -> dict[str, tuple[str, ...]]:
+    """Return the words that each document has: one search in which every word adds a power of two."""
     found: dict[str, list[str]] = {key: [] for key in keys}
     if not keys:
         return {}
-    chosen = Query.boolean_query([(Occur.Should, Query.term_query(schema, "key", key, "basic")) for key in keys])
+    chosen = Query.boolean_query([(Occur.Should, view.term("key", key)) for key in keys])
     for start in range(0, len(presence), 16):
         part = presence[start : start + 16]
         query = Query.boolean_query(
@@ -417,8 +429,8 @@ def _matched(
                 *((Occur.Should, Query.const_score_query(q, float(2 << at))) for at, (_, q) in enumerate(part)),
             ]
         )
-        for score, address in searcher.search(query, len(keys), count=False).hits:
+        for score, address in view.searcher.search(query, len(keys), count=False).hits:
             mask = int(score) >> 1
-            words_found = found[str(searcher.doc(address).get_first("key"))]
+            words_found = found[view.key(address)]
             words_found.extend([word for at, (word, _) in enumerate(part) if mask >> at & 1])
     return {key: tuple(words_found) for key, words_found in found.items()}

@@ -1,8 +1,8 @@
-"""What counts as a word: the one place that turns text into the terms that are indexed and asked for.
+"""Turns text into the words and terms that are indexed and searched for.
 
-A text becomes a list of words without the function words of English; a term is an English stem. Identifiers count
-whole and by their parts (`DataFrame`: dataframe, data, frame), scripts written without spaces count by pairs of
-characters. Text and query go through the same functions, so whatever one side does the other side does too.
+A text becomes a list of words without English function words; a term is an English stem. Identifiers count as a whole
+and by their parts (`DataFrame`: dataframe, data, frame). Scripts without spaces count by pairs of characters. Documents
+and queries go through the same functions, so their terms always agree.
 """
 
 import re
@@ -13,12 +13,12 @@ from typing import Final
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
 LONGEST_WORD: Final = 48
-"""Longer runs are hashes and encoded data; nobody asks for them."""
+"""Longer runs are hashes and encoded data, which nobody searches for."""
 
 _SPACELESS_RANGES: Final = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 )
-"""Thai, Lao, Burmese, Khmer, Kana, Han; Hangul too, whose particles stick to the word."""
+"""Thai, Lao, Burmese, Khmer, Kana and Han; also Hangul, whose particles are attached to words."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _STOP_WORDS: Final = frozenset(
@@ -43,7 +43,7 @@ _EXCLUSION: Final = re.compile(
 
 
 class _Memo(dict[str, tuple[str, ...]]):
-    """A function of one raw run of letters and digits, as a dict: most of the work of indexing is looking runs up."""
+    """Caches a function of one run of letters and digits. It is a dict, because indexing mostly looks runs up."""
 
     LIMIT: Final = 1 << 17
 
@@ -67,7 +67,7 @@ def _split(raw: str) -> list[str]:
         or len(word) > LONGEST_WORD
         or (len(word) == 1 and word.isascii() and word not in "cr0123456789")
     ):
-        return []  # of the single letters only two name a language
+        return []  # of single characters, only digits and the languages C and R count
     if raw == word or raw.isupper() or raw.istitle():
         return [word]
     parts = [part.lower() for part in _PART.findall(raw) if len(part) > 1]
@@ -86,22 +86,22 @@ _terms_of: Final = _Memo(lambda raw: [_stem(word)[0] for word in _split(raw)])
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in their order, lower case, as written."""
+    """Return the words of a text in order, in lower case."""
     return list(chain.from_iterable([_words_of[raw] for raw in _WORD.findall(text)]))
 
 
 def terms(text: str) -> list[str]:
-    """The term of each of its words."""
+    """Return the term of each word of a text."""
     return list(chain.from_iterable([_terms_of[raw] for raw in _WORD.findall(text)]))
 
 
 def exact(text: str) -> list[str]:
-    """Its words that stand between spaces or signs: no parts of identifiers, no pairs of characters."""
+    """Return the words between spaces or signs, without parts of identifiers and pairs of characters."""
     return [found[0] for raw in _WORD.findall(text) if (found := _words_of[raw]) and found[0] == raw.lower()]
 
 
 def spans(text: str, wanted: Collection[str]) -> list[tuple[int, int]]:
-    """Where a text has words whose term is wanted, in order; without spaces, the characters of each wanted pair."""
+    """Return where a text has words with a wanted term, in order; in scripts without spaces, the wanted pairs."""
     found: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         for run in _RUN.finditer(text, *match.span()):
@@ -120,12 +120,12 @@ def spans(text: str, wanted: Collection[str]) -> list[tuple[int, int]]:
 
 
 def pairs(of: list[str]) -> list[str]:
-    """Neighbouring terms, joined by a character that no word contains."""
+    """Return each pair of neighbouring terms, joined by a character that no word contains."""
     return [f"{first}_{second}" for first, second in pairwise(of) if first != second]
 
 
 def affirmative(description: str) -> str:
-    """A description without what it says the skill is not for ("NOT for X", "do not use when Y")."""
+    """Return a description without the parts that say what the skill is not for ("NOT for X", "do not use when Y")."""
     kept: list[str] = []
     for sentence in _SENTENCE_END.split(description):
         exclusion = _EXCLUSION.search(sentence)

@@ -3,12 +3,12 @@
 Its tests ask for phrases such as "must be lowercase"; `PHRASES` says which of them each code of ours stands for.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from metier.catalog import frontmatter, validate
 from metier.catalog.frontmatter import Parsed
-from metier.catalog.validate import Verdict
+from metier.catalog.validate import Validation
 
 PHRASES = {
     "name-invalid": "must be lowercase, cannot start or end with a hyphen, consecutive hyphens, invalid characters",
@@ -32,14 +32,14 @@ def parse(content: str) -> Parsed:
     return parsed
 
 
-def judge(folder: Path) -> Verdict:
+def judge(folder: Path) -> Validation:
     return validate.check(parse((folder / "SKILL.md").read_text()), folder.name, validate.STRICT)
 
 
-def phrases(verdict: Parsed | Verdict) -> list[str]:
+def phrases(verdict: Parsed | Validation) -> list[str]:
     errors = [d.code for d in verdict.diagnostics if d.severity == "error"]
     return [PHRASES.get(code, code) for code in errors]
 
 
-def plain(fields: Any) -> dict[str, Any]:
+def plain(fields: Mapping[str, object] | None) -> dict[str, object]:
     return dict(fields or {})

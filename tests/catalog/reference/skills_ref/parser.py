@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from metier.model import metadata_of
 from skills_ref import judge, parse, phrases, plain
@@ -16,7 +15,7 @@ class ValidationError(Exception):
     pass
 
 
-def parse_frontmatter(content: str) -> tuple[dict[str, Any], str]:
+def parse_frontmatter(content: str) -> tuple[dict[str, object], str]:
     parsed = parse(content)
     if parsed.fields is None:
         raise ParseError("; ".join(phrases(parsed)))
