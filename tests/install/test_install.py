@@ -21,7 +21,7 @@ from metier.cli import main
 from metier.errors import ConfigError, InstallError, PolicyDenied, StoreError
 from metier.files.digests import digest_of
 from metier.hosts.settings import resolve
-from metier.install import Installer, Offer, Wish, fetch, lock
+from metier.install import Installer, Offer, Wish, archive, fetch, lock
 from metier.record.store.memory import MemoryStore
 from metier.session.policy import Request
 from metier.web.publish import Shelf
@@ -642,7 +642,7 @@ def test_a_lock_file_that_was_tampered_with_is_noticed(world: World) -> None:
 
 def test_two_trees_never_share_a_digest_by_how_they_are_written_down() -> None:
     def digest(*files: tuple[str, bytes]) -> str:
-        return lock.tree_digest(lock.rows(lock.Entry(path, data) for path, data in files))
+        return lock.tree_digest(lock.rows(archive.ArchiveEntry(path, data) for path, data in files))
 
     trees = [
         (("a", b"bc"),), (("ab", b"c"),), (("a", b"b"), ("c", b"")), (("a", b""), ("b", b"c")),
@@ -650,8 +650,8 @@ def test_two_trees_never_share_a_digest_by_how_they_are_written_down() -> None:
     ]  # fmt: skip
     assert len({digest(*tree) for tree in trees}) == len(trees)
     assert digest(("a", b"1"), ("b", b"2")) == digest(("b", b"2"), ("a", b"1"))
-    plain = lock.Entry("a", b"x")
-    runs = lock.Entry("a", b"x", executable=True)
+    plain = archive.ArchiveEntry("a", b"x")
+    runs = archive.ArchiveEntry("a", b"x", executable=True)
     assert lock.tree_digest(lock.rows([plain])) != lock.tree_digest(lock.rows([runs]))
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -25,7 +24,6 @@ from metier.sandbox import (
 )
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.fake import FakeRunner
-from metier.sandbox.seatbelt import SeatbeltRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from sandbox.boxes import IDENTITIES, Box, a_box, as_user, settled
 
@@ -46,15 +44,11 @@ class Case:
 
 REAL: dict[str, Callable[[], Runner]] = {
     "bubblewrap": BubblewrapRunner,
-    "seatbelt": SeatbeltRunner,
     "none": UnsandboxedRunner,
 }
 
 
-HERE = [name for name in REAL if name != ("bubblewrap" if sys.platform == "darwin" else "seatbelt")]
-
-
-@pytest.fixture(params=[(name, identity) for name in HERE for identity in IDENTITIES], ids="-".join)
+@pytest.fixture(params=[(name, identity) for name in REAL for identity in IDENTITIES], ids="-".join)
 def case(request: pytest.FixtureRequest) -> Generator[Case]:
     name, identity = request.param
     runner = REAL[name]()
@@ -306,7 +300,7 @@ def test_the_choice_never_falls_back_to_no_sandbox(monkeypatch: pytest.MonkeyPat
     assert any("bwrap is not installed" in why for why in caught.value.tried)
     assert caught.value.install == install_hint() != ""
     assert choose(["bubblewrap", "none"]).name == "none"
-    with pytest.raises(ValueError, match="no runner is called"):
+    with pytest.raises(ValueError, match="unknown runner"):
         choose(["docker"])
 
 

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from metier.tui import screen as screens
-from metier.tui.model import Entry, Picker
+from metier.tui.model import Picker, PickerEntry
 from metier.tui.screen import Keys, PickApp, PickScreen
 from watching import PATIENCE
 from worlds import World
@@ -27,7 +27,7 @@ Act = Callable[["Driven"], Awaitable[None]]
 class Driven:
     """A picker under test: its screen as text, and keys to press."""
 
-    def __init__(self, program: PickApp, pilot: "Pilot[Entry]") -> None:
+    def __init__(self, program: PickApp, pilot: "Pilot[PickerEntry]") -> None:
         self.program, self.pilot = program, pilot
 
     @property
@@ -65,7 +65,7 @@ class Driven:
             await self.pilot.pause(0.01)
 
 
-def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> Entry | None:
+def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> PickerEntry | None:
     """Run the picker in a world, do something with it, and return what was chosen."""
     program = PickApp(Picker(world.discover()), query)
 

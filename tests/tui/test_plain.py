@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from metier.tui.model import ALL, Entry, Picker
+from metier.tui.model import ALL, Picker, PickerEntry
 from metier.tui.plain import PAGE, Dialogue
 from worlds import World
 
@@ -22,7 +22,7 @@ def shelf(world: World) -> World:
     return world
 
 
-def talk(world: World, *lines: str, query: str = "") -> tuple[Entry | None, list[str]]:
+def talk(world: World, *lines: str, query: str = "") -> tuple[PickerEntry | None, list[str]]:
     """What was chosen and what was said when a person types these lines."""
     said: list[str] = []
     given = iter(lines)

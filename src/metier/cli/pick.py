@@ -11,7 +11,7 @@ from metier.catalog.modes import Level
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError, MissingExtra
-from metier.tui.model import ALL, Entry, Picker
+from metier.tui.model import ALL, Picker, PickerEntry
 
 
 @click.command(
@@ -53,13 +53,13 @@ def pick_command(context: Context, query: str, what: str, scope: str | None, pro
     _print(context, picker, entry, what)
 
 
-def _ask_plainly(picker: Picker, query: str, view: str) -> Entry | None:
+def _ask_plainly(picker: Picker, query: str, view: str) -> PickerEntry | None:
     from metier.tui.plain import Dialogue
 
     return Dialogue(picker, view).run(query)
 
 
-def _ask(picker: Picker, query: str, view: str) -> Entry | None:
+def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
     try:
         from metier.tui.screen import pick
     except ImportError as error:
@@ -99,7 +99,7 @@ def _terminal() -> Generator[None]:
         os.close(terminal)
 
 
-def _print(context: Context, picker: Picker, entry: Entry, what: str) -> None:
+def _print(context: Context, picker: Picker, entry: PickerEntry, what: str) -> None:
     if what == "load":
         loaded = context.open_session().load(path=entry.path)
         if context.as_json:

@@ -16,7 +16,7 @@ from metier.errors import SandboxUnavailable
 from metier.model import SKILL_FILE, Diagnostic, Root
 
 if TYPE_CHECKING:
-    from metier.sandbox.probe import Finding
+    from metier.sandbox.probe import ProbeFinding
 
 
 @click.command(
@@ -141,7 +141,7 @@ def doctor_command(context: Context) -> None:
     sys.stdout.flush()
 
 
-def _sandbox() -> tuple[tuple[str, bool, str], "list[Finding]"]:
+def _sandbox() -> tuple[tuple[str, bool, str], "list[ProbeFinding]"]:
     """The sandbox of this machine, and what became of a few real attempts to get out of it."""
     from metier.sandbox import choose
     from metier.sandbox.probe import examine

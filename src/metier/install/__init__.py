@@ -24,7 +24,7 @@ from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.install import archive, fetch, lock
-from metier.install.archive import Entry
+from metier.install.archive import ArchiveEntry
 from metier.model import SKILL_FILE, Diagnostic, Root
 from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
 from metier.record.recorder import Sink, random_ids, system_clock
@@ -82,7 +82,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    entries: Sequence[Entry]
+    entries: Sequence[ArchiveEntry]
     source: str
     artifact: str = ""
 
@@ -118,7 +118,7 @@ class Installer:
         where, other = ("project", "leave out --project") if project else ("user", "try --project")
         raise ConfigError(f"the profile {config.profile.name} has no folder for a {where}'s skills", hint=other)
 
-    def verify(self, *, project: bool = False) -> list[lock.Finding]:
+    def verify(self, *, project: bool = False) -> list[lock.LockFinding]:
         """Every skill of the lock file against what is there now."""
         return lock.verify(self.root(project=project))
 
@@ -173,7 +173,7 @@ class Installer:
             url, digest, kind = listed.url, listed.digest, listed.kind
         url, data = client.get(url, limits.ARTIFACT_BYTES)
         artifact = _compare(digest_of(data), digest, fetch.shown(url))
-        entries = [Entry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
+        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
         return _Fetched(entries, fetch.shown(url), artifact)
 
     def _enforce(self, request: Request, answered: bool) -> None:
@@ -290,7 +290,7 @@ def _compare(digest: str, wanted: str, source: str) -> str:
     return digest
 
 
-def _name(entries: Sequence[Entry]) -> str:
+def _name(entries: Sequence[ArchiveEntry]) -> str:
     """The name in the SKILL.md, which becomes the name of a folder."""
     data = next(entry.data for entry in entries if entry.path == SKILL_FILE)
     parsed = frontmatter.parse(data[: limits.FRONTMATTER_BYTES + limits.HEAD_BYTES])

@@ -31,7 +31,7 @@ _HEADERS: Final = limits.INSTALL_FILES * 4 * _BLOCK
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """One file of a skill."""
 
     path: str
@@ -43,7 +43,7 @@ def refuse(reason: str, message: str, hint: str = "") -> NoReturn:
     raise InstallError(message, reason=reason, hint=hint)
 
 
-def unpack(data: bytes) -> list[Entry]:
+def unpack(data: bytes) -> list[ArchiveEntry]:
     """The files of a zip or a tar.gz, known by its content, with SKILL.md at the top."""
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return unwrap(_zip(data))
@@ -52,7 +52,7 @@ def unpack(data: bytes) -> list[Entry]:
     refuse("not-an-archive", "this is no zip and no tar.gz", "a skill comes as .zip, .skill or .tar.gz")
 
 
-def unwrap(entries: Sequence[Entry]) -> list[Entry]:
+def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
     """The files without the one folder around them, if there is one."""
     if any(entry.path == SKILL_FILE for entry in entries):
         return list(entries)
@@ -63,7 +63,7 @@ def unwrap(entries: Sequence[Entry]) -> list[Entry]:
     return [replace(entry, path=entry.path.removeprefix(f"{top}/")) for entry in entries]
 
 
-def write(entries: Iterable[Entry], folder: str) -> None:
+def write(entries: Iterable[ArchiveEntry], folder: str) -> None:
     """Write checked files into a new folder."""
     os.mkdir(folder)
     for entry in entries:
@@ -81,7 +81,7 @@ class _Intake:
     """Judges one member after another and keeps the files. `packed` is the size of the archive they came in."""
 
     def __init__(self, packed: int | None = None) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ArchiveEntry] = []
         self._members = 0
         self._left = limits.INSTALL_BYTES
         self._ratio = _allowance(packed) if packed is not None else self._left
@@ -136,7 +136,7 @@ class _Intake:
     def add(self, path: str, data: bytes, mode: int) -> None:
         if mode & (stat.S_ISUID | stat.S_ISGID):
             refuse("unsafe-mode", f"a file would run with another user's or group's rights: {path!r}")
-        self.entries.append(Entry(path, data, bool(mode & 0o111)))
+        self.entries.append(ArchiveEntry(path, data, bool(mode & 0o111)))
 
 
 def _allowance(packed: int) -> int:
@@ -152,7 +152,7 @@ def _kind(mode: int) -> str:
 # --- folders ---
 
 
-def read_folder(folder: str) -> list[Entry]:
+def read_folder(folder: str) -> list[ArchiveEntry]:
     """The files of a folder on this disk, without those of version control and caches."""
     intake = _Intake()
     pending = [""]
@@ -193,7 +193,7 @@ def _content(folder: str, path: str, size: int) -> bytes:
 # --- zip ---
 
 
-def _zip(data: bytes) -> list[Entry]:
+def _zip(data: bytes) -> list[ArchiveEntry]:
     if _directory_bytes(data) > limits.INSTALL_DIRECTORY_BYTES:
         refuse("too-many-files", "its table of contents is too large")
     intake = _Intake(len(data))
@@ -247,7 +247,7 @@ def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intak
 # --- tar ---
 
 
-def _tar(data: bytes) -> list[Entry]:
+def _tar(data: bytes) -> list[ArchiveEntry]:
     intake = _Intake(len(data))
     for name, mode, kind, content in _members(_gunzip(data)):
         if kind in b"12":

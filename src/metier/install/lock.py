@@ -16,7 +16,7 @@ from metier import limits
 from metier.errors import ConfigError, InstallError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
-from metier.install.archive import Entry, read_folder
+from metier.install.archive import ArchiveEntry, read_folder
 
 VERSION: Final = 1
 
@@ -42,7 +42,7 @@ class Locked:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LockFinding:
     """One skill of the lock file, and what is different now; nothing where it is as it was."""
 
     name: str
@@ -52,7 +52,7 @@ class Finding:
         return {"name": self.name, "unchanged": not self.problems, "problems": list(self.problems)}
 
 
-def rows(entries: Iterable[Entry]) -> tuple[Row, ...]:
+def rows(entries: Iterable[ArchiveEntry]) -> tuple[Row, ...]:
     return tuple(sorted((entry.path, digest_of(entry.data), entry.executable) for entry in entries))
 
 
@@ -108,9 +108,9 @@ def write(root: str, skills: Mapping[str, Locked]) -> None:
         raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
 
 
-def verify(root: str) -> list[Finding]:
+def verify(root: str) -> list[LockFinding]:
     """Each skill of the lock file against what lies in the folder now."""
-    return [Finding(name, tuple(_problems(root, name, locked))) for name, locked in sorted(read(root).items())]
+    return [LockFinding(name, tuple(_problems(root, name, locked))) for name, locked in sorted(read(root).items())]
 
 
 def _problems(root: str, name: str, locked: Locked) -> Iterable[str]:

@@ -27,7 +27,7 @@ PROBLEMS: Final = "problems"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class PickerEntry:
     """One line of a picker. A problem has no skill where its file is not one."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PickerView:
     """A part of the catalog, by name, and how much there is of it."""
 
     name: str
@@ -60,8 +60,8 @@ class Picker:
         self.skills = skills
         self.level: Level = level
         self._catalog: Catalog | None = None
-        self._views: dict[str, list[Entry]] = {}
-        self._last: tuple[str, str, list[Entry]] = ("", "", [])
+        self._views: dict[str, list[PickerEntry]] = {}
+        self._last: tuple[str, str, list[PickerEntry]] = ("", "", [])
         self.refresh()
 
     def refresh(self) -> bool:
@@ -78,7 +78,7 @@ class Picker:
         # A skill that was switched off stays in its place, so that it can be switched on again, beside its heir.
         offered = (one for skill in current.skills for one in (skill, *switched_off.get(skill.path, ())))
         entries = [_skill(skill, notes.get(skill.path, ())) for skill in offered]
-        views: dict[str, list[Entry]] = {ALL: entries}
+        views: dict[str, list[PickerEntry]] = {ALL: entries}
         for scope in sorted({entry.scope for entry in entries}, key=lambda scope: (SCOPE_ORDER.get(scope, 3), scope)):
             views[scope] = [entry for entry in entries if entry.scope == scope]
         views[OFF] = [entry for entry in entries if entry.skill is not None and not entry.skill.enabled]
@@ -92,8 +92,8 @@ class Picker:
         return True
 
     @property
-    def views(self) -> list[View]:
-        return [View(name, len(entries)) for name, entries in self._views.items()]
+    def views(self) -> list[PickerView]:
+        return [PickerView(name, len(entries)) for name, entries in self._views.items()]
 
     def next_view(self, name: str, step: int = 1) -> str:
         names = list(self._views)
@@ -102,7 +102,7 @@ class Picker:
     def total(self, view: str) -> int:
         return len(self._views.get(view, ()))
 
-    def narrow(self, query: str, view: str = ALL, ranked: Sequence[str] = ()) -> list[Entry]:
+    def narrow(self, query: str, view: str = ALL, ranked: Sequence[str] = ()) -> list[PickerEntry]:
         """The entries of a view that fit what was typed; `ranked` are paths that `rank` found for it."""
         pool = self._views.get(view, [])
         words = query.casefold().split()
@@ -119,7 +119,7 @@ class Picker:
         # Each entry once, where it stands best.
         return list(dict.fromkeys((*first, *begins, *named, *fits)))
 
-    def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[Entry]:
+    def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[PickerEntry]:
         """What has all words. A letter more can only leave less, so the last answer is the place to look."""
         before, of_view, fits = self._last
         if of_view != view or not query.startswith(before):
@@ -139,24 +139,24 @@ class Picker:
 
     # --- switches that last ---
 
-    def switch(self, entry: Entry) -> Mode:
+    def switch(self, entry: PickerEntry) -> Mode:
         """Off if it is on, on if it is off."""
         return self.set(entry, "auto" if entry.skill is not None and entry.skill.mode == "off" else "off")
 
-    def pin(self, entry: Entry) -> Mode:
+    def pin(self, entry: PickerEntry) -> Mode:
         """Pinned, or no longer."""
         return self.set(entry, "auto" if entry.skill is not None and entry.skill.mode == "pinned" else "pinned")
 
-    def set(self, entry: Entry, mode: Mode) -> Mode:
+    def set(self, entry: PickerEntry, mode: Mode) -> Mode:
         return self.skills.set_mode(entry.path, mode, level=self.level).mode
 
-    def word(self, entry: Entry) -> str:
+    def word(self, entry: PickerEntry) -> str:
         """What names it for other commands: its name, or its path where another skill bears the name."""
         rivals = self.skills.catalog.by_name.get(entry.name, ())
         return entry.name if len(rivals) == 1 and rivals[0].path == entry.path else entry.path
 
 
-def said(entry: Entry, mode: Mode) -> str:
+def said(entry: PickerEntry, mode: Mode) -> str:
     """What a switch did, in a sentence."""
     how = {"auto": "on", "off": "off", "pinned": "pinned, first in every prompt"}.get(mode, mode)
     return f"{clean(entry.name)} is {how}"
@@ -168,28 +168,28 @@ def clean(text: str, limit: int = 400) -> str:
     return printable(text[: limit * 4])[:limit]
 
 
-def _skill(skill: Skill, notes: tuple[Diagnostic, ...]) -> Entry:
+def _skill(skill: Skill, notes: tuple[Diagnostic, ...]) -> PickerEntry:
     tag = skill.mode if skill.mode != "auto" else "" if skill.trusted else "untrusted"
     return _entry("skill", skill.name, skill.scope, skill.description, skill.path, tag, skill, None, notes)
 
 
-def _shadowed(shadowed: Shadowed, notes: tuple[Diagnostic, ...]) -> Entry:
+def _shadowed(shadowed: Shadowed, notes: tuple[Diagnostic, ...]) -> PickerEntry:
     skill = shadowed.skill
     return _entry(
         "shadowed", skill.name, skill.scope, skill.description, skill.path, SHADOWED, skill, shadowed, notes
     )  # fmt: skip
 
 
-def _problem(path: str, notes: tuple[Diagnostic, ...], skill: Skill | None, catalog: Catalog) -> Entry:
+def _problem(path: str, notes: tuple[Diagnostic, ...], skill: Skill | None, catalog: Catalog) -> PickerEntry:
     folder = os.path.dirname(path) if os.path.basename(path) == "SKILL.md" else path
     name = os.path.basename(folder) or folder
     scope = skill.scope if skill is not None else _scope(path, catalog)
     return _entry("problem", name, scope, notes[0].message, path, notes[0].severity, skill, None, notes)
 
 
-def _entry(kind: Kind, name: str, scope: str, about: str, path: str, tag: str, *more: Any) -> Entry:
+def _entry(kind: Kind, name: str, scope: str, about: str, path: str, tag: str, *more: Any) -> PickerEntry:
     key = name.casefold()
-    return Entry(kind, name, scope, about, path, tag, key, f"{key}\n{about.casefold()}", *more)
+    return PickerEntry(kind, name, scope, about, path, tag, key, f"{key}\n{about.casefold()}", *more)
 
 
 def _scope(path: str, catalog: Catalog) -> str:

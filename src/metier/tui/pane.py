@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from metier.tui.preview import Line, Role
+from metier.tui.preview import PreviewLine, Role
 
 _LABEL: Final = 12
 _CLASSES: Final[dict[Role | str, str]] = {
@@ -36,10 +36,10 @@ class Pane(ScrollView, can_focus=False):
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the framework's name for it
         super().__init__(id=id)
-        self.lines: Sequence[Line] = ()
+        self.lines: Sequence[PreviewLine] = ()
         self._wrapped: list[tuple[str, str, str]] = []
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, lines: Sequence[PreviewLine]) -> None:
         self.lines = lines
         self._wrap()
         self.scroll_to(y=0, animate=False)
@@ -69,7 +69,7 @@ class Pane(ScrollView, can_focus=False):
         return self.rich_style + self.get_component_rich_style(name, partial=True) if name else self.rich_style
 
 
-def _rows(line: Line, width: int) -> Iterator[tuple[str, str, str]]:
+def _rows(line: PreviewLine, width: int) -> Iterator[tuple[str, str, str]]:
     """A line as rows of label, text and the class of its style."""
     kind = _CLASSES.get(line.role, "")
     if not line.label:

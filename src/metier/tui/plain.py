@@ -10,7 +10,7 @@ from typing import Final
 
 from metier.errors import MetierError
 from metier.model import Mode
-from metier.tui.model import ALL, Entry, Picker, clean, said
+from metier.tui.model import ALL, Picker, PickerEntry, clean, said
 from metier.tui.preview import preview
 
 PAGE: Final = 10
@@ -41,10 +41,10 @@ class Dialogue:
         self.picker, self.view = picker, view
         self._ask, self._say = ask or _ask, say or _say
         self._query = ""
-        self._found: list[Entry] = []
+        self._found: list[PickerEntry] = []
         self._told = 0
 
-    def run(self, query: str = "") -> Entry | None:
+    def run(self, query: str = "") -> PickerEntry | None:
         """Talk until something is chosen; `None` where nothing is."""
         self._say(f"{self.picker.total(self.view):,} skills. Type words to search, a number to choose, :help for more.")
         if query or self.picker.total(self.view) <= PAGE:
@@ -86,7 +86,7 @@ class Dialogue:
         left = len(self._found) - self._told
         self._say(f"{self._told:,} of {len(self._found):,} told; :more for the next." if left else "That is all.")
 
-    def _numbered(self, text: str) -> Entry | None:
+    def _numbered(self, text: str) -> PickerEntry | None:
         number = int(text) if text.isdigit() and len(text) < 9 else 0
         if 0 < number <= len(self._found):
             return self._found[number - 1]
@@ -114,7 +114,7 @@ class Dialogue:
         else:
             self._say("Views: " + ", ".join(f"{view} ({count:,})" for view, count in known.items()) + ".")
 
-    def _switch(self, entry: Entry, verb: str) -> None:
+    def _switch(self, entry: PickerEntry, verb: str) -> None:
         try:
             self._say(said(entry, self.picker.set(entry, _MODES[verb])) + ".")
         except (MetierError, OSError) as error:

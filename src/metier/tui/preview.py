@@ -15,7 +15,7 @@ from metier.errors import ResourceError
 from metier.files.beneath import list_files, read_file
 from metier.files.text import blank_controls, from_utf8
 from metier.hosts.roots import Place
-from metier.tui.model import Entry, clean
+from metier.tui.model import PickerEntry, clean
 
 Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
 
@@ -25,41 +25,43 @@ FILES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PreviewLine:
     role: Role
     text: str
     label: str = ""
 
 
-def preview(entry: Entry, place: Place) -> list[Line]:
+def preview(entry: PickerEntry, place: Place) -> list[PreviewLine]:
     """All lines on an entry; paths are shown as from where the user stands."""
     return list(_lines(entry, place))
 
 
-def _lines(entry: Entry, place: Place) -> Iterator[Line]:
+def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
     skill = entry.skill
-    yield Line("title", clean(entry.name))
+    yield PreviewLine("title", clean(entry.name))
     if skill is not None:
-        yield Line("about", clean(skill.description, 2_000))
-    yield Line("blank", "")
-    yield Line("fact", clean(short(entry.path, place), 2_000), "path")
+        yield PreviewLine("about", clean(skill.description, 2_000))
+    yield PreviewLine("blank", "")
+    yield PreviewLine("fact", clean(short(entry.path, place), 2_000), "path")
     if entry.shadowed is not None:
-        yield Line("fact", clean(short(entry.shadowed.winner.path, place), 2_000), "shadowed by")
+        yield PreviewLine("fact", clean(short(entry.shadowed.winner.path, place), 2_000), "shadowed by")
     if skill is not None:
-        yield Line("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
-        yield Line("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
+        yield PreviewLine("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
+        yield PreviewLine("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
         for label, value in (("license", skill.license), ("needs", skill.compatibility)):
             if value:
-                yield Line("fact", clean(value), label)
+                yield PreviewLine("fact", clean(value), label)
         if skill.allowed_tools:
-            yield Line("fact", clean(", ".join(skill.allowed_tools)), "tools")
+            yield PreviewLine("fact", clean(", ".join(skill.allowed_tools)), "tools")
     for note in entry.notes:
         line = f" (line {note.line})" if note.line else ""
-        yield Line("note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity)
+        yield PreviewLine(
+            "note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity
+        )
     if os.path.basename(entry.path) != "SKILL.md":
         return
     yield from _files(os.path.dirname(entry.path))
-    yield Line("blank", "")
+    yield PreviewLine("blank", "")
     yield from _body(entry)
 
 
@@ -71,20 +73,20 @@ def short(path: str, place: Place) -> str:
     return path
 
 
-def _files(folder: str) -> Iterator[Line]:
+def _files(folder: str) -> Iterator[PreviewLine]:
     listing = list_files(folder, FILES, limits.SKILL_FILE_BYTES)
     more = " and more" if listing.truncated else ""
     if listing.files:
-        yield Line("file", clean(", ".join(listing.files), 2_000) + more, "files")
+        yield PreviewLine("file", clean(", ".join(listing.files), 2_000) + more, "files")
 
 
-def _body(entry: Entry) -> Iterator[Line]:
+def _body(entry: PickerEntry) -> Iterator[PreviewLine]:
     real = entry.skill.real_path if entry.skill is not None else entry.path
     folder, file = os.path.split(real)
     try:
         data = read_file(folder, file, BYTES).data
     except ResourceError as error:
-        yield Line("note", clean(f"the text cannot be shown: {error}"), "note")
+        yield PreviewLine("note", clean(f"the text cannot be shown: {error}"), "note")
         return
     fences = find_fences(data, complete=True)
     whole = data[fences.body if isinstance(fences, Fences) and entry.skill is not None else 0 :]
@@ -95,9 +97,9 @@ def _body(entry: Entry) -> Iterator[Line]:
         fence = text.lstrip().startswith(("```", "~~~"))
         role: Role = "code" if in_code or fence else "heading" if text.startswith("#") else "text"
         in_code = in_code != fence
-        yield Line(role, text)
+        yield PreviewLine(role, text)
     if len(lines) > LINES or len(data) >= BYTES:
-        yield Line("note", "the rest is not shown here; `metier load` gives all of it", "more")
+        yield PreviewLine("note", "the rest is not shown here; `metier load` gives all of it", "more")
 
 
 def _printable_line(line: str) -> str:

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from metier.tui.model import Entry, clean
+from metier.tui.model import PickerEntry, clean
 
 _GAP: Final = 2
 _NARROWEST: Final = 10
@@ -67,23 +67,23 @@ class Rows(ScrollView, can_focus=True):
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the framework's name for it
         super().__init__(id=id)
-        self.entries: Sequence[Entry] = ()
+        self.entries: Sequence[PickerEntry] = ()
         self.cursor = 0
         self.empty = ""
         self._hits: re.Pattern[str] | None = None
         self._longest = self._scope = self._tag = 0
 
     @property
-    def current(self) -> Entry | None:
+    def current(self) -> PickerEntry | None:
         return self.entries[self.cursor] if self.cursor < len(self.entries) else None
 
-    def measure(self, entries: Sequence[Entry]) -> None:
+    def measure(self, entries: Sequence[PickerEntry]) -> None:
         """Make columns for these, of which some will be shown: columns that moved with every letter would flicker."""
         self._longest = max((len(entry.name) for entry in entries), default=0)
         self._scope = min(max((len(entry.scope) for entry in entries), default=0), 10)
         self._tag = min(max((len(entry.tag) for entry in entries), default=0), 10)
 
-    def show(self, entries: Sequence[Entry], words: Sequence[str], empty: str, keep: str = "") -> None:
+    def show(self, entries: Sequence[PickerEntry], words: Sequence[str], empty: str, keep: str = "") -> None:
         """Show these; the cursor stays on the entry with the path `keep`, else it goes to the first."""
         self.entries, self.empty = entries, empty
         self._hits = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
@@ -139,7 +139,7 @@ class Rows(ScrollView, can_focus=True):
             .simplify()
         )
 
-    def _cells(self, entry: Entry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
+    def _cells(self, entry: PickerEntry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
         name = max(_NARROWEST, min(self._longest, max(_NAME, width // 3)))
         off = entry.tag == "off"
         yield from self._marked(

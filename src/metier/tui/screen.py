@@ -27,7 +27,7 @@ from textual.widgets import Input, Static
 from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
 from metier.model import Mode
-from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, clean, said
+from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Picker, PickerEntry, clean, said
 from metier.tui.pane import Pane
 from metier.tui.preview import preview, short
 from metier.tui.rows import Rows
@@ -322,8 +322,8 @@ class PickScreen(Screen[None]):
     def action_leave(self) -> None:
         self._end(None)
 
-    def _end(self, entry: Entry | None) -> None:
-        cast("App[Entry]", self.app).exit(entry)  # pyright: ignore[reportUnknownMemberType]
+    def _end(self, entry: PickerEntry | None) -> None:
+        cast("App[PickerEntry]", self.app).exit(entry)  # pyright: ignore[reportUnknownMemberType]
 
     def action_step(self, by: int) -> None:
         self.rows.move(self.rows.cursor + by)
@@ -353,7 +353,7 @@ class PickScreen(Screen[None]):
     def action_pin(self) -> None:
         self._throw(self.picker.pin)
 
-    def _throw(self, switch: Callable[[Entry], Mode]) -> None:
+    def _throw(self, switch: Callable[[PickerEntry], Mode]) -> None:
         entry = self.rows.current
         if entry is None or entry.skill is None:
             return
@@ -367,7 +367,7 @@ class PickScreen(Screen[None]):
         threading.Thread(target=work, name="metier-switch", daemon=True).start()
 
 
-class PickApp(App[Entry]):
+class PickApp(App[PickerEntry]):
     """The picker as a program; it returns the chosen entry, or nothing."""
 
     TITLE = "metier pick"
@@ -399,7 +399,7 @@ def _light_terminal() -> bool:
     return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
-def pick(picker: Picker, query: str = "", view: str = ALL) -> Entry | None:
+def pick(picker: Picker, query: str = "", view: str = ALL) -> PickerEntry | None:
     """Run the picker on the terminal; the chosen entry, or `None`."""
     _LOG.addHandler(logging.NullHandler())  # a line of a log would be drawn across the screen
     return PickApp(picker, query, view).run()
