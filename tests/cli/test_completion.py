@@ -68,9 +68,13 @@ class Terminal:
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *command], cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-c", code, *command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
         self.seen = ""
         self.asked = 0
 
@@ -129,9 +133,14 @@ def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundi
     needs("fish")
     asked = "; ".join(f"echo '#'; complete -C '{typed}'" for typed, _ in KEYS)
     done = subprocess.run(
-        ["fish", "--no-config", "-c", f"metier completion fish | source; {asked}"], cwd=skilled.project,
-        env=surroundings, capture_output=True, text=True, timeout=LONGEST, check=True,
-    )  # fmt: skip
+        ["fish", "--no-config", "-c", f"metier completion fish | source; {asked}"],
+        cwd=skilled.project,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=True,
+    )
     answers = [block.strip("\n").split("\n") for block in done.stdout.split("#\n")[1:]]
     found = [[line.split("\t")[0].removesuffix("/") for line in block] for block in answers]
     assert found == [[words[-1]] for _, words in KEYS]

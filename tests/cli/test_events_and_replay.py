@@ -69,13 +69,22 @@ def test_the_data_folder_follows_the_desktop_standard(world: World, run: Run, tm
         (("--type", "skill_loaded"), ["skill_loaded"] * 2),
         (("--type", "skill_loaded", "--limit", "1"), ["skill_loaded"]),
         (("--type", "skill_loaded", "--type", "skill_resource_read"), ["skill_loaded", "skill_loaded"]),
-        (("--session", "s"), ["session_started", "skill_catalog_updated", "session_called", "skill_loaded",
-                              "skill_invoked", "session_returned"]),
+        (
+            ("--session", "s"),
+            [
+                "session_started",
+                "skill_catalog_updated",
+                "session_called",
+                "skill_loaded",
+                "skill_invoked",
+                "session_returned",
+            ],
+        ),
         (("--session", "s", "--type", "skill_loaded"), ["skill_loaded"]),
         (("--type", "none"), []),
         (("--limit", "2"), ["skill_invoked", "session_returned"]),
     ],
-)  # fmt: skip
+)
 def test_events_are_filtered_by_type_session_and_number(run: Run, filters: tuple[str, ...], kinds: list[str]) -> None:
     run("load", "two")
     run("load", "one", "--session", "s")
@@ -108,9 +117,12 @@ def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
 def test_following_shows_every_event_of_another_process_once(world: World, run: Run) -> None:
     run("load", "one", "--session", "before")
     follower = subprocess.Popen(
-        [*COMMAND, "events", "--follow", "--json"], cwd=world.project, stdout=subprocess.PIPE, text=True,
+        [*COMMAND, "events", "--follow", "--json"],
+        cwd=world.project,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "HOME": str(world.home)},
-    )  # fmt: skip
+    )
     stop = threading.Timer(60, follower.kill)  # a follower that shows too little must not hang the tests
     stop.start()
     try:

@@ -95,9 +95,14 @@ def surroundings(base: Path) -> dict[str, str]:
 
 def call(base: Path, line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", line], cwd=base / "project", env=surroundings(base), capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=LONGEST,
-    )  # fmt: skip
+        ["bash", "-c", line],
+        cwd=base / "project",
+        env=surroundings(base),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=LONGEST,
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -133,9 +138,13 @@ def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
 def stays(base: Path, line: str) -> None:
     """Start it, wait until it has said something, and interrupt it as a person would."""
     process = subprocess.Popen(
-        shlex.split(line), cwd=base / "project", env={**surroundings(base), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        shlex.split(line),
+        cwd=base / "project",
+        env={**surroundings(base), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         assert isinstance(process.stdout, io.TextIOBase)
         assert process.stdout.readline(), "it ended without a word"

@@ -17,9 +17,23 @@ from worlds import World
 
 SKILLS = ".agents/skills"
 SKILL_KEYS = {
-    "id", "name", "description", "path", "dir", "scope", "source", "mtime_ms", "license", "compatibility", "metadata",
-    "allowed_tools", "extra", "enabled", "model_invocable", "user_invocable",
-}  # fmt: skip
+    "id",
+    "name",
+    "description",
+    "path",
+    "dir",
+    "scope",
+    "source",
+    "mtime_ms",
+    "license",
+    "compatibility",
+    "metadata",
+    "allowed_tools",
+    "extra",
+    "enabled",
+    "model_invocable",
+    "user_invocable",
+}
 DIAGNOSTIC_KEYS = {"code", "severity", "path", "line", "column", "message", "hint"}
 
 
@@ -207,9 +221,12 @@ def test_enable_and_disable_last(mixed: World, run: Run) -> None:
     assert run("disable", "xlsx").out == "xlsx is off for you\n"
     assert "xlsx (off)" in run("list").out
     assert run("enable", "xlsx", "--json").json == {
-        "name": "xlsx", "path": str(mixed.home / ".agents/skills/xlsx/SKILL.md"), "enabled": True, "mode": "auto",
+        "name": "xlsx",
+        "path": str(mixed.home / ".agents/skills/xlsx/SKILL.md"),
+        "enabled": True,
+        "mode": "auto",
         "level": "user",
-    }  # fmt: skip
+    }
     assert "takes its place" in run("disable", "pdf", "--project").out
     assert run("show", "pdf", "--json").json["description"] == "The user's."
     assert (mixed.project / ".metier/skills.json").is_file()
@@ -253,10 +270,17 @@ def test_shared_options_may_stand_before_and_after(mixed: World, run: Run) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["lst"], ["list", "--nope"], ["show"], ["validate"], ["--profile", "nope", "list"], ["--cwd", "/no", "list"],
-        ["--skills", "nowhere", "list"], ["list", "--profile", "./nope.toml"], ["profiles", "a", "b"],
+        ["lst"],
+        ["list", "--nope"],
+        ["show"],
+        ["validate"],
+        ["--profile", "nope", "list"],
+        ["--cwd", "/no", "list"],
+        ["--skills", "nowhere", "list"],
+        ["list", "--profile", "./nope.toml"],
+        ["profiles", "a", "b"],
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_is_exit_code_2_and_a_line_on_stderr(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
     assert (result.code, result.out) == (2, "")
@@ -297,11 +321,18 @@ NASTY = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["list", "--all"], ["list", "--json"], ["show", "nasty"], ["show", "nasty", "--json"],
-        ["validate", "skills", "-v"], ["validate", "--strict", "skills"], ["validate", "skills", "--json"], ["doctor"],
-        ["show", "broken"], ["disable", "nasty"],
+        ["list", "--all"],
+        ["list", "--json"],
+        ["show", "nasty"],
+        ["show", "nasty", "--json"],
+        ["validate", "skills", "-v"],
+        ["validate", "--strict", "skills"],
+        ["validate", "skills", "--json"],
+        ["doctor"],
+        ["show", "broken"],
+        ["disable", "nasty"],
     ],
-)  # fmt: skip
+)
 def test_no_control_character_of_a_skill_reaches_the_terminal(world: World, run: Run, arguments: list[str]) -> None:
     quoted = json.dumps(NASTY)
     folder = f"skills/{NASTY}"

@@ -113,11 +113,18 @@ def test_a_description_of_any_kind_is_kept_and_valid(world: World, run: Run, des
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("PDF Report", "try pdf-report"), ("a--b", "try a-b"), ("-x-", "try x"), ("../evil", "try evil"),
-        ("größe", "try groe"), ("x" * 65, "try " + "x" * 64), ("", "such as"), ("日本", "such as"), (".", "such as"),
+        ("PDF Report", "try pdf-report"),
+        ("a--b", "try a-b"),
+        ("-x-", "try x"),
+        ("../evil", "try evil"),
+        ("größe", "try groe"),
+        ("x" * 65, "try " + "x" * 64),
+        ("", "such as"),
+        ("日本", "such as"),
+        (".", "such as"),
         ("a\x1b[31m", "try a-31m"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_name_is_refused_with_a_better_one(world: World, run: Run, name: str, says: str) -> None:
     before = everything(world.project.parent)
     result = run("new", "--", name)

@@ -8,17 +8,17 @@ import struct
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 SKILL = b"---\nname: probe\ndescription: A skill for a test.\n---\n# Probe\n"
-Member = tuple[str, bytes, int]
+ZipMember = tuple[str, bytes] | tuple[str, bytes, int]
+TarMember = tuple[str, bytes] | tuple[str, bytes, Mapping[str, object]]
 
 
-def zipped(*members: tuple[Any, ...], skill: bytes | None = SKILL, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def zipped(*members: ZipMember, skill: bytes | None = SKILL, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """A zip with a good SKILL.md and these members: name, content, mode."""
     stream = io.BytesIO()
-    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    good: list[ZipMember] = [("SKILL.md", skill)] if skill is not None else []
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
         warnings.simplefilter("ignore")  # names that stand twice
         for name, data, *mode in (*good, *members):
@@ -29,14 +29,14 @@ def zipped(*members: tuple[Any, ...], skill: bytes | None = SKILL, method: int =
     return stream.getvalue()
 
 
-def tarred(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+def tarred(*members: TarMember, skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
     """A tar.gz with a good SKILL.md and these members: name, content, and what else their header says."""
     return gzip.compress(plain_tar(*members, skill=skill, form=form))
 
 
-def plain_tar(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+def plain_tar(*members: TarMember, skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
     stream = io.BytesIO()
-    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    good: list[TarMember] = [("SKILL.md", skill)] if skill is not None else []
     with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
         for name, data, *more in (*good, *members):
             info = tarfile.TarInfo(name)
@@ -176,7 +176,7 @@ ZIPS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "empty": ("no-skill", lambda: zipped(skill=None)),
     "no-skill": ("no-skill", lambda: zipped(("a.md", SKILL), skill=None)),
     "two-folders": ("no-skill", lambda: zipped(("a/SKILL.md", SKILL), ("b/x", b""), skill=None)),
-}  # fmt: skip
+}
 
 TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "parent": ("unsafe-name", lambda: tarred(("../evil", b"x"))),
@@ -210,7 +210,7 @@ TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "only-zeros": ("too-large", lambda: gzip.compress(bytes(80 << 20), 1)),
     "dense": ("too-large", lambda: tarred(("a", bytes(20 << 20)))),
     "no-skill": ("no-skill", lambda: tarred(("a", b"x"), skill=None)),
-}  # fmt: skip
+}
 
 SKILLS: dict[str, tuple[str, bytes]] = {
     "no-frontmatter": ("invalid", b"# Probe\n"),

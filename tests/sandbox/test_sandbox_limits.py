@@ -285,8 +285,14 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(
         with open("/project/new", "w") as file: file.write("x")
     """
     script = box.script("run.py", text, mode=0o600)
-    for path in (box.skill, box.skill / "scripts", box.skill / script, box.skill / "data.txt", box.project,
-                 box.project / "notes.txt"):  # fmt: skip
+    for path in (
+        box.skill,
+        box.skill / "scripts",
+        box.skill / script,
+        box.skill / "data.txt",
+        box.project,
+        box.project / "notes.txt",
+    ):
         if identity == "nobody":
             os.chown(path, 65534, 65534)
         os.chmod(path, 0o700 if path.is_dir() else 0o600)

@@ -8,7 +8,7 @@ from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
-from metier.install import Installer, Offer, Wish
+from metier.install import Installer, InstallRequest, Offer
 from metier.session.policy import Request
 
 _LISTED = 40
@@ -50,7 +50,7 @@ def install_command(
         return
     if not source:
         raise ConfigError("name what to install", key="SOURCE", hint="a folder, an archive or a URL")
-    wish = Wish(source, name or "", digest, project, replace, lenient)
+    wish = InstallRequest(source, name or "", digest, project, replace, lenient)
     can_ask = sys.stdin.isatty() and not context.as_json
     with context.open_store() as store:
         installer = Installer(context.settings(), store, approve=(lambda _: True) if yes else _ask if can_ask else None)
