@@ -59,7 +59,14 @@ def skilled(world: World) -> World:
 def surroundings(world: World) -> dict[str, str]:
     """A terminal that draws nothing, and the command on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(world.home), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+    python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
+    return {
+        "PATH": path,
+        "PYTHONPATH": python_path,
+        "HOME": str(world.home),
+        "TERM": "dumb",
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 class Terminal:

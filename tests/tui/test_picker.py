@@ -138,7 +138,7 @@ def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) 
     async def act(driven: Driven) -> None:
         await driven.press(*"zzzqqq")
         await driven.until(lambda: driven.names == [])
-        assert "Nothing here fits “zzzqqq”." in "\n".join(driven.drawn)
+        assert "No skill matches “zzzqqq”." in "\n".join(driven.drawn)
         await driven.press("enter")
         assert driven.program.is_running
 
@@ -148,7 +148,7 @@ def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) 
 def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
     async def act(driven: Driven) -> None:
         shown = "\n".join(driven.drawn)
-        assert "No skills here yet." in shown
+        assert "There are no skills yet." in shown
         assert f"  {SKILLS}" in shown
 
     drive(world, act)
@@ -181,7 +181,7 @@ def test_shadowed_skills_have_a_view_and_are_handed_over_by_path(shelf: World) -
 
     chosen = drive(shelf, act)
     assert chosen is not None
-    assert Picker(shelf.discover()).word(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
+    assert Picker(shelf.discover()).name_or_path(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
 
 
 def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
@@ -191,7 +191,7 @@ def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
         assert "error" in driven.drawn[0]
         await driven.until(lambda: "there is no `description`" in driven.preview)
         await driven.press("enter")
-        assert "not a skill" in driven.said("#status")
+        assert "not a valid skill" in driven.said("#status")
         assert driven.program.is_running
 
     assert drive(shelf, act) is None
@@ -251,7 +251,7 @@ def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
 
     async def act(driven: Driven) -> None:
         await driven.press("ctrl+t")
-        await driven.until(lambda: "not switched" in driven.said("#status"))
+        await driven.until(lambda: "was not changed" in driven.said("#status"))
 
     drive(shelf, act)
 

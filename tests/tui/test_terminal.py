@@ -33,6 +33,7 @@ class Terminal:
     def run(self, line: str, columns: int = 80, rows: int = 24, colour: bool = True) -> None:
         """Run a line of shell; `metier` in it is ours."""
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.world.home), "LANG": "C.UTF-8"}
+        kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
         script = self.world.home / "line.sh"
         script.write_text(
             f'metier() {{ {METIER} "$@"; }}\ncd {shlex.quote(str(self.world.project))}\n{line}\nsleep 600\n'

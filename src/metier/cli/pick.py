@@ -109,7 +109,7 @@ def _print(context: Context, picker: Picker, entry: PickerEntry, what: str) -> N
     elif context.as_json and entry.skill is not None:
         output.json_out(entry.skill.as_dict())
     else:
-        click.echo(output.safe(entry.path if what == "path" else picker.word(entry)))
+        click.echo(output.safe(entry.path if what == "path" else picker.name_or_path(entry)))
 
 
 COMMANDS = (pick_command,)

@@ -1,7 +1,7 @@
-"""What there is to see of an entry: facts, remarks, files and the text of SKILL.md, as lines with a role each.
+"""The preview of an entry as lines: facts, diagnostics, files and the text of SKILL.md.
 
-It reads at most `BYTES` of the file and shows at most `LINES` of it; a file that cannot be read says so here and is
-never an error. Every line is clean: nothing of a skill reaches the terminal as anything but letters.
+At most `BYTES` of the file are read and at most `LINES` are shown. A file that cannot be read gives a note, never an
+error. The invariant: no control character of a skill is in a line.
 """
 
 import os
@@ -15,6 +15,7 @@ from metier.errors import ResourceError
 from metier.files.beneath import list_files, read_file
 from metier.files.text import blank_controls, from_utf8
 from metier.hosts.roots import Place
+from metier.model import SKILL_FILE
 from metier.tui.model import PickerEntry, clean
 
 Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
@@ -26,13 +27,15 @@ FILES: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class PreviewLine:
+    """A line of a preview. The role decides its style."""
+
     role: Role
     text: str
     label: str = ""
 
 
 def preview(entry: PickerEntry, place: Place) -> list[PreviewLine]:
-    """All lines on an entry; paths are shown as from where the user stands."""
+    """Return the lines for an entry. Paths are relative to the working directory or the home folder."""
     return list(_lines(entry, place))
 
 
@@ -58,7 +61,7 @@ def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
         yield PreviewLine(
             "note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity
         )
-    if os.path.basename(entry.path) != "SKILL.md":
+    if os.path.basename(entry.path) != SKILL_FILE:
         return
     yield from _files(os.path.dirname(entry.path))
     yield PreviewLine("blank", "")
@@ -66,7 +69,7 @@ def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
 
 
 def short(path: str, place: Place) -> str:
-    """A path below the working directory without it, one below the home with `~`."""
+    """Shorten a path below the working directory, or below the home folder with `~`."""
     for folder, instead in ((place.cwd, ""), (place.home, "~/")):
         if folder and path.startswith(folder.rstrip("/") + "/"):
             return instead + path[len(folder.rstrip("/")) + 1 :]
@@ -99,9 +102,9 @@ def _body(entry: PickerEntry) -> Iterator[PreviewLine]:
         in_code = in_code != fence
         yield PreviewLine(role, text)
     if len(lines) > LINES or len(data) >= BYTES:
-        yield PreviewLine("note", "the rest is not shown here; `metier load` gives all of it", "more")
+        yield PreviewLine("note", "the rest is not shown; `metier load` prints all of it", "more")
 
 
 def _printable_line(line: str) -> str:
-    """A line as it stands, indentation included, without what a terminal would obey."""
+    """Return a line with its indentation and without control characters."""
     return blank_controls(line.expandtabs(4)[:1_000])
