@@ -380,7 +380,7 @@ def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, r
     assert ["codex", "yes", "x", "yes", "yes"] in [line.split() for line in lines]
     assert ["opencode", "yes", "x", "yes", "-"] in [line.split() for line in lines]
     assert "put it into .claude/skills/x or" in result.out
-    assert "no meaning here: `zap`" in result.out
+    assert "ignored: `zap`" in result.out
     assert max(map(len, lines)) <= 80
     assert result.code == 0
 
@@ -397,7 +397,7 @@ def test_check_of_a_repository_counts_and_lists_what_is_wrong(world: World, run:
     assert "deep/down/bad/SKILL.md" in result.out
     assert ".agents/skills/good" not in result.out
     assert "error[name-mismatch] in line 2" in result.out
-    assert result.err == "2 skills, 1 of them refused by a host\n"
+    assert result.err == "2 skills, 1 of them rejected by a host\n"
     assert max(map(len, result.out.splitlines())) <= 80
 
 

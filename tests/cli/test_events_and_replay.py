@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -277,6 +276,6 @@ def test_what_needs_the_store_stops_with_one_line(
 
 @pytest.mark.parametrize("arguments", [("list",), ("search", "one"), ("validate", "."), ("show", "one")])
 def test_what_keeps_no_events_needs_no_store(no_store: World, arguments: tuple[str, ...]) -> None:
-    done: Any = process(no_store, *arguments)
+    done = process(no_store, *arguments)
     assert done.returncode == 0
     assert "events" not in done.stderr

@@ -82,7 +82,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = call(base, "metier load csv-profile --session demo --json")
     assert loaded.returncode == 0, loaded.stderr
     (base / "ref").write_text(json.loads(loaded.stdout)["ref"])
-    exported = call(base, "metier store export --session demo > trail.jsonl")
+    exported = call(base, "metier store export --session demo > record.jsonl")
     assert exported.returncode == 0, exported.stderr
     shutil.copytree(base, base.with_name("kept"), symlinks=True)
     return base
@@ -90,7 +90,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def surroundings(base: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(base / "home"), "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+    python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
+    return {
+        "PATH": path,
+        "PYTHONPATH": python_path,
+        "HOME": str(base / "home"),
+        "LC_ALL": "C.UTF-8",
+        "NO_COLOR": "1",
+    }
 
 
 def call(base: Path, line: str) -> subprocess.CompletedProcess[str]:

@@ -83,7 +83,7 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
         os.close(terminal)
     assert done.returncode == code, done.stderr
     assert f"Connect to {site.url}{INDEX}?" in done.stderr
-    assert "Install it?" in done.stderr
+    assert "Install this skill?" in done.stderr
     assert (world.home / ".agents/skills/probe").exists() is (answer == "y")
 
 

@@ -71,7 +71,7 @@ def test_list_prints_a_table_and_says_what_is_not_in_it(mixed: World, run: Run) 
         "pdf   repo   Fills forms.",
         "xlsx  user   Sheets.",
     ]
-    assert result.err == "2 of 5 skills; 1 shadowed, 1 left out, 1 broken; `metier list --all` says which and why\n"
+    assert result.err == "2 of 5 skills; 1 shadowed, 1 left out, 1 broken; `metier list --all` shows them\n"
 
 
 def test_list_as_json_has_the_documented_shape(mixed: World, run: Run) -> None:

@@ -30,7 +30,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 def test_init_makes_the_folder_and_a_configuration_and_says_so(world: World, run: Run) -> None:
     result = run("init")
     assert result.code == 0
-    assert result.out.splitlines()[:2] == ["made .agents/skills", "made .metier/config.toml"]
+    assert result.out.splitlines()[:2] == ["created .agents/skills", "created .metier/config.toml"]
     assert (world.project / ".agents/skills").is_dir()
     assert settings.resolve(world.project, home=world.home).origins == {}, "every line is a comment"
 
@@ -77,7 +77,7 @@ def test_init_from_a_folder_below_works_on_the_project(world: World, run: Run) -
 def test_a_new_skill_passes_strict_validation_and_is_found(world: World, run: Run) -> None:
     result = run("new", "pdf-report")
     assert result.code == 0
-    assert "made .agents/skills/pdf-report/SKILL.md" in result.out
+    assert "created .agents/skills/pdf-report/SKILL.md" in result.out
     assert run("validate", "--strict", "--ascii", ".agents/skills/pdf-report").out == "1 checked, 0 invalid\n"
     skill = world.discover()["pdf-report"]
     session = Skills.discover(world.project, home=world.home).session()

@@ -143,4 +143,4 @@ def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: 
     ]
     done = subprocess.run([*command, "--scope", "nowhere"], input="", capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "there is all, repo, user, problems" in done.stderr
+    assert "known: all, repo, user, problems" in done.stderr
