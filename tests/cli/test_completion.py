@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,12 +157,19 @@ def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundi
 # --- what is offered, asked as the scripts ask
 
 
+Complete = Callable[[str], list[str]]
+
+
 @pytest.fixture
-def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    call = caller(world, capsys, monkeypatch)
+def call(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+@pytest.fixture
+def complete(call: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
     monkeypatch.setenv("_METIER_COMPLETE", "bash_complete")
 
-    def complete(line: str) -> list[str]:
+    def ask(line: str) -> list[str]:
         words = line.split(" ")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
@@ -170,41 +177,41 @@ def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         assert result.err == ""
         return [item.removeprefix("plain,") for item in result.out.splitlines() if item]
 
-    return complete  # pyright: ignore[reportReturnType]
+    return ask
 
 
-def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, run: Run) -> None:
-    assert run("metier show ") == ["release-notes", "triage"]
-    assert run("metier --cwd more show ") == ["release-notes", "triage"], "more lies in the same project"
-    assert run("metier --profile claude-code show ") == []
-    assert run("metier show --skills more ") == ["from-more", "release-notes", "triage"]
-    assert run("metier enable tr") == ["triage"]
-    assert run("metier profiles o") == ["omp", "opencode"]
-    assert run("metier check --host g") == ["gemini-cli"]
-    assert run("metier run release-notes ") == ["scripts/notes.py"], "only what may run"
+def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, complete: Complete) -> None:
+    assert complete("metier show ") == ["release-notes", "triage"]
+    assert complete("metier --cwd more show ") == ["release-notes", "triage"], "more lies in the same project"
+    assert complete("metier --profile claude-code show ") == []
+    assert complete("metier show --skills more ") == ["from-more", "release-notes", "triage"]
+    assert complete("metier enable tr") == ["triage"]
+    assert complete("metier profiles o") == ["omp", "opencode"]
+    assert complete("metier check --host g") == ["gemini-cli"]
+    assert complete("metier run release-notes ") == ["scripts/notes.py"], "only what may run"
 
 
-def test_where_something_is_wrong_nothing_is_offered_and_nothing_said(world: World, run: Run) -> None:
-    assert run("metier --profile nowhere show ") == []
-    assert run("metier --cwd /nowhere show ") == []
+def test_where_something_is_wrong_nothing_is_offered_and_nothing_said(world: World, complete: Complete) -> None:
+    assert complete("metier --profile nowhere show ") == []
+    assert complete("metier --cwd /nowhere show ") == []
     (world.project / ".metier").mkdir()
     (world.project / ".metier/config.toml").write_text("broken = = ")
-    assert run("metier show ") == []
-    assert run("metier read nothing ") == []
+    assert complete("metier show ") == []
+    assert complete("metier read nothing ") == []
 
 
 @pytest.mark.parametrize("name", ["x;touch y", "$(id)", "a b", "`id`", "x*", "-rf", "a'b", "x|y", "x>y", "~x", "!x"])
-def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, run: Run, name: str) -> None:
+def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, complete: Complete, name: str) -> None:
     world.skill(".agents/skills/good")
     world.skill(".agents/skills/bad", name=name)
     odd = f"references/{name}.md" if name != "-rf" else "-rf"
     world.skill(".agents/skills/files", files={odd: "", "references/ok.md": ""})
-    assert run("metier --profile omp show ") == ["files", "good"]
-    assert run("metier read files ") == ["references/ok.md"]
+    assert complete("metier --profile omp show ") == ["files", "good"]
+    assert complete("metier read files ") == ["references/ok.md"]
 
 
 def test_names_are_taken_from_the_cache_when_nothing_changed(
-    skilled: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    skilled: World, complete: Complete, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline = time.monotonic() + LONGEST
     while skilled.discover().parsed:
@@ -214,4 +221,18 @@ def test_names_are_taken_from_the_cache_when_nothing_changed(
         raise AssertionError("a file was read")
 
     monkeypatch.setattr(frontmatter, "parse", never)
-    assert run(f"metier --home {skilled.home} show ") == ["release-notes", "triage"]
+    assert complete(f"metier --home {skilled.home} show ") == ["release-notes", "triage"]
+
+
+# --- the command ---
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_the_shell(call: Run, shell: str) -> None:
+    result = call("completion", shell)
+    assert (result.code, result.err) == (0, "")
+    assert f"_METIER_COMPLETE={shell}_complete" in result.out
+
+
+def test_completion_of_another_shell_is_a_wrong_usage(call: Run) -> None:
+    assert call("completion", "tcsh").code == 2

@@ -1,4 +1,4 @@
-"""`init`, `new` and `completion`: what they make is right at once, is named, and never replaces anything."""
+"""`init` and `new`: what they create is valid, is named, and never replaces anything."""
 
 import os
 import re
@@ -155,17 +155,3 @@ def test_a_folder_that_cannot_be_written_is_one_line(world: World, run: Run) -> 
 
 def test_the_template_has_no_sentence_left_to_fill_in_but_the_description() -> None:
     assert "TODO" not in scaffold.SKILL + scaffold.GUIDE + scaffold.SCRIPT
-
-
-# --- completion
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_the_script_of_the_shell(run: Run, shell: str) -> None:
-    result = run("completion", shell)
-    assert (result.code, result.err) == (0, "")
-    assert f"_METIER_COMPLETE={shell}_complete" in result.out
-
-
-def test_completion_of_another_shell_is_a_wrong_usage(run: Run) -> None:
-    assert run("completion", "tcsh").code == 2

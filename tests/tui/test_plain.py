@@ -58,7 +58,7 @@ def test_long_answers_come_in_pages(world: World) -> None:
 def test_switches_are_commands_and_last(shelf: World) -> None:
     _, said = talk(shelf, ":off 1", ":pin 2", "pdf")
     assert "pdf-forms is off." in said
-    assert "release-notes is pinned, first in every prompt." in said
+    assert "release-notes is pinned: it comes first in every prompt." in said
     assert "1. pdf-forms, repo, off: Fills forms." in said
     skills = shelf.discover()
     assert (skills["pdf-forms"].mode, skills["release-notes"].mode) == ("off", "pinned")

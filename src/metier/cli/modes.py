@@ -14,11 +14,11 @@ from metier.files.text import printable
 from metier.model import MODES, Mode
 
 _MESSAGE: Final[Mapping[Mode, str]] = {
-    "auto": "on",
-    "pinned": "pinned, first in every prompt,",
-    "name-only": "shown to the model by name only",
-    "manual": "hidden from the model and called by people only,",
-    "off": "off",
+    "auto": "{name} is on for {whom}",
+    "pinned": "{name} is pinned for {whom}: it comes first in every prompt",
+    "name-only": "{name} is name-only for {whom}: the model sees its name without its description",
+    "manual": "{name} is manual for {whom}: it is hidden from the model, and people call it by name",
+    "off": "{name} is off for {whom}",
 }
 
 
@@ -33,10 +33,10 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
         return
     if context.quiet:
         return
-    click.echo(f"{printable(skill.name)} is {_MESSAGE[mode]} for {'this project' if project else 'you'}")
-    heir = skills.get(skill.name)
-    if heir is not None and heir.path != skill.path and not skill.enabled:
-        where = os.path.relpath(heir.path, skills.settings.place.cwd)
+    click.echo(_MESSAGE[mode].format(name=printable(skill.name), whom="this project" if project else "you"))
+    successor = skills.get(skill.name)
+    if successor is not None and successor.path != skill.path and not skill.enabled:
+        where = os.path.relpath(successor.path, skills.settings.place.cwd)
         click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 

@@ -158,8 +158,8 @@ class Picker:
 
 def mode_message(entry: PickerEntry, mode: Mode) -> str:
     """A sentence about the new mode of a skill."""
-    how = {"auto": "on", "off": "off", "pinned": "pinned, first in every prompt"}.get(mode, mode)
-    return f"{clean(entry.name)} is {how}"
+    state = {"auto": "on", "off": "off", "pinned": "pinned: it comes first in every prompt"}.get(mode, mode)
+    return f"{clean(entry.name)} is {state}"
 
 
 @lru_cache(4096)
