@@ -1,14 +1,13 @@
-"""Ways to get out of a sandbox, each a few lines that run inside of it.
+"""Attempts to break out of a sandbox, each a few lines that run inside it.
 
-An attempt is the body of a function: what it returns is truthy if it got out, and an exception means that it did not.
-`control` says where the very same lines do get out, so that the attempt is known to be able to succeed: "none" without
-a sandbox, "root" without a sandbox where that is root, or the grant that makes them legitimate. Nothing here may do
-harm where it succeeds: calls that would change the machine are made with arguments that the kernel rejects, and what
-counts is whether the kernel ever looked at them.
+An attempt is the body of a function. It returns a true value if it succeeded, and an exception means that it failed.
+`control` names where the same lines succeed, which proves that they can: "none" without a sandbox, "root" without a
+sandbox for root, or "grant" with the grant that permits them. An attempt must be harmless if it succeeds: calls that
+would change the machine have arguments that the kernel rejects, and what counts is whether the call reached the kernel.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 PRELUDE = '''#!/usr/bin/env -S python3 -I -S
 import ctypes, errno, json, os, socket, sys
@@ -70,23 +69,36 @@ except BaseException as error:
 
 
 @dataclass(frozen=True)
+class Grant:
+    """What a job is granted. The test fills in the path of the project."""
+
+    network: bool = False
+    secret: bool = False
+    """A value for the variable METIER_SECRET."""
+    project: bool = False
+    project_writable: bool = False
+
+
+NOTHING = Grant()
+NETWORK = Grant(network=True)
+VARIABLE = Grant(secret=True)
+PROJECT = Grant(project=True)
+WRITABLE = Grant(project=True, project_writable=True)
+
+
+@dataclass(frozen=True)
 class Attempt:
     name: str
     body: str
     control: Literal["none", "root", "grant", ""] = "none"
-    grant: dict[str, Any] = field(default_factory=dict)
-    """What the job is granted in the control; "project" and the like are filled in by the test."""
-    also: dict[str, Any] = field(default_factory=dict)
-    """What the job is granted in the attempt itself: other things, which must not open this door."""
+    grant: Grant = NOTHING
+    """What the job is granted in the control."""
+    also: Grant = NOTHING
+    """What the job is granted in the attempt itself. It must not make the attempt succeed."""
 
     def text(self) -> str:
         return PRELUDE.replace("{body}", self.body.strip().replace("\n", "\n    "))
 
-
-NETWORK: dict[str, Any] = {"network": True}
-VARIABLE: dict[str, Any] = {"env": {"METIER_SECRET": "granted"}}
-PROJECT: dict[str, Any] = {"project": True}
-WRITABLE: dict[str, Any] = {"project": True, "project_writable": True}
 
 ATTEMPTS = [
     # --- reading what is not ours ---

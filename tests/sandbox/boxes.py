@@ -13,12 +13,12 @@ import textwrap
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
-from metier.sandbox import Job, Outcome, Runner
+from metier.sandbox import Job, Outcome, RunLimits, Runner
 
 T = TypeVar("T")
 NOBODY = 65534
@@ -39,7 +39,7 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
         child = os.fork()
     if child == 0:
         os.close(read)
-        answer: tuple[bool, Any] = (False, None)
+        answer: tuple[bool, object] = (False, None)
         try:
             os.setgroups([])
             os.setgid(NOBODY)
@@ -62,6 +62,19 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
     error.args = arguments
     vars(error).update(data)
     raise error
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a `Job`."""
+
+    stdin: bytes
+    env: Mapping[str, str]
+    network: bool
+    project: str | None
+    project_writable: bool
+    project_protected: Sequence[str]
+    limits: RunLimits
+    on_started: Callable[[tuple[str, ...]], None]
 
 
 @dataclass
@@ -91,12 +104,20 @@ class Box:
         path.chmod(mode)
         return f"scripts/{name}"
 
-    def job(self, script: str, *argv: str, **given: Any) -> Job:
-        env: Mapping[str, str] = {MARK: self.token, **given.pop("env", {})}
-        return Job(str(self.skill), script, argv, env=env, **given)
+    def job(self, script: str, *argv: str, **options: Unpack[JobOptions]) -> Job:
+        options["env"] = {MARK: self.token, **options.get("env", {})}
+        return Job(str(self.skill), script, argv, **options)
 
-    def run(self, runner: Runner, identity: str, text: str, *argv: str, **given: Any) -> Outcome:
-        job = self.job(self.script(given.pop("name", "run.py"), text), *argv, **given)
+    def run(
+        self,
+        runner: Runner,
+        identity: str,
+        text: str,
+        *argv: str,
+        name: str = "run.py",
+        **options: Unpack[JobOptions],
+    ) -> Outcome:
+        job = self.job(self.script(name, text), *argv, **options)
         return as_user(identity, lambda: runner.run(job))
 
     def fingerprint(self) -> dict[str, str]:

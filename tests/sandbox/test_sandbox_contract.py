@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -26,7 +27,7 @@ from metier.sandbox import (
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.fake import FakeRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
-from sandbox.boxes import IDENTITIES, Box, a_box, as_user, settled
+from sandbox.boxes import IDENTITIES, Box, JobOptions, a_box, as_user, settled
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
 
@@ -39,8 +40,8 @@ class Case:
     identity: str
     box: Box
 
-    def run(self, text: str, *argv: str, name: str = "run.py", **given: Any) -> Outcome:
-        return self.box.run(self.runner, self.identity, text, *argv, name=name, **given)
+    def run(self, text: str, *argv: str, name: str = "run.py", **options: Unpack[JobOptions]) -> Outcome:
+        return self.box.run(self.runner, self.identity, text, *argv, name=name, **options)
 
 
 REAL: dict[str, Callable[[], Runner]] = {
@@ -334,7 +335,21 @@ def test_the_choice_never_falls_back_to_no_sandbox(monkeypatch: pytest.MonkeyPat
         choose(["docker"])
 
 
-def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(tmp_path: Any) -> None:
+def test_a_sandbox_that_cannot_be_built_gets_another_hint_than_one_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = tmp_path / "bwrap"
+    failing.write_text("#!/bin/sh\ncase $1 in --help) echo --size;; *) echo 'no namespaces' >&2; exit 1;; esac\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(SandboxUnavailable) as caught:
+        choose()
+    assert caught.value.tried == ("bubblewrap: the sandbox could not be built: no namespaces",)
+    assert "create namespaces" in caught.value.install
+    assert install_hint() not in caught.value.install
+
+
+def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(tmp_path: Path) -> None:
     liar = tmp_path / "bwrap"
     liar.write_text("#!/bin/sh\ncase $1 in --help) echo --size;; *) echo ready; cat;; esac\n")
     liar.chmod(0o755)
@@ -344,9 +359,19 @@ def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(tmp_path: Any) 
     assert "cannot be run" in str(BubblewrapRunner("/nowhere/bwrap").problem())
 
 
+def test_an_argument_with_a_nul_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        Job("/s", "a.py", ["a\0b"])
+
+
 @pytest.mark.parametrize(
-    "given", [{"argv": ["a\0b"]}, {"env": {"A=B": "c"}}, {"env": {"A": "\0"}}, {"project_writable": True}]
+    ("options", "message"),
+    [
+        ({"env": {"A=B": "c"}}, "variable name"),
+        ({"env": {"A": "\0"}}, "NUL"),
+        ({"project_writable": True}, "a project"),
+    ],
 )
-def test_a_job_that_makes_no_sense_cannot_be_made(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"NUL|variable|project"):
-        Job("/s", "a.py", **given)
+def test_a_job_with_contradictory_options_is_refused(options: JobOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Job("/s", "a.py", **options)
