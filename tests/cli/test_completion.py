@@ -1,4 +1,4 @@
-"""Completion in the three shells themselves: what a press of the tab key makes of a line, and what is never offered."""
+"""Completion in bash, zsh and fish: what the Tab key completes, and what is never offered."""
 
 import os
 import re
@@ -26,7 +26,7 @@ READY = {
     "zsh": "PS1='> '; unsetopt zle_bracketed_paste prompt_cr prompt_sp; autoload -Uz compinit; compinit -u -D",
 }
 KEYS = [
-    # what is typed, and the words of the line after the tab
+    # the typed line, and its words after the Tab key
     ("metier chec", ["metier", "check"]),
     ("metier replay --dri", ["metier", "replay", "--drift"]),
     ("metier list --profile vsc", ["metier", "list", "--profile", "vscode-copilot"]),
@@ -35,7 +35,7 @@ KEYS = [
     ("metier read release-notes ref", ["metier", "read", "release-notes", "references/style.md"]),
     ("metier run release-notes scr", ["metier", "run", "release-notes", "scripts/notes.py"]),
     ("metier mode release-notes pin", ["metier", "mode", "release-notes", "pinned"]),
-    ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the slash is the shell's to keep
+    ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the shell decides about the slash
 ]
 
 
@@ -57,7 +57,7 @@ def skilled(world: World) -> World:
 
 @pytest.fixture
 def surroundings(world: World) -> dict[str, str]:
-    """A terminal that draws nothing, and the command on the path."""
+    """The variables of a simple terminal, with the command on PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
     return {
@@ -70,7 +70,7 @@ def surroundings(world: World) -> dict[str, str]:
 
 
 class Terminal:
-    """A shell at a terminal of its own; keys go in, and what it printed comes out."""
+    """A shell in its own terminal. Keys go in, and its output comes out."""
 
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
@@ -91,7 +91,7 @@ class Terminal:
         self.process.stdin.flush()
 
     def ask(self, line: str) -> str:
-        """Everything that is printed until the line, and what it started, is done."""
+        """Run a line, and return everything that is printed until it has ended."""
         self.asked += 1
         before = len(self.seen)
         self.press(f"{line}; echo end-$((1000 + {self.asked}))\n")
@@ -130,7 +130,7 @@ def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[
 
 def test_a_tab_completes_commands_options_profiles_skills_and_files(terminal: Terminal) -> None:
     for typed, expected in KEYS:
-        # Control-A and -E: back to the start of the line, so that it is printed word by word and not run.
+        # Control-A and -E add a command before the line, so that its words are printed and it does not run.
         printed = terminal.ask(f"{typed}\t\x01printf '<%s>' \x05")
         words = re.findall(r"<([^<>%]+)>", printed[printed.rindex("\n<") :])
         assert [word.removesuffix("/") for word in words] == expected, typed
@@ -151,10 +151,10 @@ def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundi
     answers = [block.strip("\n").split("\n") for block in done.stdout.split("#\n")[1:]]
     found = [[line.split("\t")[0].removesuffix("/") for line in block] for block in answers]
     assert found == [[words[-1]] for _, words in KEYS]
-    assert answers[3] == ["release-notes\tWrites notes: of a release"], "up to the comma, where the script of fish cuts"
+    assert answers[3] == ["release-notes\tWrites notes: of a release"], "the script for fish cuts at the comma"
 
 
-# --- what is offered, asked as the scripts ask
+# --- the completions, requested as the scripts do ---
 
 
 Complete = Callable[[str], list[str]]
@@ -182,13 +182,13 @@ def complete(call: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
 
 def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, complete: Complete) -> None:
     assert complete("metier show ") == ["release-notes", "triage"]
-    assert complete("metier --cwd more show ") == ["release-notes", "triage"], "more lies in the same project"
+    assert complete("metier --cwd more show ") == ["release-notes", "triage"], "the folder is in the same project"
     assert complete("metier --profile claude-code show ") == []
     assert complete("metier show --skills more ") == ["from-more", "release-notes", "triage"]
     assert complete("metier enable tr") == ["triage"]
     assert complete("metier profiles o") == ["omp", "opencode"]
     assert complete("metier check --host g") == ["gemini-cli"]
-    assert complete("metier run release-notes ") == ["scripts/notes.py"], "only what may run"
+    assert complete("metier run release-notes ") == ["scripts/notes.py"], "only scripts"
 
 
 def test_where_something_is_wrong_nothing_is_offered_and_nothing_said(world: World, complete: Complete) -> None:

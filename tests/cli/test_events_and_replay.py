@@ -1,4 +1,4 @@
-"""The trail on the command line: what happened is shown, followed, moved and continued by other processes."""
+"""The record on the command line: events are shown, followed and moved, and sessions continue in other processes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(world: World) -> Run:
-    """The command in this process; what must not leak out of it is asked of `process`."""
+    """Run the command in this process. Tests that need isolation use `process`."""
     world.skill(".agents/skills/one", body="# One\n", files={"a.md": "a reference"})
     world.skill(".agents/skills/two", body="# Two\n")
 
@@ -122,7 +122,7 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
         text=True,
         env={**os.environ, "HOME": str(world.home)},
     )
-    stop = threading.Timer(60, follower.kill)  # a follower that shows too little must not hang the tests
+    stop = threading.Timer(60, follower.kill)  # a follower that prints too little must not block the tests
     stop.start()
     try:
         assert follower.stdout is not None
@@ -139,7 +139,7 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
         assert seen == store.read()
 
 
-# --- sessions over processes ---
+# --- sessions in several processes ---
 
 
 @pytest.mark.behaviour("C-074", "C-076")
@@ -229,7 +229,7 @@ def test_prune_removes_old_sessions_whole_and_keeps_those_named(run: Run) -> Non
 
 @pytest.fixture
 def no_store(world: World, run: Run) -> World:
-    """A home whose data folder is a file, so that nobody can keep anything there."""
+    """A home whose data folder is a file, so that the store cannot be opened."""
     (world.home / ".local").write_text("")
     return world
 

@@ -53,7 +53,7 @@ def test_the_command_shows_what_it_is_installs_and_verifies(world: World, run: R
     told = json.loads(run("install", "./probe", "--yes", "--replace", "--json").out)
     assert (told["name"], told["replaced"]) == ("probe", True)
     assert "skill_installed" in run("events", "--session", "installs").out
-    assert run("replay").code == 2, "an install is no session that could be run again"
+    assert run("replay").code == 2, "an install is not a session that can be replayed"
 
 
 def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, run: Run) -> None:

@@ -83,7 +83,7 @@ def test_a_new_skill_passes_strict_validation_and_is_found(world: World, run: Ru
     session = Skills.discover(world.project, home=world.home).session()
     assert set(session.load("pdf-report").files) == {"references/guide.md", "scripts/example.py"}
     assert os.access(Path(skill.dir) / "scripts/example.py", os.X_OK)
-    assert run("check", ".agents/skills/pdf-report", "--json").code == 0, "no host refuses it"
+    assert run("check", ".agents/skills/pdf-report", "--json").code == 0, "no host rejects it"
 
 
 @pytest.mark.parametrize("host", [name for name in BUILT_IN if name != "remcochat"])

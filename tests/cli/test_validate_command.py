@@ -1,4 +1,4 @@
-"""`metier validate`: what it prints, and how it ends."""
+"""`metier validate`: its output and its exit code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that offers skills, counts who connects, and misbehaves on request."""
+"""A local HTTP server that offers skills, counts connections and misbehaves on request."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Site:
-    """What is served, by path, and what was asked."""
+    """The pages of the server by path, and the requests it got."""
 
     def __init__(self, server: ThreadingHTTPServer, scheme: str = "http", host: str = "127.0.0.1") -> None:
         self.url = f"{scheme}://{host}:{server.server_address[1]}"
@@ -26,7 +26,7 @@ class Site:
         self.connections = 0
 
     def offer(self, name: str, data: bytes, *, type: str = "archive", url: str = "") -> None:  # noqa: A002
-        """Serve an artifact, and an index with it alone."""
+        """Serve an artifact, and an index that lists only it."""
         url = url or f"{name}.bin"
         path = f"/.well-known/agent-skills/{url}"
         self.pages.setdefault(path, data)
@@ -49,7 +49,7 @@ class Site:
 
 @contextlib.contextmanager
 def serving(certificate: Path | None = None) -> Generator[Site, None, None]:
-    """A site for the time of a block; with a certificate it speaks TLS."""
+    """Run a site. With a certificate it uses TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
@@ -94,7 +94,7 @@ def serving(certificate: Path | None = None) -> Generator[Site, None, None]:
 
 
 def certificate(folder: Path) -> Path:
-    """A new certificate for localhost that nobody trusts, with its key, in one file."""
+    """Create an untrusted certificate for localhost, with its key, in one file."""
     key, made, both = folder / "key.pem", folder / "cert.pem", folder / "both.pem"
     line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     line += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(made)]

@@ -1,4 +1,4 @@
-"""Hostile archives: each is refused for its own reason, and leaves nothing behind anywhere."""
+"""Hostile archives: each is refused with its own reason and leaves nothing behind."""
 
 import gzip
 import os
@@ -26,7 +26,7 @@ def attempt(world: World, source: Path) -> MemoryStore:
 
 
 def everything(folder: Path) -> dict[str, object]:
-    """Every path below a folder, with what it is: links are not followed."""
+    """Every path below a folder with its kind. Links are not followed."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -35,7 +35,7 @@ def everything(folder: Path) -> dict[str, object]:
 
 
 def refused(world: World, data: bytes, tmp_path: Path, name: str) -> str:
-    """The reason for which an archive is refused, after a look that nothing came of it."""
+    """The reason for which an archive is refused. Nothing of it is left on disk."""
     source = tmp_path / name
     source.write_bytes(data)
     outside = {path: os.path.lexists(path) for path in ("/tmp/evil", "/evil", os.path.expanduser("~/evil"))}

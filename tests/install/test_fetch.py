@@ -1,4 +1,4 @@
-"""Installing from a site: its index, its connections and its answers."""
+"""Installing from a site: its index, connections and responses."""
 
 import json
 import os
@@ -239,7 +239,7 @@ def test_a_name_is_looked_up_once_and_its_address_used(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     place(world, OPEN).take(f"{site.url.replace('127.0.0.1', 'localhost')}/x.zip")
-    assert lookups == ["localhost", "127.0.0.1"], "the second one is an address already"
+    assert lookups == ["localhost", "127.0.0.1"], "the second one is already an address"
 
 
 def test_a_name_of_this_machine_that_leads_elsewhere_gets_no_plain_http(
@@ -324,7 +324,7 @@ def test_a_server_that_drips_is_left_after_a_while(
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if where == "body" else b""))
-        while True:  # until the other side hangs up
+        while True:  # until the client disconnects
             handler.wfile.write(b"x")
             handler.wfile.flush()
             handler.connection.settimeout(0.1)

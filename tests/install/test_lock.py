@@ -1,4 +1,4 @@
-"""The lock file: what it notices, and its digests."""
+"""The lock file: the changes that it detects, and its digests."""
 
 import json
 import shutil

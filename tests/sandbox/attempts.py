@@ -101,7 +101,7 @@ class Attempt:
 
 
 ATTEMPTS = [
-    # --- reading what is not ours ---
+    # --- reading ---
     Attempt("read-shadow", 'return content("/etc/shadow")', "root"),
     Attempt("read-passwd-of-the-host", 'return b"daemon" in content("/etc/passwd")'),
     Attempt("read-a-secret-by-its-path", 'return has(A["secret"])'),
@@ -134,7 +134,7 @@ return has(os.environ.get("PROJECT_DIR", A["project"]) + "/notes.txt")
         "grant",
         PROJECT,
     ),
-    # --- environment and arguments of others ---
+    # --- environment and arguments of other processes ---
     Attempt("environment-of-the-host", 'return os.environ.get("METIER_SECRET")', "grant", VARIABLE),
     Attempt("environment-of-processes", 'return any_has("environ")'),
     Attempt("arguments-of-processes", 'return any_has("cmdline")'),
@@ -210,7 +210,7 @@ return s.sendto(query, ("127.0.0.1", A["udp"]))
 return call("socket", (1 << 32) | 2, 1, 0) == 0
 """,
     ),
-    # --- more rights ---
+    # --- privileges ---
     Attempt("be-root", "return os.getuid() == 0 or os.geteuid() == 0", "root"),
     Attempt("become-root", "os.setuid(0); return True", "root"),
     Attempt("become-another-group", "os.setgroups([0]); return True", "root"),
@@ -335,7 +335,7 @@ return set(os.listdir("/dev")) - set(known)
     Attempt("paste-into-the-console", 'return reached("ioctl", 0, 0x541C, b"x")'),
     Attempt("kernel-settings", 'return open("/proc/sys/kernel/core_pattern", "r+b")', "root"),
     Attempt("system-request-trigger", 'return open("/proc/sysrq-trigger", "wb")', ""),
-    # --- writing where we must not ---
+    # --- writing ---
     Attempt("write-to-the-host-by-path", 'open(A["base"] + "/escaped", "w").close(); return True', "root"),
     Attempt("write-to-the-skill", 'open(os.environ["SKILL_DIR"] + "/written", "w").close(); return True', "root"),
     Attempt("change-a-file-of-the-skill", 'return open(os.environ["SKILL_DIR"] + "/data.txt", "a").write("x")', "root"),

@@ -1,4 +1,4 @@
-"""A runner written from scratch, with nothing but the protocol, serves sessions and the wrappers of the package."""
+"""A runner that is written against the protocol alone works with sessions and with the wrappers of the package."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ SLOW = "#!/bin/sh\necho begun\nexec sleep 60\n"
 
 
 class ScratchRunner:
-    """The least that the contract asks for. It has no sandbox, so `protections` names only its time limit."""
+    """The minimum that the contract requires. It has no sandbox, so `protections` names only its time limit."""
 
     name = "scratch"
 
@@ -97,7 +97,15 @@ def _outcome(code: int, stdout: bytes, stderr: bytes, work: str, on_output: OnOu
             on_output(stream, data)
     found = [(path.name, path.read_bytes()) for path in sorted(Path(work).iterdir())]
     files = tuple(WrittenFile(name, len(data), digest_of(data), data) for name, data in found)
-    return Outcome(code, "exit", 5, stdout, stderr, files=files, protections=("limit-time",))
+    return Outcome(
+        exit_code=code,
+        ended="exit",
+        duration_ms=5,
+        stdout=stdout,
+        stderr=stderr,
+        files=files,
+        protections=("limit-time",),
+    )
 
 
 def opened(world: World, runner: Runner) -> Session:

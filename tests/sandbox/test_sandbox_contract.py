@@ -1,4 +1,4 @@
-"""One contract, held by every runner that works here."""
+"""The contract of `Runner`, tested with every runner that works here."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ pytest_plugins = ["sandbox.sandbox_fixtures"]
 
 @dataclass
 class Case:
-    """A runner, who uses it, and a box for its scripts."""
+    """A runner, the user that uses it, and a box for its scripts."""
 
     runner: Runner
     identity: str
@@ -152,7 +152,7 @@ def test_output_comes_in_order_while_the_script_runs(case: Case) -> None:
     pieces, outcome = as_user(case.identity, streamed)
     assert b"".join(data for stream, data, _ in pieces if stream == "stdout") == outcome.stdout == b"0\n1\n2\n"
     assert b"".join(data for stream, data, _ in pieces if stream == "stderr") == outcome.stderr
-    assert pieces[-1][2] - pieces[0][2] > 0.2, "nothing may be held back until the end"
+    assert pieces[-1][2] - pieces[0][2] > 0.2, "output must arrive while the script runs"
 
 
 def test_a_flood_of_output_ends_the_run_and_is_cut_at_the_limit(case: Case) -> None:
@@ -185,7 +185,7 @@ def test_a_slow_consumer_slows_the_script_down_and_the_clock_goes_on(case: Case)
     )
     outcome = as_user(case.identity, lambda: case.runner.run(job, lambda stream, data: time.sleep(0.1)))
     assert outcome.ended == "timeout"
-    assert outcome.stdout_total < 5_000_000, "what nobody takes is not read"
+    assert outcome.stdout_total < 5_000_000, "output that is not consumed is not read"
 
 
 def test_the_whole_tree_ends_at_the_time_limit(case: Case) -> None:
@@ -303,12 +303,13 @@ def test_node_runs_where_it_is(case: Case) -> None:
     assert case.run("console.log(1 + 1, process.argv[2])", "x", name="s.mjs").stdout == b"2 x\n"
 
 
-# --- the fake, and the choice ---
+# --- FakeRunner and choose ---
 
 
 def test_the_fake_answers_as_it_was_told_and_remembers() -> None:
     fake = FakeRunner(
-        {"a.py": Outcome(3, "exit", 5, stdout=b"out", stderr=b"err")}, default=ScriptRefused("x", "r", "m")
+        {"a.py": Outcome(exit_code=3, ended="exit", duration_ms=5, stdout=b"out", stderr=b"err")},
+        default=ScriptRefused("x", "r", "m"),
     )
     pieces: list[tuple[str, bytes]] = []
     outcome = fake.run(Job("/s", "a.py", ["1"]), lambda stream, data: pieces.append((stream, data)))
@@ -319,7 +320,10 @@ def test_the_fake_answers_as_it_was_told_and_remembers() -> None:
         fake.run(Job("/s", "b.py"))
     assert [job.script for job in fake.jobs] == ["a.py", "a.py", "b.py"]
     assert (
-        FakeRunner(default=lambda job: Outcome(len(job.argv), "exit", 0)).run(Job("/", "s", ["1", "2"])).exit_code == 2
+        FakeRunner(default=lambda job: Outcome(exit_code=len(job.argv), ended="exit", duration_ms=0))
+        .run(Job("/", "s", ["1", "2"]))
+        .exit_code
+        == 2
     )
 
 

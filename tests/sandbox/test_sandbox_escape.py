@@ -1,4 +1,4 @@
-"""None of many attempts gets out of the sandbox, seen from the inside and from the outside; and each could have."""
+"""Attempts to break out of the sandbox fail, as seen from inside and outside. Each succeeds without the sandbox."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def box() -> Generator[Box]:
 
 
 def knowledge(box: Box, heard: Listeners, victim: int) -> str:
-    """Everything an attacker could wish to know about the host."""
+    """Everything that an attacker could want to know about the host."""
     machine = seccomp.machine()
     assert machine is not None
     return json.dumps(
@@ -82,7 +82,7 @@ def job_for(box: Box, attempt: Attempt, grant: Grant, known: str) -> Job:
 
 
 def verdict(outcome: Outcome) -> tuple[bool, str]:
-    """Whether it got out, by its own account. Being killed for trying is not getting out; silence is no account."""
+    """Whether an attempt reported success. Being killed by the filter is a failure; no report is an error."""
     if not outcome.stdout and outcome.exit_code == 128 + 31:
         return False, "killed by the filter"
     out, detail = json.loads(outcome.stdout)
@@ -135,7 +135,7 @@ def test_the_same_attempt_succeeds_where_it_is_granted(
             pytest.skip("this machine has no IPv6")
         if identity == "nobody":
             for path in (box.project, box.project / "notes.txt"):
-                os.chmod(path, 0o777)  # a grant cannot give what the launcher itself may not do
+                os.chmod(path, 0o777)  # a grant cannot exceed the rights of the launcher
         job = job_for(box, attempt, attempt.grant, knowledge(box, heard, victim.pid))
         outcome = as_user(identity, lambda: sandbox.run(job))
         assert verdict(outcome)[0] is True, outcome

@@ -1,4 +1,4 @@
-"""Which program runs a script, and what is refused; and that the filter of system calls says what it should."""
+"""Which program runs a script, which files are refused, and what the system call filter allows."""
 
 import errno
 import re
@@ -103,7 +103,7 @@ def test_dependencies_in_the_header_are_reported(tmp_path: Path, header: str, no
     assert program.notes == ((note,) if note else ())
 
 
-# --- the filter, by a small machine that runs it as the kernel would ---
+# --- the filter, in a small interpreter for its instructions ---
 
 
 def judge(program: bytes, arch: int, number: int, *arguments: int) -> int:

@@ -1,4 +1,4 @@
-"""The picker on a screen, driven key by key: what stays on it, what it switches, what it hands over."""
+"""The full-screen picker, driven by keys: what it shows, what it switches and what it returns."""
 
 import asyncio
 import dataclasses
@@ -42,7 +42,7 @@ class Driven:
 
     @property
     def drawn(self) -> list[str]:
-        """The lines of the list as they are drawn."""
+        """The drawn lines of the list."""
         rows = self.screen.rows
         return [rows.render_line(y).text.rstrip() for y in range(rows.size.height)]
 
@@ -66,7 +66,7 @@ class Driven:
 
 
 def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> PickerEntry | None:
-    """Run the picker in a world, do something with it, and return what was chosen."""
+    """Run the picker, act on it, and return the choice."""
     program = PickApp(Picker(world.discover()), query)
 
     async def run() -> None:
@@ -81,7 +81,7 @@ def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str =
 
 @pytest.fixture
 def shelf(world: World) -> World:
-    """Skills of two scopes, one of them twice, and a file that is none."""
+    """Skills of two scopes, one name twice, and a file that is not a skill."""
     world.skill(
         f"{SKILLS}/pdf-forms", description="Fills forms.", files={"scripts/fill.py": ""}, body="# How to fill\n"
     )

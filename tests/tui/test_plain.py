@@ -1,4 +1,4 @@
-"""The picker as a dialogue: everything in words, one line after the other."""
+"""The picker as a line-by-line dialogue."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def shelf(world: World) -> World:
 
 
 def talk(world: World, *lines: str, query: str = "") -> tuple[PickerEntry | None, list[str]]:
-    """What was chosen and what was said when a person types these lines."""
+    """The choice and the printed lines when a user types these lines."""
     said: list[str] = []
     given = iter(lines)
     chosen = Dialogue(Picker(world.discover()), ALL, lambda: next(given, None), said.append).run(query)

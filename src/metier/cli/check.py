@@ -146,7 +146,7 @@ def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
         keys.setdefault(tuple(names), []).append(key)
     for names, ignored in keys.items():
         text = f"ignored: {', '.join(f'`{key}`' for key in ignored)}"
-        yield Remark("host-ignores", "info", text, path="", line=1, column=1, hosts=names)
+        yield Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, hosts=names)
 
 
 def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
@@ -162,9 +162,11 @@ def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
 def _remarks_of(verdict: HostVerdict) -> Iterator[Remark]:
     """The remarks of one host, which is not named in them yet."""
     for d in verdict.diagnostics:
-        yield Remark(d.code, d.severity, d.message, path=verdict.path, line=d.line, column=d.column)
+        yield Remark(
+            code=d.code, severity=d.severity, message=d.message, path=verdict.path, line=d.line, column=d.column
+        )
     for code, severity, message, line in verdict.findings():
-        yield Remark(code, severity, message, path=verdict.path, line=line, column=1)
+        yield Remark(code=code, severity=severity, message=message, path=verdict.path, line=line, column=1)
 
 
 # --- SARIF ---

@@ -8,6 +8,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.files.digests import is_digest
 from metier.files.narrowing import is_list, is_table
 from metier.files.text import printable
 from metier.record.store import Frame, canonical
@@ -66,7 +67,7 @@ class _Timeline:
 def _facts(frame: Mapping[str, object]) -> Iterator[str]:
     """The facts of a frame that matter to a person, without digests, tables and false flags."""
     for key, value in frame.items():
-        if key in _ENVELOPE or value is False or str(value).startswith("sha256:"):
+        if key in _ENVELOPE or value is False or is_digest(value):
             continue
         if is_table(value):
             if key in ("args", "arguments"):

@@ -41,7 +41,9 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied."""
     config = context.settings()
     policy = Policy.from_settings(config.permissions, config.profile)
-    decision = policy.decide(Request(policy.canonical(tool, config.profile), skill_name, path, command))
+    decision = policy.decide(
+        Request(tool=policy.canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
+    )
     if context.as_json:
         rule = decision.rule.as_dict() if decision.rule else None
         output.json_out({"verdict": decision.verdict, "why": decision.why, "rule": rule})

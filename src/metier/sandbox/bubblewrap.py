@@ -140,7 +140,7 @@ def _built(
     assert machine is not None
     with ExitStack() as stack:
         seen = view(job, program, identity)
-        given = {holder: _in_memory(stack, data) for holder, data in seen.files.items()}
+        given = {placeholder: _in_memory(stack, data) for placeholder, data in seen.files.items()}
         rules = _in_memory(stack, seccomp.program(machine, network=job.network))
         info, info_writer = os.pipe()
         stack.callback(os.close, info)

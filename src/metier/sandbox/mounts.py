@@ -65,44 +65,11 @@ def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: st
 
 def view(job: Job, program: Program | None, identity: Identity) -> SandboxView:
     """Everything that a script sees. Without a program, the skill is not mounted; this only tests the sandbox."""
-    work = str(job.limits.work_bytes)
-    files = {
-        "@passwd": f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode(),
-        "@group": f"skill:x:{identity.uid}:\n".encode(),
-        "@nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
-    }
-    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "skill"]
-    if not job.network:
-        arguments.append("--unshare-net")
-    arguments += ["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
-    if identity.switch:
-        # Needed to change from root to the id of the run. They are dropped before the script starts.
-        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
-            arguments += ["--cap-add", capability]
-    else:
-        arguments += ["--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
-    arguments += _system()
-    arguments += ["--dir", "/etc"]
-    for name in (*_ETC, *(_ETC_NETWORK if job.network else ())):
-        arguments += _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
-    if not job.network:
-        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
-    for name in _ETC_COPIED:
-        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
-            files[f"@{name}"] = file.read(_COPIED_BYTES)
-    for holder in files:
-        arguments += ["--perms", "0444", "--file", holder, f"/etc/{holder[1:]}"]
-    arguments += ["--proc", "/proc"]
-    for name in _MASKED:
-        if os.path.exists(f"/proc/{name}"):
-            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    arguments += ["--perms", "0755", "--tmpfs", "/dev"]
-    for name in _DEVICES:
-        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
-        arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    files = _files(job, identity)
+    arguments = [*_isolation(job, identity), *_system(), *_etc(job, files), *_proc(), *_devices()]
     for place in WRITABLE:
-        arguments += ["--perms", "0700" if place == WORK_DIR else "1777", "--size", work, "--tmpfs", place]
+        mode = "0700" if place == WORK_DIR else "1777"
+        arguments += ["--perms", mode, "--size", str(job.limits.work_bytes), "--tmpfs", place]
     if program is not None:
         arguments += _granted(job, program)
     for place in ("/dev", "/"):
@@ -110,6 +77,60 @@ def view(job: Job, program: Program | None, identity: Identity) -> SandboxView:
     for name, value in fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp").items():  # noqa: S108
         arguments += ["--setenv", name, value]
     return SandboxView((*arguments, "--chdir", WORK_DIR), files)
+
+
+def _files(job: Job, identity: Identity) -> dict[str, bytes]:
+    """The files of /etc that are written for the sandbox or copied from the host, by placeholder."""
+    files = {
+        "@passwd": f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode(),
+        "@group": f"skill:x:{identity.uid}:\n".encode(),
+        "@nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    if not job.network:
+        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
+    for name in _ETC_COPIED:
+        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
+            files[f"@{name}"] = file.read(_COPIED_BYTES)
+    return files
+
+
+def _isolation(job: Job, identity: Identity) -> list[str]:
+    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "skill"]
+    if not job.network:
+        arguments.append("--unshare-net")
+    arguments += ["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+    if not identity.switch:
+        return [*arguments, "--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
+    # Needed to change from root to the id of the run. They are dropped before the script starts.
+    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+        arguments += ["--cap-add", capability]
+    return arguments
+
+
+def _etc(job: Job, files: Mapping[str, bytes]) -> list[str]:
+    arguments = ["--dir", "/etc"]
+    for name in (*_ETC, *(_ETC_NETWORK if job.network else ())):
+        arguments += _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+    for placeholder in files:
+        arguments += ["--perms", "0444", "--file", placeholder, f"/etc/{placeholder[1:]}"]
+    return arguments
+
+
+def _proc() -> list[str]:
+    arguments = ["--proc", "/proc"]
+    for name in _MASKED:
+        if os.path.exists(f"/proc/{name}"):
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return arguments
+
+
+def _devices() -> list[str]:
+    arguments = ["--perms", "0755", "--tmpfs", "/dev"]
+    for name in _DEVICES:
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    return arguments
 
 
 def _system() -> list[str]:

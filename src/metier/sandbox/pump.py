@@ -78,23 +78,27 @@ def pump(
                 if key.fd not in streams:
                     waiting = _write(process.stdin, selector, waiting)
                     continue
-                stream = streams[key.fd]
                 piece = _read(key.fd)
-                if piece is None:
-                    continue
-                if not piece:
+                if piece:
+                    _pass_on(streams[key.fd], piece, output, on_output, flood)
+                elif piece is not None:
                     selector.unregister(key.fd)
                     del streams[key.fd]
-                    continue
-                calm = not output.flooded
-                fits = output.take(stream, piece)
-                if fits and on_output is not None:
-                    on_output(stream, fits)
-                if calm and output.flooded:
-                    flood()
+
+
+def _pass_on(
+    stream: Stream, piece: bytes, output: PumpedOutput, on_output: OnOutput | None, flood: Callable[[], None]
+) -> None:
+    was_flooded = output.flooded
+    fits = output.take(stream, piece)
+    if fits and on_output is not None:
+        on_output(stream, fits)
+    if output.flooded and not was_flooded:
+        flood()
 
 
 def _read(descriptor: int) -> bytes | None:
+    """Read a piece. It is empty at the end of the stream, and `None` if nothing is there yet."""
     try:
         return os.read(descriptor, CHUNK)
     except BlockingIOError:

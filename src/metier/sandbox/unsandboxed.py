@@ -36,15 +36,10 @@ class UnsandboxedRunner(ProcessRunner):
             os.mkdir(temporary)
             project = os.path.realpath(job.project) if job.project is not None else ""
             started = time.monotonic()
-            process = subprocess.Popen(  # noqa: S603
+            process = _start(
                 [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=fixed_variables(job, skill, work, project, temporary),
-                cwd=work,
-                start_new_session=True,
-                bufsize=0,
+                fixed_variables(job, skill, work, project, temporary),
+                work,
             )
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -69,6 +64,19 @@ class UnsandboxedRunner(ProcessRunner):
                 )
             finally:
                 os.close(descriptor)
+
+
+def _start(command: list[str], variables: dict[str, str], work: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        cwd=work,
+        start_new_session=True,
+        bufsize=0,
+    )
 
 
 def _end(group: int) -> None:
