@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from metier.session.policy import Policy, Request
 
 
-class SessionOptions(TypedDict, total=False):
-    """See `Skills.session` for what each of them means."""
+class SharedOptions(TypedDict, total=False):
+    """The options that several sessions can share: all but the id. See `Skills.session` for their meaning."""
 
-    id: str | None
     policy: "Policy | Mapping[str, Any] | None"
     store: "str | Store | None"
     approve: "Callable[[Request], bool | str] | None"
@@ -32,3 +31,9 @@ class SessionOptions(TypedDict, total=False):
     store_required: bool
     clock: Callable[[], int]
     ids: Callable[[], str]
+
+
+class SessionOptions(SharedOptions, total=False):
+    """The options of one session."""
+
+    id: str | None
