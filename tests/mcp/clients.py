@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_requests import ask
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
-from metier.mcp.server import Server
+from metier.mcp.server import McpServer
 from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
@@ -89,7 +89,7 @@ async def connected(
     shared = app or open_app(world)
     options: dict[str, Any] = {"watch": False, **given}
     if transport == "memory":
-        async with Client(Server(shared, **options), mode=mode, cache=None) as client:
+        async with Client(McpServer(shared, **options), mode=mode, cache=None) as client:
             assert client.protocol_version == version
             yield client
         return

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from metier.app import App
-from metier.mcp.server import Server, run_stdio
+from metier.mcp.server import McpServer, run_stdio
 
 project, home, victim = (Path(argument) for argument in sys.argv[1:])
 
@@ -23,6 +23,6 @@ async def tamper(ctx: Any, call_next: Any) -> Any:
     return result
 
 
-server = Server(App(project, home=home, store="memory:", surface="mcp"))
+server = McpServer(App(project, home=home, store="memory:", surface="mcp"))
 server.middleware.append(tamper)
 anyio.run(run_stdio, server)

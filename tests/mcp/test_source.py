@@ -13,8 +13,8 @@ from clients import command, digest
 
 from metier import Skills
 from metier.errors import ConfigError, PolicyDenied, ResourceError
-from metier.mcp.client import ServerConfig
-from metier.mcp.source import Source, connect, servers
+from metier.mcp.client import ListedSkills, ServerConfig
+from metier.mcp.source import McpSource, connect, servers
 from metier.record.events import PolicyAsked, ResourceRefused
 from metier.record.store import open_store
 from metier.replay import from_store, replay
@@ -65,11 +65,11 @@ def stranger(tmp_path: Path) -> Stranger:
 
 
 @pytest.fixture
-def sources() -> Iterator[Callable[..., Source]]:
-    opened: list[Source] = []
+def sources() -> Iterator[Callable[..., McpSource]]:
+    opened: list[McpSource] = []
 
-    def open_source(*given: Any) -> Source:
-        opened.append(Source(*given))
+    def open_source(*given: Any) -> McpSource:
+        opened.append(McpSource(*given))
         return opened[-1]
 
     yield open_source
@@ -78,7 +78,7 @@ def sources() -> Iterator[Callable[..., Source]]:
 
 
 @pytest.fixture
-def joined(world: World, stranger: Stranger, sources: Callable[..., Source], tmp_path: Path) -> Callable[..., Skills]:
+def joined(world: World, stranger: Stranger, sources: Callable[..., McpSource], tmp_path: Path) -> Callable[..., Skills]:
     def build(profile: str = "standard", **given: Any) -> Skills:
         source = sources([stranger.config(**given)], str(tmp_path / "cache"), lambda: stranger.clock)
         return world.discover(profile, source=source)
@@ -94,7 +94,7 @@ def yes(request: Request) -> bool:
 
 
 def test_a_real_server_of_ours_is_a_root_of_the_catalog(
-    world: World, tmp_path: Path, sources: Callable[..., Source]
+    world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
     far = World(tmp_path / "far-home", tmp_path / "far")
     (far.project / ".git").mkdir(parents=True)
@@ -172,7 +172,7 @@ def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
 def test_every_host_says_so_in_what_a_load_returns(
-    stranger: Stranger, world: World, sources: Callable[..., Source], tmp_path: Path, profile: str
+    stranger: Stranger, world: World, sources: Callable[..., McpSource], tmp_path: Path, profile: str
 ) -> None:
     stranger.publish()
     source = sources([stranger.config()], str(tmp_path / "cache"))
@@ -255,7 +255,7 @@ def test_a_cached_file_that_was_touched_is_fetched_again(
 def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish(serves={})
     session = joined().session(approve=yes)
-    with pytest.raises(ResourceError, match="the server acme says: no such resource"):
+    with pytest.raises(ResourceError, match="the server acme answered: no such resource"):
         session.load("deploy")
 
 
@@ -267,9 +267,9 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"frontmatter": None}, "frontmatter"),
     ({"frontmatter": {"name": "deploy"}}, "description"),
     ({"resources": "dynamic"}, "dynamic"),
-    ({"resources": None}, "list of its files"),
-    ({"resources": []}, "lacks its SKILL.md"),
-    ({"resources": [{"uri": "skill://acme/other.md", "digest": SHA, "size": 1}]}, "not one of its files"),
+    ({"resources": None}, "list of files"),
+    ({"resources": []}, "has no SKILL.md"),
+    ({"resources": [{"uri": "skill://acme/other.md", "digest": SHA, "size": 1}]}, "not a file of the skill"),
     ({"resources": [{"uri": f"{BASE}/../x", "digest": SHA, "size": 1}]}, "traversal"),
     ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": SHA, "size": 1}]}, "traversal"),
     ({"resources": [{"uri": f"{BASE}//etc", "digest": SHA, "size": 1}]}, "absolute"),
@@ -293,8 +293,8 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 ) -> None:
     bad = offline.entry(**change) if isinstance(change, dict) else change
     good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
-    monkeypatch.setattr("metier.mcp.client.Link.skills", lambda self: ([bad, good], 0))
-    source = Source([offline.config()], str(tmp_path / "cache"))
+    monkeypatch.setattr("metier.mcp.client.McpClient.skills", lambda self: ListedSkills([bad, good], 0))
+    source = McpSource([offline.config()], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     source.close()
     assert [skill.name for skill in skills] == ["honest"]
@@ -422,28 +422,28 @@ def test_where_the_last_path_wins_a_server_still_stands_back(
 
 
 def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
-    world: World, tmp_path: Path, sources: Callable[..., Source]
+    world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
     world.skill(f"{SKILLS}/local")
     source = sources([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     assert [skill.name for skill in skills] == ["local"]
     (note,) = skills.diagnostics
-    assert (note.severity, "the server gone cannot be reached" in note.message) == ("warning", True)
+    assert (note.severity, "cannot reach the server gone" in note.message) == ("warning", True)
 
 
 def test_a_server_without_skills_is_told_apart(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish(plain=True)
     skills = joined()
     assert len(skills) == 0
-    assert [d.message for d in skills.diagnostics] == ["the server does not offer skills"]
+    assert [d.message for d in skills.diagnostics] == ["the server acme does not offer skills"]
 
 
 def test_a_connection_that_broke_is_made_again(stranger: Stranger, joined: Callable[..., Skills]) -> None:
     stranger.publish()
     skills = joined()
-    assert isinstance(skills._source, Source)
-    skills._source._link("acme").close()
+    assert isinstance(skills._source, McpSource)
+    skills._source._client("acme").close()
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
 
 

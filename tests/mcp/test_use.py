@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from metier.mcp.clients import SESSION_KEY
 from metier.mcp.http import http_app
-from metier.mcp.server import Server
+from metier.mcp.server import McpServer
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -194,7 +194,7 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
 
     async def start() -> None:
         if transport == "memory":
-            server = Server(app, watch=False)
+            server = McpServer(app, watch=False)
             await check(lambda: server)
             return
         async with serve_http(http_app(app, watch=False)) as url:
@@ -252,7 +252,7 @@ def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport:
 
         app = open_app(library)
         if transport == "memory":
-            await listen(Server(app, watch=True))
+            await listen(McpServer(app, watch=True))
         else:
             async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
@@ -278,7 +278,7 @@ def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport:
                 assert about["pdf"] == "Does another thing, for a test."
 
         if transport == "memory":
-            await listen(Server(app, watch=True))
+            await listen(McpServer(app, watch=True))
         else:
             async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
@@ -296,7 +296,7 @@ def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: st
                 heard.set()
 
         app = open_app(library)
-        async with Client(Server(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+        async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
             (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
 
             async def write() -> None:
