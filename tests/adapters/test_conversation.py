@@ -2,7 +2,7 @@
 
 import json
 
-from stage import LOAD, MARK, RUN, runner, skills
+from scenario import LOAD, MARK, RUN, runner, skills
 
 from metier.adapters.conversation import Conversation, decoded, describe
 from metier.session.approvals import Answers

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import skills
+from scenario import skills
 
 from metier import ConfigError
 from metier.adapters.anthropic import MessagesSkills

@@ -18,15 +18,46 @@ from worlds import World
 SKILLS = ".agents/skills"
 MESSAGES = 1_000
 METHODS = (
-    "skills/list", "skills/get", "resources/directory/read", "resources/list", "resources/templates/list",
-    "resources/read", "tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete", "ping",
-    "server/discover", "resources/subscribe", "logging/setLevel", "notifications/cancelled",
-    "notifications/initialized", "no/such/method", "", "rpc.discover",
-)  # fmt: skip
+    "skills/list",
+    "skills/get",
+    "resources/directory/read",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "tools/list",
+    "tools/call",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "ping",
+    "server/discover",
+    "resources/subscribe",
+    "logging/setLevel",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "no/such/method",
+    "",
+    "rpc.discover",
+)
 TEXTS = (
-    "", "pdf", "skill://pdf/SKILL.md", "skill://pdf", "skill://pdf/../..", "skill://%ff", "\x00", "\u202e", "é" * 300,
-    "skill_load", "skill_run", "skill_read", "a" * 20_000, "../../etc/passwd", "ref/prompt", "ref/resource", "name",
-)  # fmt: skip
+    "",
+    "pdf",
+    "skill://pdf/SKILL.md",
+    "skill://pdf",
+    "skill://pdf/../..",
+    "skill://%ff",
+    "\x00",
+    "\u202e",
+    "é" * 300,
+    "skill_load",
+    "skill_run",
+    "skill_read",
+    "a" * 20_000,
+    "../../etc/passwd",
+    "ref/prompt",
+    "ref/resource",
+    "name",
+)
 KEYS = ("uri", "name", "arguments", "cursor", "ref", "argument", "context", "_meta", "path", "query", "type", "value")
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -51,8 +82,19 @@ def message(chance: random.Random, number: int, modern: bool) -> bytes:
     if kind == 0:
         return chance.randbytes(chance.randrange(1, 200)).replace(b"\n", b"").replace(b"\r", b"")
     if kind == 1:
-        return chance.choice([b"[" * 5_000, b"{}", b"[]", b"null", b'"x"', b'{"jsonrpc":"2.0"}', b'{"id":1,"result":7}',
-                              b'{"jsonrpc":"2.0","id":9,"method":"\\ud800"}', b'{"jsonrpc":"1.0","id":1}'])  # fmt: skip
+        return chance.choice(
+            [
+                b"[" * 5_000,
+                b"{}",
+                b"[]",
+                b"null",
+                b'"x"',
+                b'{"jsonrpc":"2.0"}',
+                b'{"id":1,"result":7}',
+                b'{"jsonrpc":"2.0","id":9,"method":"\\ud800"}',
+                b'{"jsonrpc":"1.0","id":1}',
+            ]
+        )
     params: Any = {chance.choice(KEYS): value(chance, 1) for _ in range(chance.randrange(5))}
     if chance.random() < 0.15:
         params = value(chance)

@@ -67,11 +67,15 @@ def test_every_file_of_every_skill_is_what_its_digest_says(library: World, trans
             assert client.server_capabilities.resources is not None
             result = await ask(client, "skills/list")
             assert {key: result[key] for key in ("resultType", "ttlMs", "cacheScope")} == {
-                "resultType": "complete", "ttlMs": 300_000, "cacheScope": "public"
-            }  # fmt: skip
+                "resultType": "complete",
+                "ttlMs": 300_000,
+                "cacheScope": "public",
+            }
             assert [entry["uri"] for entry in result["skills"]] == [
-                "skill://csv/SKILL.md", "skill://notes/SKILL.md", "skill://pdf/SKILL.md"
-            ]  # fmt: skip
+                "skill://csv/SKILL.md",
+                "skill://notes/SKILL.md",
+                "skill://pdf/SKILL.md",
+            ]
             seen = 0
             for entry in result["skills"]:
                 folder = folder_of(library, entry["frontmatter"]["name"])
@@ -170,20 +174,30 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
 
             folder = "inode/directory"
             assert await level("skill://pdf") == {
-                "SKILL.md": "text/markdown", "assets": folder, "empty.txt": "text/plain",
-                "references": folder, "scripts": folder,
-            }  # fmt: skip
+                "SKILL.md": "text/markdown",
+                "assets": folder,
+                "empty.txt": "text/plain",
+                "references": folder,
+                "scripts": folder,
+            }
             assert await level("skill://pdf/references") == {
-                "references/forms.md": "text/markdown", "references/more": folder
-            }  # fmt: skip
+                "references/forms.md": "text/markdown",
+                "references/more": folder,
+            }
             assert await level("skill://pdf/references/more") == {
                 "references/more/%C3%BCber%20uns%3F.txt": "text/plain"
-            }  # fmt: skip
+            }
             assert await level("skill://pdf/hollow") == {}
             for uri in (
-                "skill://pdf/SKILL.md", "skill://pdf/nothing", "skill://nobody", "skill://secret-flag",
-                "skill://pdf/..", "skill://pdf/%2e%2e", "file:///etc", "",
-            ):  # fmt: skip
+                "skill://pdf/SKILL.md",
+                "skill://pdf/nothing",
+                "skill://nobody",
+                "skill://secret-flag",
+                "skill://pdf/..",
+                "skill://pdf/%2e%2e",
+                "file:///etc",
+                "",
+            ):
                 with pytest.raises(MCPError) as caught:
                     await level(uri)
                 assert caught.value.code == types.INVALID_PARAMS
@@ -223,9 +237,12 @@ def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> 
         async with connected(library, transport, era) as client:
             said: list[Any] = [client.instructions]
             for method, key in (
-                ("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools"),
-                ("prompts/list", "prompts"), ("resources/templates/list", "resourceTemplates"),
-            ):  # fmt: skip
+                ("skills/list", "skills"),
+                ("resources/list", "resources"),
+                ("tools/list", "tools"),
+                ("prompts/list", "prompts"),
+                ("resources/templates/list", "resourceTemplates"),
+            ):
                 said += await all_pages(client, method, key)
             template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
             said.append(await client.complete(template, {"name": "name", "value": "secret"}))
@@ -281,11 +298,20 @@ def test_plain_resources_and_their_template_cover_every_file(library: World, era
 @pytest.mark.parametrize(
     "uri",
     [
-        "skill://pdf/../csv/SKILL.md", "skill://pdf/%2e%2e/csv/SKILL.md", "skill://pdf/%2Fetc/passwd", "skill://pdf/link",
-        "skill://pdf/references", "skill://pdf/absent.md", "skill://nobody/SKILL.md", "file:///etc/passwd", "skill://",
-        "skill://pdf/a%00b", "skill://pdf/%ff", "x",
+        "skill://pdf/../csv/SKILL.md",
+        "skill://pdf/%2e%2e/csv/SKILL.md",
+        "skill://pdf/%2Fetc/passwd",
+        "skill://pdf/link",
+        "skill://pdf/references",
+        "skill://pdf/absent.md",
+        "skill://nobody/SKILL.md",
+        "file:///etc/passwd",
+        "skill://",
+        "skill://pdf/a%00b",
+        "skill://pdf/%ff",
+        "x",
     ],
-)  # fmt: skip
+)
 def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str, uri: str) -> None:
     (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
 

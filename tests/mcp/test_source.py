@@ -78,7 +78,9 @@ def sources() -> Iterator[Callable[..., McpSource]]:
 
 
 @pytest.fixture
-def joined(world: World, stranger: Stranger, sources: Callable[..., McpSource], tmp_path: Path) -> Callable[..., Skills]:
+def joined(
+    world: World, stranger: Stranger, sources: Callable[..., McpSource], tmp_path: Path
+) -> Callable[..., Skills]:
     def build(profile: str = "standard", **given: Any) -> Skills:
         source = sources([stranger.config(**given)], str(tmp_path / "cache"), lambda: stranger.clock)
         return world.discover(profile, source=source)
@@ -106,8 +108,9 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     source = sources([ServerConfig("far", tuple(command(far)))], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     assert [(skill.name, skill.source, skill.scope) for skill in skills] == [
-        ("local", "agents", "repo"), ("pdf", "far", "mcp")
-    ]  # fmt: skip
+        ("local", "agents", "repo"),
+        ("pdf", "far", "mcp"),
+    ]
     assert not list((tmp_path / "cache").rglob("*")), "nothing is fetched to list"
     session = skills.session(approve=yes)
     loaded = session.load("pdf")
@@ -138,9 +141,11 @@ def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Calla
     session = skills.session(approve=yes)
     assert "[from the MCP server acme] Ships it." in session.prompt().text
     for text in (
-        session.load("deploy").text, session.load("deploy").body, session.read("deploy", "guide.md").text,
+        session.load("deploy").text,
+        session.load("deploy").body,
+        session.read("deploy", "guide.md").text,
         session.call("skill_read", {"name": "deploy", "path": "guide.md"}).text,
-    ):  # fmt: skip
+    ):
         assert "MCP server acme" in text or text == ""
 
 
@@ -279,7 +284,7 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 17 << 20}]}, "bytes, more than"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 1}] * 2}, "twice"),
     ({"resources": [{"uri": f"{BASE}/{n}", "digest": SHA, "size": 1} for n in range(513)]}, "513 files"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -463,13 +468,21 @@ def test_servers_are_read_from_a_table() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"a/b": {"url": "https://x"}}, {"..": {"url": "https://x"}}, {"a": 1}, {"a": {}}, {"a": {"command": "npx"}},
-        {"a": {"command": ["x"], "url": "https://x"}}, {"a": {"url": "file:///etc"}}, {"a": {"command": [1]}},
-        {"a": {"command": ["x"], "env": {"K": 1}}}, {"a": {"command": ["x"], "colour": 1}},
-        {"a": {"command": ["x"], "prefer": "yes"}}, {"a": {"command": ["x"], "allowed_tools": "pdf"}},
+        {"a/b": {"url": "https://x"}},
+        {"..": {"url": "https://x"}},
+        {"a": 1},
+        {"a": {}},
+        {"a": {"command": "npx"}},
+        {"a": {"command": ["x"], "url": "https://x"}},
+        {"a": {"url": "file:///etc"}},
+        {"a": {"command": [1]}},
+        {"a": {"command": ["x"], "env": {"K": 1}}},
+        {"a": {"command": ["x"], "colour": 1}},
+        {"a": {"command": ["x"], "prefer": "yes"}},
+        {"a": {"command": ["x"], "allowed_tools": "pdf"}},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_wrong_table_is_an_error_that_names_its_key(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"mcp\.servers\."):
         servers(given)

@@ -81,10 +81,13 @@ def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: st
     async def check() -> None:
         async with connected(library, "memory", era) as client:
             for tool, arguments in (
-                ("no_such_tool", {}), ("skill_load", {}), ("skill_load", {"name": 7}), ("skill_search", {"query": []}),
+                ("no_such_tool", {}),
+                ("skill_load", {}),
+                ("skill_load", {"name": 7}),
+                ("skill_search", {"query": []}),
                 ("skill_read", {"name": "pdf", "path": "../../x"}),
                 ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
-            ):  # fmt: skip
+            ):
                 result = await client.call_tool(tool, arguments)
                 assert result.is_error
                 assert result.structured_content is not None
@@ -145,8 +148,9 @@ def test_names_and_files_are_completed(library: World, era: str) -> None:
             assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
             assert await values(template, "name", "pdf-") == ["pdf-split"]
             assert await values(template, "path", "references/f", {"name": "pdf"}) == [
-                "references/faq.md", "references/forms.md"
-            ]  # fmt: skip
+                "references/faq.md",
+                "references/forms.md",
+            ]
             assert await values(template, "path", "", {"name": "nobody"}) == []
             assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
 
@@ -229,8 +233,14 @@ def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport:
         complete = anyio.Event()
 
         async def hear(message: Any) -> None:
-            if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification,
-                                    types.PromptListChangedNotification)):  # fmt: skip
+            if isinstance(
+                message,
+                (
+                    types.ToolListChangedNotification,
+                    types.ResourceListChangedNotification,
+                    types.PromptListChangedNotification,
+                ),
+            ):
                 told.add(message.method)
             if len(told) == 3:
                 complete.set()
@@ -342,8 +352,10 @@ def test_requests_under_a_strange_name_are_turned_away(
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     given = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     if era == "2026":
-        meta = {f"io.modelcontextprotocol/{key}": value
-                for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()}  # fmt: skip
+        meta = {
+            f"io.modelcontextprotocol/{key}": value
+            for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()
+        }
         body["params"] = {"_meta": meta}
         given |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
     else:
