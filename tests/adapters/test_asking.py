@@ -1,4 +1,4 @@
-"""What would be asked is what is asked: the question ahead of a call against the question within it."""
+"""The questions before a call are the questions that the call asks."""
 
 import random
 

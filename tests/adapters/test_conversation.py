@@ -1,4 +1,4 @@
-"""What a request shows of the loaded skills: each once, in the messages or put back, and what does not fit by ref."""
+"""A request contains each loaded skill once: in the messages, put back, or by its ref if it does not fit."""
 
 import json
 

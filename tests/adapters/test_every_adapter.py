@@ -1,4 +1,4 @@
-"""What holds for every adapter: the same skills, the same trail and the same refusals as in the plain library."""
+"""Tests for every adapter: it shows, records and refuses the same as the library."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -124,7 +124,7 @@ def test_after_fifty_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_on
     assert any("is already loaded and unchanged" in text for text in model.shown[59].texts)
     assert "cut oak" in model.shown[-1].texts[-1]
     restored = [one for one in agent.session.events if one.get("operation") == "output"]
-    assert len(restored) == 2  # called and returned: it was taken up once, not for every request
+    assert len(restored) == 2  # one call and its result: the text was read once, not for every request
 
 
 @each
@@ -179,7 +179,7 @@ def test_a_child_has_its_own_skills(driver: type[Driver], world: World) -> None:
 
 @each_framework
 def test_an_approval_is_of_the_script_that_was_shown(driver: type[Driver], world: World) -> None:
-    """Somebody changes the script while the person reads it."""
+    """The script changes while the person reads it."""
     fake = runner()
     model = Model([LOAD, RUN, "Odd."])
     found = skills(world)

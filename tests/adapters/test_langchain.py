@@ -1,4 +1,4 @@
-"""LangChain's and LangGraph's own ways: reviews, graphs of one's own, middleware that clears, agents as tools."""
+"""Features of LangChain and LangGraph: reviews, custom graphs, middleware that clears messages, agents as tools."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_an_interrupt_has_the_form_of_a_review(world: World) -> None:
 
 
 def graph(tools: list[BaseTool], memory: InMemorySaver | None = None) -> Any:
-    """A graph of one's own that runs one batch of tool calls."""
+    """A custom graph that runs one batch of tool calls."""
     builder: Any = StateGraph(MessagesState)
     builder.add_node("tools", ToolNode(tools))
     builder.add_edge(START, "tools")

@@ -1,4 +1,4 @@
-"""The plain loops: your own tools and messages beside those of the skills; what is not ours is left alone."""
+"""Loops on an SDK, with tools and messages of the caller, which the adapters leave unchanged."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An agent that serves many conversations: each has its own session; another process takes one up as it was left."""
+"""An agent with many conversations: each has its own session, and another process can continue it."""
 
 import asyncio
 from pathlib import Path

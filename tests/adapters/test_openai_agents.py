@@ -1,4 +1,4 @@
-"""The Agents SDK's own ways: interruptions that outlive a run, sessions with a limit, handoffs and agents as tools."""
+"""Features of the Agents SDK: stored interruptions, sessions with a limit, handoffs and agents as tools."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Pydantic AI's own ways: deferred approvals, its test model, agents that delegate."""
+"""Features of Pydantic AI: deferred approvals, the test model, agents that delegate."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Whatever arrives is answered or ignored, and the server goes on."""
+"""The server answers or ignores any input, and keeps running."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 import pytest
@@ -65,7 +65,7 @@ META = {
 }
 
 
-def value(chance: random.Random, depth: int = 0) -> Any:
+def value(chance: random.Random, depth: int = 0) -> object:
     kind = chance.randrange(8 if depth < 4 else 6)
     if kind < 3:
         return chance.choice(TEXTS)
@@ -77,7 +77,7 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 
 
 def message(chance: random.Random, number: int, modern: bool) -> bytes:
-    """Noise, near-JSON, or a request with a real method and arguments that may even fit."""
+    """Random bytes, broken JSON, or a request with a real method and random arguments."""
     kind = chance.randrange(10)
     if kind == 0:
         return chance.randbytes(chance.randrange(1, 200)).replace(b"\n", b"").replace(b"\r", b"")
@@ -95,12 +95,12 @@ def message(chance: random.Random, number: int, modern: bool) -> bytes:
                 b'{"jsonrpc":"1.0","id":1}',
             ]
         )
-    params: Any = {chance.choice(KEYS): value(chance, 1) for _ in range(chance.randrange(5))}
+    params: object = {chance.choice(KEYS): value(chance, 1) for _ in range(chance.randrange(5))}
     if chance.random() < 0.15:
         params = value(chance)
     if isinstance(params, dict) and modern and chance.random() < 0.9:
         params = {**params, "_meta": META}
-    given: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": chance.choice(METHODS), "params": params}
+    given: dict[str, object] = {"jsonrpc": "2.0", "id": number, "method": chance.choice(METHODS), "params": params}
     if chance.random() < 0.2:
         given["id"] = chance.choice([None, 1.5, "text", [], {"a": 1}])
     if chance.random() < 0.1:
@@ -114,7 +114,7 @@ def messages(seed: int, era: str) -> Iterator[bytes]:
 
 
 def opening(era: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first message of a client, and one that must be answered at the end."""
+    """The first message of a client, and a request that must succeed at the end."""
     info = {"name": "test", "version": "0"}
     if era == "2025":
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
@@ -126,11 +126,11 @@ def opening(era: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def is_request(text: bytes) -> bool:
-    """Whether a message is a request by the rules of JSON-RPC, which is owed an answer."""
+    """Whether a message is a valid JSON-RPC request, which must be answered."""
     try:
         given = json.loads(text)
         json.dumps(given, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):  # half a surrogate pair is no text, and the SDK drops what it cannot parse
+    except (ValueError, RecursionError):  # the SDK drops messages that it cannot parse, such as half a surrogate pair
         return False
     shape = {"jsonrpc": str, "id": int, "method": str}
     return (
@@ -176,7 +176,7 @@ def test_each_request_among_a_thousand_random_messages_on_a_pipe_is_answered(
         assert server.wait(60) == 0
 
 
-def _write(stream: Any, lines: list[bytes]) -> None:
+def _write(stream: IO[bytes], lines: list[bytes]) -> None:
     for line in lines:
         stream.write(line + b"\n")
     stream.flush()

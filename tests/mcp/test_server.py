@@ -1,6 +1,6 @@
-"""The server as its clients see it: every skill, every file, every digest, on every transport and in both eras."""
+"""What the server returns: every skill, file and digest, on every transport and with both versions of the protocol."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 
 @pytest.fixture
 def library(world: World) -> World:
-    """Three skills with files of every kind, and four that a model may not see, each for a reason of its own."""
+    """Three skills with files of every kind, and four skills that are hidden from models, each in another way."""
     world.skill(
         f"{SKILLS}/pdf",
         description="Fills PDF forms: 日本語 too.",
@@ -116,7 +116,7 @@ def test_a_digest_is_never_older_than_the_file(library: World, coarse: bool, mon
 
     async def check() -> None:
         async with connected(library, "memory", "2026") as client:
-            for text in ("one", "two", "six"):  # of equal size, as fast as it goes
+            for text in ("one", "two", "six"):  # of equal size, written without a pause
                 file.write_text(text)
                 got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
                 digests = {r["uri"]: r["digest"] for r in got["skill"]["resources"]}
@@ -134,7 +134,7 @@ def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
     async def check() -> None:
         app = open_app(world)
         async with connected(world, "memory", era, app, page_size=3) as client:
-            pages: list[list[Any]] = []
+            pages: list[list[dict[str, Any]]] = []
             cursor: dict[str, str] = {}
             while True:
                 result = await ask(client, "skills/list", **cursor)
@@ -142,7 +142,7 @@ def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
                 if "nextCursor" not in result:
                     break
                 cursor = {"cursor": result["nextCursor"]}
-                if len(pages) == 1:  # what comes or goes meanwhile moves nothing
+                if len(pages) == 1:  # a change between two pages moves no entry
                     world.skill(f"{SKILLS}/a-first")
                     assert app.refresh().added == ("a-first",)
             assert [len(page) for page in pages] == [3, 3, 3, 2]
@@ -214,7 +214,9 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
     ],
     ids=["512-files", "513-files", "16-MiB-and-a-body"],
 )
-def test_a_skill_larger_than_every_host_takes_is_dynamic(world: World, files: dict[str, Any], dynamic: bool) -> None:
+def test_a_skill_larger_than_every_host_takes_is_dynamic(
+    world: World, files: dict[str, str | bytes], dynamic: bool
+) -> None:
     world.skill(f"{SKILLS}/large", files=files)
 
     async def check() -> None:
@@ -235,7 +237,7 @@ def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> 
 
     async def check() -> None:
         async with connected(library, transport, era) as client:
-            said: list[Any] = [client.instructions]
+            answers: list[object] = [client.instructions]
             for method, key in (
                 ("skills/list", "skills"),
                 ("resources/list", "resources"),
@@ -243,13 +245,13 @@ def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> 
                 ("prompts/list", "prompts"),
                 ("resources/templates/list", "resourceTemplates"),
             ):
-                said += await all_pages(client, method, key)
+                answers += await all_pages(client, method, key)
             template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
-            said.append(await client.complete(template, {"name": "name", "value": "secret"}))
-            said.append(await client.call_tool("skill_search", {"query": "secret"}))
-            assert "secret-" not in str(said)
+            answers.append(await client.complete(template, {"name": "name", "value": "secret"}))
+            answers.append(await client.call_tool("skill_search", {"query": "secret"}))
+            assert "secret-" not in str(answers)
             for name in hidden:
-                attempts: list[Callable[[Client], Any]] = [
+                attempts: list[Callable[[Client], Awaitable[object]]] = [
                     lambda c, n=name: ask(c, "skills/get", uri=f"skill://{n}/SKILL.md"),
                     lambda c, n=name: c.read_resource(f"skill://{n}/SKILL.md"),
                     lambda c, n=name: c.read_resource(f"skill://{n}/a.md"),
