@@ -77,7 +77,7 @@ def test_views_are_named_and_changed(shelf: World) -> None:
     chosen, said = talk(shelf, ":view", ":view user", ":view problems", "1", "2")
     assert "Views: all (3), repo (2), user (1), problems (1)." in said
     assert "1. spreadsheet, user: Reads sheets." in said
-    assert "broken is not a skill: there is no `description`" in said
+    assert "broken is not a skill: `description` is missing" in said
     assert "There is no number 2. The list has 1 entry." in said
     assert chosen is None
 
