@@ -352,11 +352,12 @@ def test_a_process_that_died_blocks_nobody_for_long(
 
     url = f"sqlite://{tmp_path}/chats.db"
     with open_store(url) as store:
-        dead = chat_store.Shelf(store)
+        dead = chat_store.ChatStore(store)
         chat = dead.create()
         monkeypatch.setattr(chat_store, "LEASE_MS", 0)
         dead.claim(chat, dead.head(chat), ChatTurnStarted("t", "openai", "openai:m", True), "hello")
-        dead.keep(chat, [items.user("hello"), items.answer(0), items.card("skill_load", "load", {}, 0, "c")])
+        card = items.ToolItem(tool="skill_load", role="load", args={}, step=0, call="c")
+        dead.keep(chat, [items.UserItem(text="hello"), items.TextItem(step=0), card])
     monkeypatch.undo()
     with serving(app_with(skilled, model, None, url)) as chatting:
         shown = chatting.read(chat)

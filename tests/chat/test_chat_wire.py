@@ -149,11 +149,11 @@ def test_only_so_many_calls_of_one_answer_are_carried_out(
 TROUBLE: list[tuple[str, Reply, str]] = [
     ("key", status(401, "Incorrect API key provided"), "refuses the key"),
     ("model", status(404), "does not know this model"),
-    ("quota", status(429), "too much to do"),
+    ("quota", status(429), "is overloaded"),
     ("server", status(500, "the disk is full"), "It says: the disk is full"),
     ("redirect", status(302, headers={"location": "http://127.0.0.1:1/v1"}), "not followed"),
     ("cut", cut("Half an ans"), "cut off"),
-    ("json", raw("data: {no json\n\n", "data: [DONE]\n\n"), "no valid answer"),
+    ("json", raw("data: {no json\n\n", "data: [DONE]\n\n"), "an invalid answer"),
     ("empty", text(), "an empty answer"),
 ]
 
@@ -213,7 +213,7 @@ def test_an_answer_without_bound_is_cut(
     assert len(shown[1]["text"]) < 1_100
 
 
-@pytest.mark.parametrize(("finish", "says"), [("length", "limit of length"), (None, "may have been cut off")])
+@pytest.mark.parametrize(("finish", "says"), [("length", "length limit"), (None, "may have been cut off")])
 def test_an_answer_that_is_not_whole_says_so(
     chatting: Chatting, model: ModelServer, finish: str | None, says: str
 ) -> None:

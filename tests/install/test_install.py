@@ -24,7 +24,7 @@ from metier.hosts.settings import resolve
 from metier.install import Installer, Offer, Wish, fetch, lock
 from metier.record.store.memory import MemoryStore
 from metier.session.policy import Request
-from metier.web.publish import Shelf
+from metier.web.publish import PublishedSkills
 from worlds import World
 
 OPEN = {"allow": [{"tool": "install"}]}
@@ -734,11 +734,11 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
 
 def test_what_this_runtime_publishes_can_be_installed(world: World, site: Site) -> None:
     world.skill(".agents/skills/probe", files={"references/\u00e9.md": "x", f"{'long' * 30}.md": "y"})
-    shelf = Shelf(App(world.project, home=world.home, store="memory:"))
-    index = shelf.index()
+    published = PublishedSkills(App(world.project, home=world.home, store="memory:"))
+    index = published.index()
     site.pages[INDEX] = json.dumps(index).encode()
     for offered in index["skills"]:
-        packed = shelf.archive(offered["url"])
+        packed = published.archive(offered["url"])
         assert packed is not None
         site.pages[f"/.well-known/agent-skills/{offered['url']}"] = packed
     here = place(world, OPEN)

@@ -101,7 +101,7 @@ def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int],
 
 
 @contextlib.contextmanager
-def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.Server, tuple[str, int]], None, None]:
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
     app = App(world.project, home=world.home, store="memory:", surface="http")
     made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
     listening = socket.create_server(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -55,6 +55,7 @@ class ToolResult:
     text: str
     ok: bool = True
     code: str = ""
+    rule: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self.data)
@@ -205,6 +206,8 @@ def call(session: "Session", tool: str, arguments: Mapping[str, Any] | None, pro
         result = shape(session, role, given, None, started, _HANDLERS[role](session, given))
     except MetierError as error:
         result = shape(session, role or "load", given, error, started, None)
+        if isinstance(error, PolicyDenied):
+            result = replace(result, rule=error.rule)
     return result
 
 

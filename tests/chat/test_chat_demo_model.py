@@ -73,14 +73,14 @@ def test_a_refusal_is_told_and_not_tried_in_another_way(chatting: Chatting) -> N
 def test_what_no_skill_fits_is_said(chatting: Chatting) -> None:
     shown = chatting.say(chatting.chat(), "zzqx vvkp")
     assert cards(shown) == [("search", "done", "")]
-    assert "No skill fits that." in shown[-1]["text"]
+    assert "No skill matches that." in shown[-1]["text"]
 
 
 def test_without_skills_it_says_so(world: World) -> None:
     with serving(app_of(world)) as chatting:
         shown = chatting.say(chatting.chat(), "hello")
         assert kinds(shown) == ["user", "text"]
-        assert "There is no skill here" in shown[-1]["text"]
+        assert "There are no skills here" in shown[-1]["text"]
 
 
 def test_its_words_come_in_pieces(chatting: Chatting) -> None:
