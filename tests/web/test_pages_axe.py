@@ -80,7 +80,7 @@ def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watc
             assert page.evaluate(SHIFTS) == [], path
 
 
-def test_the_door_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:
+def test_the_login_page_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:
     with (
         serving(world, Gate(token="a-token-of-some-length")) as site,
         new_page(chromium, watch) as page,
@@ -92,7 +92,7 @@ def test_the_door_has_no_serious_finding(world: World, chromium: Browser, watch:
 def test_a_page_can_be_used_with_the_keyboard_alone(site: Site, page: Page) -> None:
     page.goto(f"{site.url}/skills")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
     page.keyboard.press("Tab")

@@ -1,4 +1,4 @@
-// The prompt: shown anew as the message and the budget change.
+// The prompt, updated as the message and the budget change.
 import { $, later, load, part, put, say, tell } from "./app.js";
 
 const form = $("[data-live-prompt]");

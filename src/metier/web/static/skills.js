@@ -1,4 +1,4 @@
-// The catalog: search as one types, and switches that leave the page where it is.
+// The catalog: search as you type, and switches that do not reload the page.
 import { $, inSight, later, part, put, say, tell } from "./app.js";
 
 const list = $("[data-list]");
@@ -56,7 +56,7 @@ list.addEventListener("submit", async (event) => {
   try {
     await part("/skills/mode", { method: "POST", body });
     await show(location.href, false);
-    // The list is new; whoever uses a keyboard stays where they were.
+    // The list was replaced: give the focus back to the same button.
     const again = list.querySelectorAll("[data-switch]")[row];
     [...(again?.querySelectorAll("button") ?? [])].find((one) => one.className === which)?.focus();
   } catch (error) {
