@@ -318,6 +318,17 @@ def test_tools_are_named_as_every_provider_takes_them(world: World, model: Model
         assert model.messages(0)[0]["content"] == "it"
 
 
+def test_a_retried_command_is_told_to_the_model_once(world: World, model: ModelServer) -> None:
+    world.skill(".skills/probe", body=BODY)
+    model.plays(text("One."))
+    with with_model(world, model, profile="remcochat") as chatting:
+        chat = chatting.chat()
+        chatting.say(chat, "/probe it")
+        chatting.retry(chat)
+        assert [(one["role"], one["content"]) for one in model.messages()] == [("user", "it")]
+        assert kinds(chatting.items(chat)) == ["user", "text", "text"]
+
+
 @pytest.mark.parametrize("profile", [None, "remcochat"])
 def test_a_model_without_tools_gets_what_the_user_names_for_that_request_only(
     world: World, model: ModelServer, profile: str | None
