@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from chat.serving import Chatting, app_of, serving
 from metier import ConfigError
 from metier.app import App
 from metier.chat.model_choice import configured
+from metier.web.chat import OPERATIONS
 from worlds import World
 
 PUBLIC = "93.184.216.34"
@@ -65,7 +65,7 @@ def test_chats_are_listed_the_one_used_last_first_and_can_be_hidden(chatting: Ch
     ],
 )
 def test_what_cannot_be_done_has_its_status_and_says_why(
-    chatting: Chatting, method: str, path: str, body: Any, status: int
+    chatting: Chatting, method: str, path: str, body: object, status: int
 ) -> None:
     chat = chatting.chat()
     answer = chatting.http.request(method, path.replace("{chat}", chat), json=body)
@@ -104,8 +104,8 @@ def test_a_page_may_name_this_machine_and_public_https_addresses_only(
     real = socket.getaddrinfo
     names = {"private.example": "192.168.7.7", "public.example": PUBLIC}
 
-    def known(host: Any, *given: Any, **more: Any) -> Any:
-        return real(names.get(host, host), *given, **more)
+    def known(host: str, port: int, family: int = 0, type: int = 0) -> object:  # noqa: A002 - the name in `socket`
+        return real(names.get(host, host), port, family, type)
 
     monkeypatch.setattr(socket, "getaddrinfo", known)
     before = chatting.http.get("/api/model").json()
@@ -141,7 +141,7 @@ def test_the_configuration_may_name_any_address_and_the_page_may_keep_it(world: 
         ({"provider": "openai", "name": "x", "base_url": "models.lan"}, "http"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_the_key(table: dict[str, Any], says: str) -> None:
+def test_a_wrong_configuration_is_refused_with_the_key(table: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configured(table, {})
 
@@ -188,12 +188,12 @@ def test_commands_begin_with_what_was_typed_and_then_fit_it(chatting: Chatting) 
     assert named("zzz") == []
     first = chatting.http.get("/api/commands", params={"q": "rel"}).json()["commands"][0]
     assert first == {
-        "name": "release-notes", "command": "/release-notes", "description": "Writes notes about a release.",
-    }  # fmt: skip
+        "name": "release-notes",
+        "command": "/release-notes",
+        "description": "Writes notes about a release.",
+    }
 
 
 def test_the_chat_is_in_the_document(chatting: Chatting) -> None:
-    from metier.web.chat import OPERATIONS
-
     paths = chatting.http.get("/openapi.json").json()["paths"]
     assert {(one.method.lower(), one.path) for one in OPERATIONS} <= {(m, path) for path in paths for m in paths[path]}

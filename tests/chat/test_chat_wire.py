@@ -5,12 +5,12 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chat.openai_server import ModelServer, Reply, calls, chunk, cut, held, raw, status, text
+from chat.openai_server import JsonObject, ModelServer, Reply, calls, chunk, cut, held, raw, status, text
 from chat.serving import Chatting, app_of, kinds, serving, until
 from metier import Skills
 from metier.app import App
@@ -33,11 +33,10 @@ def skilled(world: World) -> World:
     return world
 
 
-def with_model(world: World, model: ModelServer, **given: Any) -> Any:
-    store = given.pop("store", "memory:")
-    profile = given.pop("profile", None)
-    settings = {"provider": "openai", "name": "scripted", "base_url": model.url, **given}
-    return serving(app_of(world, store, profile, **settings))
+def with_model(
+    world: World, model: ModelServer, *, store: str = "memory:", profile: str | None = None, **given: object
+) -> AbstractContextManager[Chatting]:
+    return serving(app_of(world, store, profile, provider="openai", name="scripted", base_url=model.url, **given))
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
         session.call(tool, arguments)
     own = {"id", "session_id", "stream_id", "timestamp_ms", "surface", "snapshot", "roots", "policy"}
 
-    def plain(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def plain(frames: list[JsonObject]) -> list[JsonObject]:
         return [{key: value for key, value in frame.items() if key not in own} for frame in frames]
 
     assert plain(there) == plain(session.events)
@@ -110,7 +109,7 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
     ],
 )
 def test_a_models_mistake_is_a_failed_card_and_goes_back_to_it(
-    chatting: Chatting, model: ModelServer, call: tuple[str, Any], code: str, says: str
+    chatting: Chatting, model: ModelServer, call: tuple[str, object], code: str, says: str
 ) -> None:
     model.plays(calls(call), text("I see."))
     shown = chatting.say(chatting.chat(), "go")
@@ -144,9 +143,9 @@ def test_only_so_many_calls_of_one_answer_are_carried_out(
     assert [item["code"] for item in shown if item["type"] == "tool"] == [None, None, "TOO_MANY"]
 
 
-# --- trouble ---
+# --- errors of the server ---
 
-TROUBLE: list[tuple[str, Reply, str]] = [
+FAILURES: list[tuple[str, Reply, str]] = [
     ("key", status(401, "Incorrect API key provided"), "refuses the key"),
     ("model", status(404), "does not know this model"),
     ("quota", status(429), "is overloaded"),
@@ -158,8 +157,8 @@ TROUBLE: list[tuple[str, Reply, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "says"), [one[1:] for one in TROUBLE], ids=[one[0] for one in TROUBLE])
-def test_trouble_with_the_server_is_an_item_and_nothing_is_lost(
+@pytest.mark.parametrize(("reply", "says"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
+def test_an_error_of_the_server_is_an_item_and_nothing_is_lost(
     chatting: Chatting, model: ModelServer, reply: Reply, says: str
 ) -> None:
     chat = chatting.chat()
@@ -237,9 +236,8 @@ def test_the_next_turn_has_the_earlier_ones_with_their_results_and_no_body_twice
     assert shown[1]["already_loaded"] is True
     told = json.dumps(model.messages())
     assert told.count("BODY-MARKER") == 1
-    assert [one["role"] for one in model.messages()] == [
-        "user", "assistant", "tool", "assistant", "user", "assistant", "tool",
-    ]  # fmt: skip
+    roles = ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
+    assert [one["role"] for one in model.messages()] == roles
     assert "Skills activated in this conversation: notes" in model.system()
 
 
@@ -278,9 +276,8 @@ def test_the_model_is_told_the_same_after_a_restart(
     for one in told:
         for call in one.get("tool_calls", ()):
             call.pop("index", None)
-    assert [one["role"] for one in told] == [
-        "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user",
-    ]  # fmt: skip
+    roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
+    assert [one["role"] for one in told] == roles
     assert "Skills activated in this conversation: notes" in model.system()
     assert told[-1]["content"] == "and?"
     assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command's own words

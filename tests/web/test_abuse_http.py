@@ -7,10 +7,10 @@ import socket
 import subprocess
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import IO
 
 import pytest
-from processes import METIER, Process, serve
+from processes import METIER, JsonObject, Process, serve
 from starlette.testclient import TestClient
 
 from metier.app import App
@@ -66,7 +66,7 @@ def statuses(process: Process, requests: Sequence[bytes]) -> Iterator[int]:
             sender.join(20)
 
 
-def _status(answers: Any) -> int:
+def _status(answers: IO[bytes]) -> int:
     status, length = int(answers.readline().split()[1]), 0
     while (line := answers.readline()) not in (b"\r\n", b""):
         name, _, value = line.partition(b":")
@@ -130,8 +130,8 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
     world.skill(f"{SKILLS}/notes")
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"skills.list"}', b'{"jsonrpc":"2.0","id":1,"method":"ping"}']
     lines = [string.replace(b"\n", b" ").replace(b"\r", b" ") for string in noise(4, seeds)]
-    first: list[dict[str, Any]] = []
-    last: dict[str, Any] = {"jsonrpc": "2.0", "id": "last", "method": "skills.list"}
+    first: list[dict[str, object]] = []
+    last: dict[str, object] = {"jsonrpc": "2.0", "id": "last", "method": "skills.list"}
     if command == "mcp":
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
         first = [
@@ -141,7 +141,7 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
         last = {"jsonrpc": "2.0", "id": "last", "method": "skills/list", "params": {}}
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
     whole = [*(json.dumps(one).encode() for one in first), *lines, json.dumps(last).encode()]
-    answers: list[Any] = []
+    answers: list[JsonObject] = []
     with (
         (world.home / "stderr").open("wb") as errors,
         subprocess.Popen([*METIER, command, *place], stdin=-1, stdout=-1, stderr=errors) as pipe,
@@ -166,7 +166,7 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
         assert all("error" in answer or answer["id"] == 1 for answer in errors)
 
 
-def _write(stream: Any, data: bytes) -> None:
+def _write(stream: IO[bytes], data: bytes) -> None:
     stream.write(data)
     stream.flush()
 
@@ -174,18 +174,42 @@ def _write(stream: Any, data: bytes) -> None:
 # --- addresses that try to leave ---
 
 TRICKS = [
-    "/api/skills/../../../etc/passwd", "/api/skills/..%2f..%2fetc%2fpasswd", "/api/skills/%2e%2e/%2e%2e/etc/passwd",
-    "/api/skills/%252e%252e%252fetc%252fpasswd", "/api/skills/%c0%ae%c0%ae/", "/api/skills/..\\..\\etc\\passwd",
-    "/api/skills/..%5c..%5cetc%5cpasswd", "/api/skills/notes%00", "/api/skills/%00", "/api/skills/%ff%fe",
-    "/api/skills/notes%0d%0aset-cookie:%20a=b", "/api/skills/" + "a" * 60_000, "/api/skills/" + "%41" * 15_000,
-    "/api/skills/" + "../" * 5_000, "//etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/static/../../../../etc/passwd",
-    "/static/..%2f..%2f..%2f..%2fetc%2fpasswd", "/static/%2fetc%2fpasswd", "/static//etc/passwd",
-    "/static/%2e%2e%2f%2e%2e%2fapi.py", "/.well-known/agent-skills/..%2f..%2f..%2fetc%2fpasswd",
-    "/.well-known/agent-skills/notes-..%2f..%2f..%2fx.tar.gz", "/.well-known/agent-skills/%00.tar.gz",
-    "/api/sessions/..%2f..%2f/events", "/api/sessions/%00/events", "/api/sessions/%ff/events",
-    "/api/sessions/" + "s" * 5_000 + "/events", "/api/sessions/../skills/events", "/mcp/../../etc/passwd",
-    "/healthz/../nowhere", "/healthz%2f..%2fetc%2fpasswd", "*", "http://evil.example/api/skills/x", "evil.example:443",
-]  # fmt: skip
+    "/api/skills/../../../etc/passwd",
+    "/api/skills/..%2f..%2fetc%2fpasswd",
+    "/api/skills/%2e%2e/%2e%2e/etc/passwd",
+    "/api/skills/%252e%252e%252fetc%252fpasswd",
+    "/api/skills/%c0%ae%c0%ae/",
+    "/api/skills/..\\..\\etc\\passwd",
+    "/api/skills/..%5c..%5cetc%5cpasswd",
+    "/api/skills/notes%00",
+    "/api/skills/%00",
+    "/api/skills/%ff%fe",
+    "/api/skills/notes%0d%0aset-cookie:%20a=b",
+    "/api/skills/" + "a" * 60_000,
+    "/api/skills/" + "%41" * 15_000,
+    "/api/skills/" + "../" * 5_000,
+    "//etc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "/static/../../../../etc/passwd",
+    "/static/..%2f..%2f..%2f..%2fetc%2fpasswd",
+    "/static/%2fetc%2fpasswd",
+    "/static//etc/passwd",
+    "/static/%2e%2e%2f%2e%2e%2fapi.py",
+    "/.well-known/agent-skills/..%2f..%2f..%2fetc%2fpasswd",
+    "/.well-known/agent-skills/notes-..%2f..%2f..%2fx.tar.gz",
+    "/.well-known/agent-skills/%00.tar.gz",
+    "/api/sessions/..%2f..%2f/events",
+    "/api/sessions/%00/events",
+    "/api/sessions/%ff/events",
+    "/api/sessions/" + "s" * 5_000 + "/events",
+    "/api/sessions/../skills/events",
+    "/mcp/../../etc/passwd",
+    "/healthz/../nowhere",
+    "/healthz%2f..%2fetc%2fpasswd",
+    "*",
+    "http://evil.example/api/skills/x",
+    "evil.example:443",
+]
 
 
 @pytest.mark.parametrize("path", TRICKS, ids=lambda path: path[:40])
@@ -204,7 +228,7 @@ def test_an_address_that_tries_to_leave_is_refused(process: Process, path: str) 
 @pytest.mark.parametrize("operation", ["read", "run", "load", "call"])
 def test_a_path_in_a_body_that_tries_to_leave_is_refused(process: Process, path: str, operation: str) -> None:
     session = process.begin()
-    given: dict[str, Any] = {"name": "notes", "path": path, "script": path}
+    given: dict[str, object] = {"name": "notes", "path": path, "script": path}
     if operation == "load":
         given = {"path": path}
     if operation == "call":

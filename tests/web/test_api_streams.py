@@ -1,4 +1,4 @@
-"""Streams of events from the inside: no gap, no doubling, whatever comes how fast, and nothing left behind."""
+"""Streams of events from the inside: no gaps, no duplicates at any speed, heartbeats, and cleanup."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import json
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -15,13 +15,17 @@ from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
 from metier.web import server, sse
 from metier.web.api import build
-from metier.web.sse import EventFeed, FrameSubscriber
+from metier.web.sse import EventFeed, FrameSubscriber, Subscriber
 from worlds import World
 
 NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await test()
@@ -41,7 +45,7 @@ async def numbers(messages: AsyncIterator[bytes], last: int) -> list[int]:
     return seen
 
 
-def shown(frame: Any) -> Any:
+def shown(frame: Mapping[str, object]) -> Mapping[str, object]:
     return frame
 
 
@@ -94,11 +98,11 @@ def test_a_store_that_fails_ends_the_stream_and_the_feed_continues(monkeypatch: 
             failing.set()
             read, page = store.read, store.page
 
-            def refuse(work: Callable[..., Any]) -> Callable[..., Any]:
-                def answer(*given: Any) -> Any:
+            def refuse(work: Callable[P, T]) -> Callable[P, T]:
+                def answer(*given: P.args, **named: P.kwargs) -> T:
                     if failing.is_set():
                         raise StoreError("gone", reason="lost")
-                    return work(*given)
+                    return work(*given, **named)
 
                 return answer
 
@@ -127,6 +131,46 @@ def test_a_silent_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> No
             assert [await anext(reading) for _ in range(3)][1:] == [sse.HEARTBEAT] * 2
 
     run(check)
+
+
+async def in_capitals(word: str) -> bytes:
+    return sse.message("word", word.upper().encode())
+
+
+def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
+
+    async def source(subscriber: Subscriber) -> AsyncGenerator[str | None]:
+        yield "first"
+        while not subscriber.ending:
+            if not await subscriber.wait():
+                yield None
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            feed = EventFeed(store, shown)
+            reading = feed.follow("s", source, in_capitals)
+            assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
+            assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
+            feed.end()
+            assert [message async for message in reading if message != sse.HEARTBEAT] == []
+
+    run(check)
+
+
+def test_a_source_whose_store_fails_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+    async def source(_: Subscriber) -> AsyncGenerator[str | None]:
+        yield "first"
+        raise StoreError("gone", reason="lost")
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            feed = EventFeed(store, shown)
+            assert len([message async for message in feed.follow("s", source, in_capitals)]) == 1
+            assert feed._subscribers == {}
+
+    run(check)
+    assert "a stream of events ends: gone" in caplog.text
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:

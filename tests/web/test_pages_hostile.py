@@ -44,8 +44,15 @@ def hostile(world: World) -> Iterator[Site]:
         "references/hostile.md": MARKDOWN + BIDI.replace("\x00", ""),
         "assets/huge.txt": HUGE * 4,
     }
-    world.skill(f"{SKILLS}/attack", description=ATTACK, body=MARKDOWN, files=files, license=ATTACK,
-                metadata={ATTACK: ATTACK, "nested": {"deep": [ATTACK]}}, **{"x-unknown": ATTACK})  # fmt: skip
+    world.skill(
+        f"{SKILLS}/attack",
+        description=ATTACK,
+        body=MARKDOWN,
+        files=files,
+        license=ATTACK,
+        metadata={ATTACK: ATTACK, "nested": {"deep": [ATTACK]}},
+        **{"x-unknown": ATTACK},
+    )
     world.skill(f"{SKILLS}/arabic", description=RTL[:900], body=RTL + "\n\n" + HUGE)
     world.skill(f"{SKILLS}/huge", description="h" * 1024, body=HUGE * 10)
     world.skill(f"{SKILLS}/escapes", description="red \x1b[31m text \x07", body=BIDI)
