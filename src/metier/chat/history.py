@@ -93,46 +93,46 @@ def sendable(response: ModelResponse) -> ModelResponse:
 
 def messages(items: Sequence[Item]) -> list[ModelMessage]:
     """The conversation so far."""
-    told: list[ModelMessage] = []
+    sent: list[ModelMessage] = []
     kept = _within_limit(items)
     step: int | None = None
     for item in items:
         if isinstance(item, UserItem):
-            _add_prompt(told, item.text if item.message is None else item.message)
+            _add_prompt(sent, item.text if item.message is None else item.message)
             step = None
         elif isinstance(item, ToolItem) and item.by == "user":
             if item.state == "done" and not item.injected:
-                _add_prompt(told, f"{CALLED.format(name=item.skill)} Its instructions:\n\n{item.text}")
+                _add_prompt(sent, f"{CALLED.format(name=item.skill)} Its instructions:\n\n{item.text}")
         elif isinstance(item, ToolItem) or (isinstance(item, TextItem) and not item.superseded):
             if item.step != step:
-                told.append(ModelResponse(parts=[]))
+                sent.append(ModelResponse(parts=[]))
                 step = item.step
-            _add_answer(told, item, kept)
-    return [one for one in told if one.parts]
+            _add_answer(sent, item, kept)
+    return [one for one in sent if one.parts]
 
 
-def _add_prompt(told: list[ModelMessage], text: str) -> None:
+def _add_prompt(sent: list[ModelMessage], text: str) -> None:
     """Add text of the user. Consecutive texts are joined, since some servers require alternating turns."""
-    last = told[-1] if told else None
+    last = sent[-1] if sent else None
     if isinstance(last, ModelRequest) and isinstance(last.parts[-1], UserPromptPart):
         before = last.parts[-1].content
-        told[-1] = ModelRequest(parts=[UserPromptPart(f"{before}\n\n{text}" if before else text)])
+        sent[-1] = ModelRequest(parts=[UserPromptPart(f"{before}\n\n{text}" if before else text)])
     else:
-        told.append(ModelRequest(parts=[UserPromptPart(text)]))
+        sent.append(ModelRequest(parts=[UserPromptPart(text)]))
 
 
-def _add_answer(told: list[ModelMessage], item: TextItem | ToolItem, kept: set[str]) -> None:
-    response = next(one for one in reversed(told) if isinstance(one, ModelResponse))
+def _add_answer(sent: list[ModelMessage], item: TextItem | ToolItem, kept: set[str]) -> None:
+    response = next(one for one in reversed(sent) if isinstance(one, ModelResponse))
     if isinstance(item, TextItem):
         response.parts = [*response.parts, TextPart(item.text)]
         return
     call = ToolCallPart(wire_name(item.tool), dict(item.args), tool_call_id=item.call)
     response.parts = [*response.parts, call]
     result = returned(item, item.text if item.id in kept else LEFT_OUT)
-    if isinstance(told[-1], ModelRequest):
-        told[-1].parts = [*told[-1].parts, result]
+    if isinstance(sent[-1], ModelRequest):
+        sent[-1].parts = [*sent[-1].parts, result]
     else:
-        told.append(ModelRequest(parts=[result]))
+        sent.append(ModelRequest(parts=[result]))
 
 
 def returned(card: ToolItem, text: str | None = None) -> ToolReturnPart:

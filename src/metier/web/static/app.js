@@ -35,9 +35,9 @@ export function put(element, html) {
 }
 
 /** Announce the short summary of a part that was just replaced. */
-export function tell(element) {
-  const told = $("[data-told]");
-  if (told) told.textContent = $("[data-tells]", element)?.dataset.tells ?? "";
+export function announce(element) {
+  const announcer = $("[data-announcer]");
+  if (announcer) announcer.textContent = $("[data-summary]", element)?.dataset.summary ?? "";
 }
 
 /** Load a slow part of a page into the element that names its address. */
@@ -107,11 +107,11 @@ document.addEventListener("change", (event) => {
 });
 
 /** Scroll the current tab into view. */
-export function inSight() {
+export function showCurrentTab() {
   const tabs = $(".tabs"), chosen = $(".tabs [aria-current]");
   if (chosen) tabs.scrollLeft = chosen.offsetLeft - tabs.offsetLeft - tabs.clientWidth / 2 + chosen.clientWidth / 2;
 }
 
 localise(document);
-inSight();
+showCurrentTab();
 for (const place of document.querySelectorAll("[data-load]")) load(place);

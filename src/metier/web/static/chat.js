@@ -1,5 +1,5 @@
 // The chat: messages go to the API, and items come back as cards that the server rendered.
-import { $, later, part, put, say } from "./app.js";
+import { $, later, put, say } from "./app.js";
 
 const main = $("main.chat");
 const items = $("[data-items]");
@@ -22,8 +22,8 @@ async function call(method, address, body) {
     throw new Error("The server cannot be reached.");
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  const error = new Error(told?.error?.message ?? `The server answered with ${answer.status}.`);
+  const refusal = await answer.json().catch(() => null);
+  const error = new Error(refusal?.error?.message ?? `The server answered with ${answer.status}.`);
   error.status = answer.status;
   throw error;
 }
@@ -88,10 +88,10 @@ function follow() {
   stream?.close();
   working(true);
   stream = new EventSource(`/chat/${encodeURIComponent(chat)}/stream`);
-  const heard = (work) => (event) => work(JSON.parse(event.data));
-  stream.addEventListener("item", heard(({ id, html }) => show(id, html)));
-  stream.addEventListener("delta", heard(({ id, text }) => grow(id, text)));
-  stream.addEventListener("end", heard(({ title, chips, chats }) => {
+  const parsed = (work) => (event) => work(JSON.parse(event.data));
+  stream.addEventListener("item", parsed(({ id, html }) => show(id, html)));
+  stream.addEventListener("delta", parsed(({ id, text }) => grow(id, text)));
+  stream.addEventListener("end", parsed(({ title, chips, chats }) => {
     stream.close();
     $("[data-title]").textContent = title;
     document.title = `${title || "Chat"} · Metier`;

@@ -1,5 +1,5 @@
 // The catalog: search as you type, and switches that do not reload the page.
-import { $, inSight, later, part, put, say, tell } from "./app.js";
+import { $, announce, later, part, put, say, showCurrentTab } from "./app.js";
 
 const list = $("[data-list]");
 const form = $("[data-live-search]");
@@ -14,8 +14,8 @@ async function show(address, push = true) {
     const url = new URL(address, location.href);
     url.searchParams.set("part", "list");
     put(list, await part(url, { signal: asked.signal }));
-    inSight();
-    tell(list);
+    showCurrentTab();
+    announce(list);
     if (push) history.replaceState(null, "", address);
     list.setAttribute("aria-busy", "false");
   } catch (error) {
