@@ -1,4 +1,4 @@
-"""The chat's operations over HTTP: lists, refusals, the model's address, and commands as one types."""
+"""The chat over HTTP: lists, refusals, the address of the model, and commands as you type."""
 
 import socket
 from collections.abc import Iterator

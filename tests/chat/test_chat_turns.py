@@ -303,7 +303,7 @@ def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(
 def test_a_process_that_died_blocks_nobody_for_long(
     skilled: World, model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its claim runs out; what it had stored is there, closed, with an error that says what happened."""
+    """Its claim expires. Its items are closed, and an error says what happened."""
     url = f"sqlite://{tmp_path}/chats.db"
     with open_store(url) as store:
         dead = chat_store.ChatStore(store)

@@ -1,4 +1,4 @@
-"""The chat with a model server that speaks OpenAI's wire protocol: what it is sent, what becomes of its answers."""
+"""The chat with a model server that uses OpenAI's wire protocol: the requests it gets, and its answers."""
 
 import json
 import logging
@@ -280,7 +280,7 @@ def test_the_model_is_told_the_same_after_a_restart(
     assert [one["role"] for one in told] == roles
     assert "Skills activated in this conversation: notes" in model.system()
     assert told[-1]["content"] == "and?"
-    assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command's own words
+    assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command
 
 
 def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(

@@ -1,4 +1,4 @@
-"""Whatever is thrown at the server is refused, and the server goes on answering."""
+"""Hostile and random requests are refused, and the server keeps answering."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ def noise(seed: int, seeds: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def is_well(process: Process) -> bool:
-    """Whether a good request is answered as ever."""
+    """Whether a good request is still answered."""
     session = process.begin()
     return process.call(session, "skill_load", name="notes")["ok"] and process.process.poll() is None
 
@@ -100,7 +100,7 @@ def test_ten_thousand_random_strings_on_the_socket_are_refused(process: Process)
                 said += piece
             assert not said.startswith(b"HTTP/1.1 5"), (string, said[:300])
             refused += not said or said.startswith(b"HTTP/1.1 4")
-    assert refused > STRINGS * 0.9  # a changed byte may leave a request a good one
+    assert refused > STRINGS * 0.9  # a request with a changed byte may still be valid
     assert is_well(process)
 
 
@@ -109,7 +109,7 @@ def test_ten_thousand_random_bodies_over_json_rpc_get_an_error_each(process: Pro
     bodies = [request("/rpc", string) for string in noise(2, seeds)]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
-    assert set(found) <= {200, 204}  # an error of JSON-RPC comes with 200, and to a notification nothing is said
+    assert set(found) <= {200, 204}  # a JSON-RPC error has status 200, and a notification has no answer
     assert is_well(process)
 
 
@@ -120,7 +120,7 @@ def test_ten_thousand_random_bodies_over_mcp_get_an_error_each(process: Process)
     bodies = [request("/mcp", string, **eras[number % 2]) for number, string in enumerate(noise(3, seeds))]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
-    assert set(found) <= {400, 202}  # a message that lost its id is a notification, and none of those has an answer
+    assert set(found) <= {400, 202}  # a message without an id is a notification, which has no answer
     assert found.count(400) > STRINGS * 0.9
     assert is_well(process)
 
@@ -249,7 +249,7 @@ def test_headers_and_first_lines_that_are_too_long_are_refused(process: Process)
 
 
 def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> None:
-    """What two servers in a row could take for different requests."""
+    """Requests that two servers in a row could read differently."""
     for lines in (
         "content-length: 2\r\ncontent-length: 4",
         "content-length: 2, 4",

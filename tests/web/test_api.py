@@ -1,4 +1,4 @@
-"""The HTTP API, asked as a client would: what it answers, and whom it refuses."""
+"""The HTTP API as a client sees it: its answers and its refusals."""
 
 import hashlib
 import io
@@ -189,7 +189,7 @@ def test_more_scripts_at_once_than_allowed_are_refused_on_every_way_in(world: Wo
     def wait(job: Job) -> Outcome:
         going.set()
         assert gone.wait(30)
-        return Outcome(0, "exit", 1)
+        return Outcome(exit_code=0, ended="exit", duration_ms=1)
 
     rules = {"permissions": {"allow": [{"tool": "skill_run"}]}}
     app = opened(world, settings=rules)

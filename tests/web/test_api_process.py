@@ -223,7 +223,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytes
             lazy.connect(address)
             lazy.sendall(b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n\r\n" * 40)
             deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:  # a closed connection is seen by writing to it, without reading
+            while time.monotonic() < deadline:  # writing detects a closed connection without reading
                 try:
                     lazy.send(b"x")
                 except ConnectionError:
@@ -272,7 +272,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
             while next(arriving)["event"] != "tool_started":
                 pass
             process.process.send_signal(signal.SIGTERM)
-            for _ in arriving:  # the stream ends by itself, and not by being cut
+            for _ in arriving:  # the stream ends properly
                 pass
             under_way.join(30)
         assert process.process.wait(30) == 0

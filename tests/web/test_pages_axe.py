@@ -1,4 +1,4 @@
-"""Every page, judged by axe: nothing serious or critical, in light and dark, on a screen and on a phone."""
+"""axe finds nothing serious or critical on any page, in light and dark, on a screen and on a phone."""
 
 from typing import Literal, TypedDict
 

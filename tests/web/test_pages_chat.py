@@ -87,7 +87,7 @@ def test_a_quick_typist_chooses_from_the_narrowed_list_before_the_server_answers
     page.goto(site.url)
     page.locator("[data-message]").press_sequentially("/")
     expect(page.get_by_role("option")).not_to_have_count(0)
-    page.route("**/api/commands*", lambda route: None)  # no answer comes any more
+    page.route("**/api/commands*", lambda route: None)  # the server no longer answers
     page.keyboard.type("rel")
     expect(page.get_by_role("option")).to_have_count(1)
     page.keyboard.press("Enter")

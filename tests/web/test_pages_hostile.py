@@ -1,4 +1,4 @@
-"""Hostile skills in the browser: whatever they contain, nothing runs, nothing leaves, nothing breaks the page."""
+"""Hostile skills in the browser: no script runs, no request leaves the server, and the page stays intact."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -66,7 +66,7 @@ def hostile(world: World) -> Iterator[Site]:
 
 
 def unharmed(page: Page) -> None:
-    """No script ran, nothing was laid over the page, and it is not wider than the window."""
+    """No script ran, nothing covers the page, and the page is not wider than the window."""
     assert page.evaluate("window.ran") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert (

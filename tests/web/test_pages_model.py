@@ -1,4 +1,4 @@
-"""The chat in front of a model server: answers as they grow, what they may not do, and what a phone shows of it."""
+"""The chat with a model server: growing answers, hostile answers, and the page on a phone."""
 
 import threading
 from collections.abc import Iterator
@@ -146,7 +146,7 @@ def test_a_second_page_of_a_running_chat_is_told_so_and_follows_it(
     expect(page.locator("[data-grows]")).to_contain_text("slowly")
     second = page.context.new_page()
     second.goto(page.url)
-    second.evaluate("document.querySelector('main').dataset.status = 'idle'")  # as it was before the turn began
+    second.evaluate("document.querySelector('main').dataset.status = 'idle'")  # as before the turn started
     say(second, "me too")
     expect(second.locator("[data-toast]")).to_contain_text("A turn is running", ignore_case=True)
     expect(second.locator("[data-message]")).to_have_value("me too")

@@ -1,4 +1,4 @@
-"""The pages as answers: their headers, their static files, signing in, and that none of them touches a skill."""
+"""The pages over HTTP: headers, static files and signing in. No page changes a skill."""
 
 import gzip
 import hashlib

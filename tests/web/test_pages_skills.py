@@ -1,4 +1,4 @@
-"""The catalog in the browser: search as one types, switches, and everything a skill's page knows."""
+"""The catalog in the browser: search as you type, switches, and the page of a skill."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def test_a_shadowed_and_a_broken_skill_have_pages_too(site: Site, page: Page, wa
     page.goto(f"{site.url}/skills?kind=broken")
     page.locator(".row .title a").click()
     expect(page.locator(".note.bad")).to_contain_text("metadata: &a {x: *a}")
-    watch.heard.clear()  # the page of a broken skill is no success, and a browser says so
+    watch.heard.clear()  # the browser reports the status of the page of a broken skill
 
 
 def test_skills_that_share_a_name_each_have_their_page(world: World, page: Page) -> None:

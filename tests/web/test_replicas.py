@@ -108,7 +108,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
     enough = threading.Event()
 
     def work(session: str) -> None:
-        """Search for words that nobody else searches for, until the server is gone."""
+        """Search for unique words until the server is gone."""
         with httpx2.Client(base_url=one.url, timeout=30, trust_env=False) as client:
             for number in range(10_000):
                 word = f"word-{session}-{number}"
@@ -135,7 +135,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
         searched = [frame["query"] for frame in frames if frame["type"] == "skills_searched"]
         kept = acknowledged[session]
         assert searched[: len(kept)] == kept
-        assert len(searched) <= len(kept) + 1  # the one whose answer was lost may be there, whole
+        assert len(searched) <= len(kept) + 1  # the search whose answer was lost may be stored
         assert two.call(session, "skill_load", name="alpha")["ok"]
 
 

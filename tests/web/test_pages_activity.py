@@ -1,4 +1,4 @@
-"""The activity and the prompt in the browser: what happened, live; whether it would again; what a model sees."""
+"""The activity and the prompt in the browser: live timelines, replays, and what a model sees."""
 
 from playwright.sync_api import Page, expect
 
