@@ -9,8 +9,7 @@ import pytest
 from metier.errors import InstallError, PolicyDenied
 from metier.hosts.settings import resolve
 from metier.install import Installer, InstallRequest, Offer
-from metier.record.recorder import Sink
-from metier.record.store import Frame
+from metier.record.store import Frame, Store
 from metier.record.store.memory import MemoryStore
 from metier.session.policy import Request
 from worlds import World
@@ -33,7 +32,7 @@ class Place(NamedTuple):
     """An installer, where its record goes, and the folder of skills."""
 
     installer: Installer
-    sink: Sink
+    sink: Store
     skills: Path
 
     def take(self, source: object, name: str = "", **options: Unpack[Options]) -> Offer:
@@ -59,7 +58,7 @@ def place(
     world: World,
     permissions: Mapping[str, object] | None = None,
     approve: Callable[[Request], bool] | None = None,
-    sink: Sink | None = None,
+    sink: Store | None = None,
 ) -> Place:
     kept = sink or MemoryStore()
     config = resolve(world.project, home=world.home, overrides={"permissions": permissions or {}})

@@ -19,7 +19,7 @@ from metier.errors import InstallError
 from metier.files.digests import digest_of
 from metier.install import InstallRequest, Offer
 from metier.install.fetch import INDEX, SCHEMA
-from metier.web.publish import Shelf
+from metier.web.publish import PublishedSkills
 from worlds import World
 
 pytest_plugins = ["install.install_fixtures"]
@@ -135,7 +135,7 @@ def test_without_a_name_the_message_says_what_is_offered(world: World, site: Sit
 
 def test_what_this_runtime_publishes_can_be_installed(world: World, site: Site) -> None:
     world.skill(".agents/skills/probe", files={"references/\u00e9.md": "x", f"{'long' * 30}.md": "y"})
-    shelf = Shelf(App(world.project, home=world.home, store="memory:"))
+    shelf = PublishedSkills(App(world.project, home=world.home, store="memory:"))
     index = shelf.index()
     site.pages[INDEX] = json.dumps(index).encode()
     for offered in index["skills"]:

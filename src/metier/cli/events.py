@@ -9,7 +9,7 @@ import click
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.files.digests import is_digest
-from metier.files.narrowing import is_list, is_table
+from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
 from metier.record.store import Frame, canonical
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from metier.files.narrowing import is_list, is_table
+from metier.files.shapes import is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
 from metier.model import Diagnostic
 

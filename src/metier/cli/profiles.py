@@ -4,7 +4,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
-from metier.files.narrowing import is_table
+from metier.files.shapes import is_table
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
 

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 from metier import __version__, limits
 from metier.errors import InstallError
 from metier.files.digests import is_digest
-from metier.files.narrowing import is_list, is_table
+from metier.files.shapes import is_list, is_table
 
 INDEX: Final = "/.well-known/agent-skills/index.json"
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"

@@ -16,7 +16,7 @@ from metier import limits
 from metier.errors import ConfigError, InstallError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
-from metier.files.narrowing import is_list, is_table
+from metier.files.shapes import is_list, is_table
 from metier.install.archive import ArchiveEntry, read_folder
 
 VERSION: Final = 1

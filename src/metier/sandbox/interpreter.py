@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from metier.errors import ResourceError
 from metier.files import beneath
-from metier.files.narrowing import is_list
+from metier.files.shapes import is_list
 from metier.files.text import from_utf8
 from metier.limits import KIB, MIB
 from metier.sandbox import ScriptRefused

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from metier.errors import MetierError
-from metier.files.narrowing import is_list, is_table
+from metier.files.shapes import is_list, is_table
 from metier.files.text import from_utf8
 from metier.limits import MIB
 from metier.sandbox import Job, Outcome, RunLimits, Runner
