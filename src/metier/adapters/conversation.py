@@ -1,5 +1,4 @@
-"""The conversation of an agent framework with a session: what a request shows of the skills, and which calls wait for
-a person.
+"""The conversation of an agent framework with a session: what requests show, and which calls wait for approval.
 
 The catalog is rendered for the current turn. Every request contains each loaded skill exactly once: in the messages, or
 in the system prompt if the framework dropped it from the messages. This module knows no framework.
