@@ -33,7 +33,7 @@ sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "web")]
 import httpx2  # noqa: E402
 from processes import Process, serve  # noqa: E402
 
-from store.server import PostgresServer, programs  # noqa: E402
+from record.store.server import PostgresServer, programs  # noqa: E402
 from worlds import World  # noqa: E402
 
 from .generate import generate  # noqa: E402

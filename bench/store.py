@@ -23,7 +23,7 @@ TESTS = os.path.join(ROOT, "tests")
 sys.path.insert(0, TESTS)
 
 from metier.record.store import open_store  # noqa: E402
-from store.server import PostgresServer, programs  # noqa: E402
+from record.store.server import PostgresServer, programs  # noqa: E402
 
 Figures = dict[str, object]
 
@@ -45,7 +45,7 @@ def floor(folder: str, rounds: int = 300) -> list[float]:
 def measure(name: str, url: str, folder: str, writers: int, events: int, batch: int, streams: int) -> Figures:
     """One run with its own floor right before it, checked for completeness afterwards."""
     flush = statistics.median(floor(folder))
-    command = [sys.executable, os.path.join(TESTS, "store", "writer.py"), "crowd", url]
+    command = [sys.executable, os.path.join(TESTS, "record", "store", "writer.py"), "crowd", url]
     begun = time.perf_counter()
     done = subprocess.run(
         [*command, *map(str, (writers, events, batch, streams))], check=True, capture_output=True, text=True

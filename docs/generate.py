@@ -1,15 +1,15 @@
-"""Writes the reference pages from the code, so that they cannot say anything else: run it with `make docs`.
+"""Writes the generated reference pages from the code: run it with `make docs`.
 
-A test compares what it would write with what is there.
+A test compares the pages with what this script would write, so they cannot differ from the code.
 """
 
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import click
 
@@ -17,47 +17,89 @@ from metier.catalog import check, validate
 from metier.cli import cli
 from metier.hosts import profiles, settings
 from metier.record import events
+from metier.record.store import ENVELOPE
 
 DOCS = Path(__file__).parent
 HOSTS = DOCS.parent / "tests" / "hosts"
 NOT_SETTABLE = (
-    "fingerprint", "aliases", "environment", "ranges", "roots", "name", "summary", "documented", "documentation",
-)  # fmt: skip
+    "fingerprint",
+    "aliases",
+    "environment",
+    "ranges",
+    "roots",
+    "name",
+    "summary",
+    "documented",
+    "documentation",
+)
+EVENTS = """\
+Each step of a session is recorded as an event. A frame is an event as it is stored and sent, as a JSON object. Every
+surface records the same events.
+"""
+SETTINGS = """\
+Settings come from these sources. A later one overrides an earlier one.
+
+1. the profile
+2. `~/.config/metier/config.toml`
+3. `<project>/.metier/config.toml`
+4. `[tool.metier]` in the `pyproject.toml` of the project
+5. the environment: `METIER_*`, and the variables of the host
+6. options and arguments of the caller
+
+A key is either one of the following keys or a setting of the profile. The files of a project can only narrow what is
+allowed. Their settings for scripts, policy, telemetry and the store apply only if the project is trusted.
+`metier doctor` shows where each value comes from.
+"""
+PROFILES = """\
+A profile has the rules of one host. Choose one with `--profile NAME`, with the setting `profile`, or in Python with
+`Skills.discover(profile=...)`. To write your own, create a TOML file that `extends` a profile and changes some values.
+Give its path instead of a name.
+"""
+COMMANDS = """\
+Every command that prints data has `--json`. The options of `metier` itself work before and after the name of a
+command. The exit codes are listed under [Stability](stability.md#public).
+"""
 NAMES = {"C": "Codelia", "O": "oh-my-pi", "M": "MyCodeAgent", "R": "rip", "K": "RemcoChat"}
 
 
 def diagnostics() -> str:
-    lines = ["# Diagnostics", "", "Every code that the runtime reports. Codes are stable; messages are not.", ""]
+    lines = ["# Diagnostics", "", "Metier reports these codes. Codes are stable, messages are not.", ""]
     lines += ["| code | meaning |", "|---|---|"]
     lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.CODES.items()]
-    lines += ["", "## In a host", "", "What `metier check` says besides, and what SARIF has as rules.", ""]
+    lines += ["", "## Hosts", "", "`metier check` reports these codes as well. In SARIF they are rules.", ""]
     lines += ["| code | meaning |", "|---|---|"]
     lines += [f"| `{code}` | {meaning} |" for code, meaning in check.FINDINGS.items()]
     return "\n".join(lines) + "\n"
 
 
 def event_types() -> str:
-    lines = ["# Events", "", _paragraph(events), ""]
-    lines += [
-        "Every frame begins with `id`, `session_id`, `stream_kind`, `stream_id`, `timestamp_ms`, `seq`, `type`.",
-        "",
-    ]
+    lines = ["# Events", "", EVENTS]
+    envelope = ", ".join(f"`{key}`" for key in ENVELOPE)
+    lines += [f"Every frame begins with {envelope}. The fields of the event follow.", ""]
     for kind in events.TYPES:
         lines += [f"## `{kind.type}`", "", _paragraph(kind), ""]
-        lines += [f"- `{item.name}`" for item in fields(kind)]
+        about = _field_docs(kind)
+        lines += [f"- `{item.name}`{f': {about[item.name]}' if item.name in about else ''}" for item in fields(kind)]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _paragraph(thing: Any) -> str:
+def _paragraph(thing: object) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
 def settings_page() -> str:
-    lines = ["# Settings", "", " ".join((settings.__doc__ or "").strip().split()), ""]
+    lines = ["# Settings", "", SETTINGS]
     lines += ["| key | meaning |", "|---|---|"]
     lines += [f"| `{key}` | {meaning} |" for key, meaning in settings.RUNTIME_KEYS.items()]
-    lines += ["", "## Settings of a profile", "", "With the values of `standard`.", "", "| key | default | meaning |"]
+    lines += [
+        "",
+        "## Settings of a profile",
+        "",
+        "The defaults are those of `standard`.",
+        "",
+        "| key | default | meaning |",
+    ]
     lines += ["|---|---|---|"]
     standard = profiles.describe(profiles.build(profiles.load("standard")))
     lines += [
@@ -67,46 +109,47 @@ def settings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings(cls: type, values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any, str]]:
+def _settings(cls: type, values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object, str]]:
+    """Each setting of a class with its value and its docstring; a table is entered."""
     about = _field_docs(cls)
-    for item in fields(cls):  # pyright: ignore[reportArgumentType]
-        if item.name in NOT_SETTABLE:
+    for name, value in values.items():
+        if name in NOT_SETTABLE:
             continue
-        factory: Any = item.default_factory
-        if isinstance(factory, type) and is_dataclass(factory):
-            yield from _settings(factory, values[item.name], f"{prefix}{item.name}.")
+        table = inspect.get_annotations(cls, eval_str=True).get(name)
+        if isinstance(table, type) and is_dataclass(table):
+            yield from _settings(table, cast("Mapping[str, object]", value), f"{prefix}{name}.")
         else:
-            yield f"{prefix}{item.name}", values[item.name], about.get(item.name, "")
+            yield f"{prefix}{name}", value, about.get(name, "")
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string below each field of a class."""
+    """The docstring of each field of a class."""
     source = inspect.getsource(cls)
     found = re.findall(r"^    (\w+):[^\n]*\n    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()) for name, text in found}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value).replace("|", "\\|")
     return text if len(text) < 60 else text[:57] + "..."
 
 
 def profiles_page() -> str:
     built = [profiles.build(profiles.load(name)) for name in profiles.BUILT_IN]
-    lines = ["# Profiles", "", _paragraph(profiles), "", "| profile | what it is | described in |", "|---|---|---|"]
+    lines = ["# Profiles", "", PROFILES, "| profile | host | source |", "|---|---|---|"]
     lines += [f"| `{p.name}` | {p.summary} | {p.documented} |" for p in built]
     public = [p for p in built if p.documentation]
-    lines += ["", "## Where they differ", "", *_differences([p for p in built if p not in public])]
-    lines += ["", "The hosts that are described from their public documentation:", ""]
+    lines += ["", "## Differences", "", *_differences([p for p in built if p not in public])]
+    lines += ["", "These hosts are described from their public documentation:", ""]
     lines += _differences([built[0], *public])
-    lines += ["", "## Where they look", ""]
+    lines += ["", "## Folders", ""]
     for profile in built:
         lines.append(f"**{profile.name}**: " + "; ".join(_places(profile)) + ".")
         lines.append("")
     lines += [
-        "## Where the rules come from",
+        "## Sources of the rules",
         "",
-        "A table's page holds for each of its settings that has none itself.",
+        "The page of a table also applies to each of its settings that has no page of its own.",
         "",
     ]
     for profile in public:
@@ -117,7 +160,7 @@ def profiles_page() -> str:
 
 
 def _differences(built: list[profiles.Profile]) -> Iterator[str]:
-    """A table of the settings in which the profiles are not all the same."""
+    """A table of the settings in which the profiles differ."""
     described = [dict(_flat(profiles.describe(p), "")) for p in built]
     yield f"| setting | {' | '.join(p.name for p in built)} |"
     yield "|---" * (len(built) + 1) + "|"
@@ -130,20 +173,20 @@ def _differences(built: list[profiles.Profile]) -> Iterator[str]:
 def _places(profile: profiles.Profile) -> Iterator[str]:
     yield from (f"`{folder}`" for folder in profile.directories)
     for root in profile.roots:
-        toggle = f", while `{root.toggle}` is on" if root.toggle and root.toggle != "any" else ""
+        toggle = f", if `{root.toggle}` is on" if root.toggle and root.toggle != "any" else ""
         yield f"`{root.path}` at {root.at} ({root.source}{toggle})"
 
 
-def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")  # pyright: ignore[reportUnknownArgumentType]
+            yield from _flat(cast("Mapping[str, object]", value), f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
-def commands() -> str:
-    lines = ["# Commands", "", _paragraph(sys.modules["metier.cli"]), ""]
+def commands_page() -> str:
+    lines = ["# Commands", "", COMMANDS]
     root = click.Context(cli, info_name="metier", **cli.context_settings)
     pending: list[tuple[click.Command, click.Context]] = [(cli, root)]
     while pending:
@@ -161,18 +204,23 @@ def commands() -> str:
 
 def hosts() -> str:
     sys.path.insert(0, str(HOSTS))
-    from test_behaviour_coverage import covered  # the one place that reads the marks
+    from test_behaviour_coverage import covered  # it reads the marks of the tests
 
     tests = covered()
     rows = [line.split("\t") for line in (HOSTS / "behaviours.tsv").read_text().splitlines()[1:]]
     done = sum(1 for one, _, _ in rows if one in tests)
-    lines = ["# Hosts: every behaviour and its tests", "", f"{done} of {len(rows)} behaviours have a test.", ""]
+    lines = [
+        "# Host behaviours",
+        "",
+        f"These are the documented behaviours of five hosts, with their tests. {done} of {len(rows)} have a test.",
+        "",
+    ]
     part = ("", "")
     for one, section, text in rows:
         if (one[0], section) != part:
             part = (one[0], section)
             lines += ["", f"## {NAMES[one[0]]}: {section}", "", "| id | behaviour | tests |", "|---|---|---|"]
-        listed = "<br>".join(f"`{test}`" for test in tests.get(one, [])[:4]) or "not yet"
+        listed = "<br>".join(f"`{test}`" for test in tests.get(one, [])[:4]) or "none"
         lines.append(f"| {one} | {text.replace('|', chr(92) + '|')} | {listed} |")
     return "\n".join(lines) + "\n"
 
@@ -182,7 +230,7 @@ PAGES = {
     "events.md": event_types,
     "settings.md": settings_page,
     "profiles.md": profiles_page,
-    "commands.md": commands,
+    "commands.md": commands_page,
     "hosts.md": hosts,
 }
 

@@ -1,8 +1,8 @@
-"""Takes the pictures of docs/web.md anew: a server on the bundled skills, and a browser that uses it.
+"""Takes the pictures of docs/web.md: it starts a server with the bundled skills and a browser that uses it.
 
     python docs/screenshots.py
 
-It needs Chromium and the development dependencies. Nothing of the user's is read: home and project are temporary.
+It needs Chromium and the development dependencies. Home and project are temporary folders.
 """
 
 import os
@@ -34,7 +34,7 @@ SETS: dict[str, tuple[ViewportSize, Theme, tuple[str, ...]]] = {
     "phone": (PHONE, "light", ("start", "skills", "chat")),
     "phone-dark": (PHONE, "dark", ("activity", "session")),
 }
-"""Which pages are taken, by the size of the window and the theme."""
+"""The pages to take, by window size and theme."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""The web app on the bundled skills, without a key or an account: `make demo`.
+"""Serves the web app with the bundled skills, without a key or an account: `make demo`.
 
-Everything it keeps (chats, events, switches) lies in `.demo`, or in the folder that is named, and is there the next
-time; remove it to begin anew. Nothing of your own home is read or written.
+All data (chats, events, modes of skills) is kept in `.demo`, or in the folder given as an argument. Remove the folder
+to start over. Your home folder is neither read nor written.
 """
 
 import os
@@ -13,14 +13,14 @@ HERE = Path(__file__).resolve().parent
 PORT = 8765
 
 HINTS = """
-Metier on the six skills of examples/skills. Things to try in the chat:
+Metier with the six skills of examples/skills. Try these in the chat:
 
   is there anything wrong with this csv file?
   /skills-system-validation read assets/fixture.json
   run scripts/echo.sh hello
 
-No model is set up, so an offline guide answers; the button above the chat
-sets up one. Ctrl-C ends it. `make tour` shows the command line instead.
+No model is configured, so an offline guide answers. Use the button above the
+chat to choose a model. Press Ctrl-C to stop. `make tour` shows the command line.
 """
 
 
@@ -33,7 +33,7 @@ def free(port: int) -> bool:
 def main() -> None:
     home = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent / ".demo").resolve()
     project = home / "project"
-    (project / ".metier").mkdir(parents=True, exist_ok=True)  # a project of its own, whatever lies around it
+    (project / ".metier").mkdir(parents=True, exist_ok=True)  # so that no enclosing folder is taken as the project
     print(HINTS, flush=True)
     metier = Path(sys.executable).with_name("metier")
     line = [str(metier), "serve", "--skills", str(HERE / "skills"), "--cwd", str(project), "--home", str(home)]

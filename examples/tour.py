@@ -1,4 +1,4 @@
-"""A walk through Metier on the bundled skills: what each command prints, in a home of its own that ends with it."""
+"""Runs the main commands on the bundled skills and prints what they print, in a temporary home folder: `make tour`."""
 
 import os
 import shlex
@@ -9,16 +9,19 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STEPS = (
-    ("What is there: six skills, by name and description.", "list"),
-    ("Which one fits? Ranked search over names, descriptions and bodies.", 'search "duplicate rows in this csv"'),
-    ("What a model sees when 900 characters must do.", 'prompt --message "write release notes" --budget 900'),
-    ("What it gets when it loads a skill (the first lines).", "load skills-system-validation"),
-    ("A file of a skill, by URL; nothing outside of its folder can be read.", "read skill://skills-system-validation/assets/fixture.json"),
-    ("So this is refused.", "read skill://skills-system-validation/../../README.md"),
-    ("A script, in a sandbox.", "run skills-system-validation scripts/echo.sh --yes -- hello"),
-    ("Everything that happened, as events.", "events --type skill_loaded --type tool_started --type tool_ended"),
-    ("And the last session again, from its record alone, compared byte for byte.", "replay"),
-)  # fmt: skip
+    ("List the six skills, by name and description.", "list"),
+    ("Search names, descriptions and bodies, ranked.", 'search "duplicate rows in this csv"'),
+    ("Show what a model sees with a budget of 900 characters.", 'prompt --message "write release notes" --budget 900'),
+    ("Show what the model gets when it loads a skill (the first lines).", "load skills-system-validation"),
+    (
+        "Read a file of a skill, by URL. Files outside of its folder cannot be read.",
+        "read skill://skills-system-validation/assets/fixture.json",
+    ),
+    ("This path is refused.", "read skill://skills-system-validation/../../README.md"),
+    ("Run a script in a sandbox.", "run skills-system-validation scripts/echo.sh --yes -- hello"),
+    ("Show the events.", "events --type skill_loaded --type tool_started --type tool_ended"),
+    ("Run the last session again from its record and compare every byte.", "replay"),
+)
 
 
 def main() -> None:
@@ -31,7 +34,7 @@ def main() -> None:
             done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
             shown = (done.stdout + done.stderr).rstrip().split("\n")
             print("\n".join(shown[:24] + (["..."] if len(shown) > 24 else [])))
-    print("\nThe same in Python: docs/embed.md. In the browser: `make demo`.")
+    print("\nTo do the same in Python, see docs/embed.md. For the web app, run `make demo`.")
 
 
 if __name__ == "__main__":

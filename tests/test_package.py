@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import metier
 
 SOURCE = Path(metier.__file__).parent
@@ -57,11 +59,13 @@ def test_lower_layers_never_import_higher_ones() -> None:
 
 
 def test_the_public_names_are_the_listed_ones() -> None:
-    public = {
-        name for name in vars(metier) if not name.startswith("_") and not isinstance(vars(metier)[name], type(ast))
-    }
-    assert public | {"__version__"} == set(metier.__all__)
-    assert metier.__all__ == sorted(metier.__all__, key=lambda name: (not name[0].isupper(), name))
+    assert sorted(metier.__all__) == sorted(dir(metier))
+    assert all(getattr(metier, name) is not None for name in metier.__all__)
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert imported - {"TYPE_CHECKING", "Any"} | {"__version__"} == set(metier.__all__), "checkers see the same names"
+    with pytest.raises(AttributeError, match="Sesion"):
+        _ = metier.Sesion
 
 
 def test_importing_the_package_loads_no_optional_dependency() -> None:

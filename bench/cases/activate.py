@@ -12,9 +12,11 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Callable
+from typing import Unpack
 
 from metier import Skills
 from metier.record.store import open_store
+from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.testing import write_skill
 
@@ -98,7 +100,7 @@ def _read(file: str) -> bytes:
         return stream.read()
 
 
-def _session(options: Options, folder: str, **given: object) -> Session:
+def _session(options: Options, folder: str, **given: Unpack[SessionOptions]) -> Session:
     arguments = scan_arguments(options.workspace, os.path.join(folder, "skills"), cache=False)
     # Loaded again unchanged, a skill is only a reminder; here each load is to be a whole one.
     arguments["settings"] = {**arguments["settings"], "load": {"reload": "again"}}

@@ -8,8 +8,8 @@ import random
 import statistics
 
 from metier.catalog.search.finder import Finder
+from metier.hosts.formats import Listed, listing
 from metier.hosts.profiles import build, load
-from metier.session.listing import render
 
 from ..corpus import absent, corpus_of
 from ..measure import Row
@@ -35,7 +35,9 @@ def run(options: Options) -> list[Row]:
     profile = build(load("standard"))
 
     def shown(order: list[str]) -> tuple[set[str], set[str], int]:
-        prompt = render([by_path[path] for path in order], profile, _OFFERED, CHARACTERS)
+        prompt = listing(
+            Listed(skills=[by_path[path] for path in order], profile=profile, offered=_OFFERED, budget=CHARACTERS)
+        )
         described = len(prompt.names)
         return set(order[:described]), set(order[described : prompt.shown]), len(prompt.text)
 

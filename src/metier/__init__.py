@@ -1,48 +1,128 @@
-"""Metier: the runtime for Agent Skills. `Skills.discover()` is the way in."""
+"""Metier: the runtime for Agent Skills. `Skills.discover()` is the way in.
 
-from metier.errors import (
-    AmbiguousSkill,
-    BinaryResource,
-    ConfigError,
-    InvalidSkill,
-    InvocationError,
-    MetierError,
-    MissingExtra,
-    PathEscape,
-    PolicyDenied,
-    ResourceError,
-    ResourceNotFound,
-    SandboxUnavailable,
-    ScriptRefused,
-    SkillNotFound,
-    StoreError,
-)
-from metier.model import (
-    Changes,
-    Compaction,
-    Counts,
-    Diagnostic,
-    Invocation,
-    Loaded,
-    Resource,
-    Root,
-    RunResult,
-    Shadowed,
-    Skill,
-    Skipped,
-)
+Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores.
+"""
+
+from typing import TYPE_CHECKING, Any
+
 from metier.skills import Skills
+
+if TYPE_CHECKING:
+    from metier.catalog.search import Hit, SearchResult
+    from metier.catalog.search.fusion import Ranker
+    from metier.errors import (
+        AmbiguousSkill,
+        BadArguments,
+        BinaryResource,
+        ConfigError,
+        InstallError,
+        InvalidSkill,
+        InvocationError,
+        MetierError,
+        MissingExtra,
+        PathEscape,
+        PolicyDenied,
+        ResourceError,
+        ResourceNotFound,
+        SandboxUnavailable,
+        ScriptRefused,
+        SkillNotFound,
+        StateConflict,
+        StoreError,
+    )
+    from metier.files.source import Files
+    from metier.hosts.formats import HostFormats
+    from metier.model import (
+        Artifact,
+        Changes,
+        Compaction,
+        Counts,
+        Diagnostic,
+        Invocation,
+        Loaded,
+        Prompt,
+        Request,
+        Resource,
+        Root,
+        RunResult,
+        Shadowed,
+        Skill,
+        Skipped,
+        Tool,
+        ToolResult,
+    )
+    from metier.record.store import Store, open_store
+    from metier.sandbox import Runner
+    from metier.session.policy import Policy, Rule
+    from metier.session.session import Session
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "metier.catalog.search": ("Hit", "SearchResult"),
+    "metier.catalog.search.fusion": ("Ranker",),
+    "metier.errors": (
+        "AmbiguousSkill",
+        "BadArguments",
+        "BinaryResource",
+        "ConfigError",
+        "InstallError",
+        "InvalidSkill",
+        "InvocationError",
+        "MetierError",
+        "MissingExtra",
+        "PathEscape",
+        "PolicyDenied",
+        "ResourceError",
+        "ResourceNotFound",
+        "SandboxUnavailable",
+        "ScriptRefused",
+        "SkillNotFound",
+        "StateConflict",
+        "StoreError",
+    ),
+    "metier.files.source": ("Files",),
+    "metier.hosts.formats": ("HostFormats",),
+    "metier.model": (
+        "Artifact",
+        "Changes",
+        "Compaction",
+        "Counts",
+        "Diagnostic",
+        "Invocation",
+        "Loaded",
+        "Prompt",
+        "Request",
+        "Resource",
+        "Root",
+        "RunResult",
+        "Shadowed",
+        "Skill",
+        "Skipped",
+        "Tool",
+        "ToolResult",
+    ),
+    "metier.record.store": ("Store", "open_store"),
+    "metier.sandbox": ("Runner",),
+    "metier.session.policy": ("Policy", "Rule"),
+    "metier.session.session": ("Session",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
 __all__ = [
     "AmbiguousSkill",
+    "Artifact",
+    "BadArguments",
     "BinaryResource",
     "Changes",
     "Compaction",
     "ConfigError",
     "Counts",
     "Diagnostic",
+    "Files",
+    "Hit",
+    "HostFormats",
+    "InstallError",
     "InvalidSkill",
     "Invocation",
     "InvocationError",
@@ -50,19 +130,46 @@ __all__ = [
     "MetierError",
     "MissingExtra",
     "PathEscape",
+    "Policy",
     "PolicyDenied",
+    "Prompt",
+    "Ranker",
+    "Request",
     "Resource",
     "ResourceError",
     "ResourceNotFound",
     "Root",
+    "Rule",
     "RunResult",
+    "Runner",
     "SandboxUnavailable",
     "ScriptRefused",
+    "SearchResult",
+    "Session",
     "Shadowed",
     "Skill",
     "SkillNotFound",
     "Skills",
     "Skipped",
+    "StateConflict",
+    "Store",
     "StoreError",
+    "Tool",
+    "ToolResult",
     "__version__",
+    "open_store",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'metier' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -8,19 +8,19 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict, cast
 
 from metier.errors import StoreError
 from metier.hosts.settings import resolve
 from metier.model import Changes
 from metier.record import telemetry
-from metier.record.recorder import random_ids
+from metier.record.recorder import STATE, random_ids
 from metier.record.store import Store, open_store
 from metier.sandbox import Runner
-from metier.session.policy import Request
+from metier.session.context import Approve
 from metier.session.session import Session
-from metier.skills import PathLike, Skills, Source
+from metier.skills import PathLike, Skills, SkillSource
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -30,14 +30,22 @@ SESSIONS: Final = 1_000
 OPENING: Final = 64
 """Sessions that can be opened at the same time; each waits for the store, and others need not wait with it."""
 
-PLACE: Final = "place"
-"""The document of a store with the working directory of a session that has one of its own."""
+BEGINNING: Final = "place"
+"""The document of a store with what a session began with: a working directory of its own, and its limits."""
 
 CHANGED: Final = "skills.changed"
 """The channel of a store on which hosts tell each other that skills changed on disk."""
 
 CATALOGS: Final = 64
 """Working directories whose catalogs are kept ready."""
+
+
+class SessionDefaults(TypedDict, total=False):
+    """What a server gives to the sessions that it opens; see `Skills.session`."""
+
+    preload: Sequence[str]
+    only: Sequence[str] | None
+    has_read_tool: bool
 
 
 class App:
@@ -50,15 +58,16 @@ class App:
         profile: PathLike | None = None,
         roots: Sequence[PathLike] = (),
         home: PathLike | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         store: str | Store | None = None,
         surface: str = "python",
-        source: Source | None = None,
+        source: SkillSource | None = None,
     ) -> None:
-        self._given: dict[str, Any] = {"profile": profile, "home": home}
-        self._source = source
+        self._profile, self._home, self._source = profile, home, source
         self._roots, self._overrides = roots, settings
-        self.config = resolve(cwd, overrides=settings, **self._given)
+        self.defaults: SessionDefaults = {}
+        """What new sessions are given where their caller gives nothing."""
+        self.config = resolve(cwd, overrides=settings, profile=profile, home=home)
         if self.config.telemetry and telemetry.active is None:
             traced = telemetry.enable()
             if traced.unheard:
@@ -81,7 +90,12 @@ class App:
             known = self._catalogs.get(where)
             if known is None:
                 known = Skills.discover(
-                    where, roots=self._roots, settings=self._overrides, source=self._source, **self._given
+                    where,
+                    profile=self._profile,
+                    roots=self._roots,
+                    home=self._home,
+                    settings=self._overrides,
+                    source=self._source,
                 )
                 self._catalogs[where] = known
                 _log(known)
@@ -119,56 +133,122 @@ class App:
         id: str | None = None,  # noqa: A002 - the public name of the argument
         *,
         cwd: PathLike | None = None,
-        approve: Callable[[Request], bool | str] | None = None,
+        approve: Approve | None = None,
         tools: bool = True,
+        preload: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        has_read_tool: bool | None = None,
         surface: str | None = None,
     ) -> Session:
-        """The session of that id, as it was left by whichever process used it last; a new one without an id."""
+        """The session of that id, as the process that used it last left it; a new one without an id.
+
+        `cwd`, `preload`, `only` and `has_read_tool` are what a session begins with, and are kept with it.
+        """
         wanted = id or random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
-            saved = self.store.load_state(wanted, "session") if id else None
+            saved = self.store.load_state(wanted, STATE) if id else None
             with self._lock:
                 known = self._sessions.get(wanted)
                 current = known is not None and (saved is None or known.saved_version >= saved.version)
                 # Whoever can be asked decides what the session is; others take it as it is.
-                if known is not None and current and (approve is None or known.shaped(approve, tools)):
+                if known is not None and current and (approve is None or _same_shape(known, approve, tools)):
                     self._sessions.move_to_end(wanted)
                     return known
-            session = self.skills(self._place_of(wanted) if cwd is None and saved else cwd).session(
+            begun = read_beginning(self.store, wanted) if saved is not None else Beginning()
+            session = open_session(
+                self.skills(cwd if cwd is not None else begun.get("cwd")),
+                self.store,
                 id=wanted,
-                store=self.store,
+                cwd=cwd,
                 approve=approve,
                 tools=tools,
-                state=saved,
+                preload=preload or self.defaults.get("preload", ()),
+                only=only if only is not None else self.defaults.get("only"),
+                has_read_tool=has_read_tool if has_read_tool is not None else self.defaults.get("has_read_tool"),
                 surface=surface or self.surface,
                 runner=self.runner,
                 store_required=self.config.store_required,
             )
-            if cwd is not None:
-                self._keep_place(wanted, cwd)
             with self._lock:
                 self._sessions[wanted] = session
                 while len(self._sessions) > SESSIONS:
                     self._sessions.popitem(last=False)
             return session
 
-    def _place_of(self, session_id: str) -> str | None:
-        """The working directory that a session was begun with, if it was one of its own."""
-        kept = self.store.load_state(session_id, PLACE)
-        return kept.value["cwd"] if kept else None
-
-    def _keep_place(self, session_id: str, cwd: PathLike) -> None:
-        try:
-            self.store.save_state(session_id, PLACE, {"cwd": os.path.abspath(cwd)})
-        except StoreError:
-            if self.config.store_required:
-                raise
-
     def exists(self, session_id: str) -> bool:
-        return session_id in self._sessions or self.store.load_state(session_id, "session") is not None
+        return session_id in self._sessions or self.store.load_state(session_id, STATE) is not None
 
     def close(self) -> None:
         self.store.close()
+
+
+class Beginning(TypedDict, total=False):
+    """What a session began with, where it is not the usual."""
+
+    cwd: str | None
+    only: list[str] | None
+    has_read_tool: bool
+
+
+def read_beginning(store: Store, session_id: str) -> Beginning:
+    """What a session of the store began with."""
+    kept = store.load_state(session_id, BEGINNING)
+    return cast("Beginning", kept.value) if kept else Beginning()
+
+
+def open_session(
+    skills: Skills,
+    store: Store,
+    *,
+    id: str | None,  # noqa: A002 - the public name of the argument
+    cwd: PathLike | None = None,
+    approve: Approve | None = None,
+    tools: bool = True,
+    preload: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    has_read_tool: bool | None = None,
+    surface: str,
+    runner: Runner | None = None,
+    store_required: bool = True,
+) -> Session:
+    """Open a session on a store: a new one, or one that goes on as the process that used it last left it.
+
+    A session keeps what it began with, unless it is given something else now. `preload` is for new sessions.
+    """
+    saved = store.load_state(id, STATE) if id else None
+    kept = read_beginning(store, id) if id and saved is not None else Beginning()
+    begun = kept.copy()
+    if cwd is not None:
+        begun["cwd"] = os.path.abspath(cwd)
+    if only is not None:
+        begun["only"] = list(only)
+    if has_read_tool is not None:
+        begun["has_read_tool"] = has_read_tool
+    session = skills.session(
+        id=id,
+        store=store,
+        approve=approve,
+        tools=tools,
+        preload=preload if saved is None else (),
+        only=begun.get("only"),
+        has_read_tool=begun.get("has_read_tool", True),
+        state=saved,
+        surface=surface,
+        runner=runner,
+        store_required=store_required,
+    )
+    if begun != kept:
+        try:
+            store.save_state(session.id, BEGINNING, begun)
+        except StoreError:
+            if store_required:
+                raise
+    return session
+
+
+def _same_shape(session: Session, approve: Approve, tools: bool) -> bool:
+    """Whether a session asks by this callback and has, or has not, tools: what it began with, it keeps."""
+    return session.approve == approve and session.tools_enabled == tools
 
 
 def _log(skills: Skills) -> None:

@@ -245,6 +245,20 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What policy is asked: a tool, and on behalf of which skill, for which file or command."""
+
+    tool: str
+    skill_name: str = ""
+    path: str = ""
+    command: str = ""
+    digest: str = ""
+    """Of the content that would run or be taken in, so that an approval covers this content and no other."""
+    detail: str = ""
+    """That content as text, or where it comes from, for the person who is asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """An activated skill. `text` is what the model gets; the rest are its parts, for hosts that build their own."""
 

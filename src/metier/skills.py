@@ -27,21 +27,32 @@ from metier.record import telemetry
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
     from metier.catalog.search.fusion import Ranker
-    from metier.session.listing import Prompt
+    from metier.files.source import Files
+    from metier.model import Prompt
+    from metier.record.store import Document, Store
+    from metier.sandbox import Runner
+    from metier.session.context import Approve
+    from metier.session.policy import Policy
     from metier.session.session import Session
 
 PathLike = str | os.PathLike[str]
 
 
-class Source(Protocol):
-    """Skills from elsewhere than a folder: they join what a scan found, and sessions know how to load them."""
+class SkillSource(Protocol):
+    """Skills from elsewhere than a folder of this machine, such as other servers. They join what a scan found."""
 
     @property
-    def roots(self) -> tuple[Root, ...]: ...
+    def roots(self) -> tuple[Root, ...]:
+        """Where the skills come from, as roots to list beside the folders."""
+        ...
 
-    def extend(self, found: discover.Found, profile: Profile) -> None: ...
+    def extend(self, found: discover.Found, profile: Profile) -> None:
+        """Add the source's skills to what a scan found."""
+        ...
 
-    def session(self, skills: "Skills", **given: Any) -> "Session": ...
+    def files(self) -> "Files":
+        """The files of all skills, those of the disk included, for one session."""
+        ...
 
 
 class Skills:
@@ -56,7 +67,7 @@ class Skills:
         progress: Callable[[int], None] | None = None,
         only: Sequence[Root] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
-        source: Source | None = None,
+        source: SkillSource | None = None,
     ) -> None:
         self.settings = config
         self._source = source
@@ -83,7 +94,7 @@ class Skills:
         env: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
-        source: Source | None = None,
+        source: SkillSource | None = None,
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
@@ -305,19 +316,68 @@ class Skills:
         """What a system prompt shows of the catalog; see `Session.prompt`."""
         return self.session().prompt(message, budget)
 
-    def session(self, **given: Any) -> "Session":
-        """A conversation with these skills; the arguments are those of `Session`.
+    def session(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - the public name of the argument
+        policy: "Policy | Mapping[str, object] | None" = None,
+        store: "str | Store | None" = None,
+        approve: "Approve | None" = None,
+        tools: bool = True,
+        preload: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        has_read_tool: bool = True,
+        state: "Mapping[str, object] | Document | None" = None,
+        files: "Files | None" = None,
+        runner: "Runner | None" = None,
+        surface: str = "python",
+        store_required: bool = True,
+        clock: Callable[[], int] | None = None,
+        ids: Callable[[], str] | None = None,
+    ) -> "Session":
+        """Open a conversation with these skills.
 
-        Without a `policy`, the permissions of the configuration hold. `store` may be a URL.
+        Args:
+            id: The session's id; a new one by default.
+            policy: A `Policy`, or its settings. By default the permissions of the configuration hold.
+            store: A `Store` or its URL. With a store, everything needed to replay the session is kept, unless policy
+                redacts it. Without one, events live as long as the session.
+            approve: Called with a `Request` where policy wants a person to be asked. It returns `True` or `"once"`,
+                `"always"`, or a no. The session's lock is not held meanwhile.
+            tools: Whether the model can call tools.
+            preload: Names of skills that stand in the system prompt from the first request on.
+            only: Limit the session to skills of these names.
+            has_read_tool: Whether the host gives its model a tool to read files with.
+            state: A dict from an earlier `session.state()`, or the document that the store has of the session.
+            files: Where the files of skills come from; the disk by default.
+            runner: What runs scripts; the machine's own sandbox by default.
+            surface: The surface that drives the session, for the record.
+            store_required: Raise trouble with the store. Otherwise it is logged, and events are written later.
+            clock: Milliseconds since 1970, for a deterministic run.
+            ids: Ids of events, for a deterministic run.
         """
+        from metier.record.recorder import random_ids, system_clock
         from metier.record.store import open_store
         from metier.session.session import Session
 
-        if given.get("policy") is None:
-            given["policy"] = self.settings.permissions
-        if isinstance(given.get("store"), str):
-            given["store"] = open_store(given["store"])
-        session = self._source.session(self, **given) if self._source is not None else Session(self, **given)
+        session = Session(
+            self,
+            id=id,
+            policy=policy if policy is not None else self.settings.permissions,
+            store=open_store(store) if isinstance(store, str) else store,
+            approve=approve,
+            tools=tools,
+            preload=preload,
+            only=only,
+            has_read_tool=has_read_tool,
+            state=state,
+            files=files if files is not None or self._source is None else self._source.files(),
+            runner=runner,
+            surface=surface,
+            store_required=store_required,
+            clock=clock or system_clock,
+            ids=ids or random_ids,
+        )
         if session.policy.on_remember is None and self.settings.config_folder:
             session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
         return session

@@ -97,6 +97,10 @@ def state_invalid(world: World) -> dict[str, object]:
     return {}
 
 
+def setting_elsewhere(world: World) -> dict[str, object]:
+    return {"settings": {"skills": {"initial": {"maxEntries": 3}}}}
+
+
 def untrusted(world: World) -> dict[str, object]:
     world.skill(f"{SKILLS}/x")
     return {"settings": {"policy": {"trust": "required"}}}
@@ -143,6 +147,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "collision": collision,
     "too-many-skills": too_many_skills,
     "state-invalid": state_invalid,
+    "setting-elsewhere": setting_elsewhere,
     "untrusted": untrusted,
 }
 

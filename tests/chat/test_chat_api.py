@@ -193,7 +193,7 @@ def test_commands_begin_with_what_was_typed_and_then_fit_it(chatting: Chatting) 
 
 
 def test_the_chat_is_in_the_document(chatting: Chatting) -> None:
-    from metier.web.chat import OPERATIONS
+    from metier.web.chat import ENDPOINTS
 
     paths = chatting.http.get("/openapi.json").json()["paths"]
-    assert {(one.method.lower(), one.path) for one in OPERATIONS} <= {(m, path) for path in paths for m in paths[path]}
+    assert {(one.method.lower(), one.path) for one in ENDPOINTS} <= {(m, path) for path in paths for m in paths[path]}

@@ -1,6 +1,6 @@
-"""Every block of Python in the documentation runs as it stands, in a project of its own with the example skills.
+"""Every Python block of the documentation runs unchanged, in an empty project with the example skills.
 
-A block that cannot run offline says so above itself: `<!-- no-run: reason -->`.
+A block that cannot run offline is marked with `<!-- no-run: reason -->` above it.
 """
 
 import os
@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs" / "reference").glob("*.md")),
+]
 BLOCK = re.compile(r"^(<!-- no-run:(?P<reason>.*?)-->\s*\n)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(text: str) -> list[tuple[int, str, str]]:
-    """Line, code and the reason not to run it, for each block of a page."""
+    """The line, the code and the reason not to run it, for each block of a page."""
     return [
         (text.count("\n", 0, found.start("code")), found["code"], (found["reason"] or "").strip())
         for found in BLOCK.finditer(text)

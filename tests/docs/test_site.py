@@ -1,6 +1,6 @@
-"""The documentation as a site: it builds without a warning, lists every page, and asks nothing of anybody.
+"""The documentation site builds without a warning, lists every page, and loads nothing from other sites.
 
-The tutorial runs as a whole, in one shell, from the first command to the last.
+The commands of the tutorial run in one shell, from the first to the last.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import pytest
 import yaml12
@@ -23,12 +23,16 @@ DOCS = REPOSITORY / "docs"
 LONGEST = 300
 
 
-def pages_of(nav: Any) -> list[str]:
-    if isinstance(nav, str):
-        return [nav]
-    if isinstance(nav, dict):
-        return [page for part in nav.values() for page in pages_of(part)]
-    return [page for part in nav for page in pages_of(part)]
+def pages_of(nav: object) -> list[str]:
+    match nav:
+        case str():
+            return [nav]
+        case dict():
+            return [page for part in nav.values() for page in pages_of(part)]
+        case list():
+            return [page for part in nav for page in pages_of(part)]
+        case _:
+            raise TypeError(f"neither a page nor a section: {nav!r}")
 
 
 def test_the_navigation_lists_every_page_once() -> None:
@@ -39,7 +43,7 @@ def test_the_navigation_lists_every_page_once() -> None:
 
 
 class Wanted(HTMLParser):
-    """What a browser would fetch for a page, besides the links that a person follows."""
+    """Collects the addresses that a browser loads for a page; links for people are left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,8 +60,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=REPOSITORY, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=LONGEST,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -85,7 +93,7 @@ STEP = re.compile(r"^(<!-- no-run:.*?-->\n)?```(console|python)\n(.*?)^```$", re
 
 
 def steps(text: str) -> list[tuple[str, str]]:
-    """Each command of the page with the output that the page shows, in order; Python is a command, too."""
+    """Each command of the page with the output that the page shows, in order. A block of Python is a command, too."""
     found: list[tuple[str, str]] = []
     for reason, language, block in STEP.findall(text):
         if language == "python":
@@ -97,7 +105,7 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether the output is what the page shows, where `...` stands for whatever there is."""
+    """Whether the output is what the page shows. `...` matches any text."""
     parts = [re.escape(part) for part in shown.strip().split("...")]
     return re.fullmatch(r"[\s\S]*".join(parts), printed.strip()) is not None
 
@@ -106,8 +114,8 @@ def matches(shown: str, printed: str) -> bool:
 def curl() -> None:
     if shutil.which("curl") is None or shutil.which("git") is None:
         if os.environ.get("CI"):
-            pytest.fail("curl and git must be there in CI")
-        pytest.skip("curl or git is not here")
+            pytest.fail("CI needs curl and git")
+        pytest.skip("curl or git is not installed")
 
 
 def free_port() -> int:
@@ -127,18 +135,25 @@ def test_the_tutorial_runs_from_the_first_command_to_the_last(curl: None, tmp_pa
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path / "home"), "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
+    environment |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     done = subprocess.run(
-        ["bash", "-c", "\n".join(script)], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
         timeout=LONGEST,
-    )  # fmt: skip
+    )
     for number, (command, shown) in enumerate(wanted):
         found = re.search(rf"@@ {number}\n(.*?)@@ ended (\d+) {number}$", done.stdout, re.MULTILINE | re.DOTALL)
         assert found, f"{command}: {done.stdout[-2000:]}"
         if int(found[2]) == 4 and command.startswith("metier run") and not os.environ.get("CI"):
-            continue  # there is no sandbox here, as the page says
+            continue  # without a sandbox a script does not run, as the page says
         assert found[2] == "0", f"{command}: {found[1]}"
         assert not shown or matches(shown, found[1]), f"{command}: {found[1]}"
-    assert "['meeting-minutes']\n# Meeting minutes\n" in done.stdout, "the comments in Python say what it prints"
+    assert "['meeting-minutes']\n# Meeting minutes\n" in done.stdout, (
+        "the comments in the Python block show what it prints"
+    )
 
 
 def test_an_output_matches_only_what_the_page_shows() -> None:
@@ -147,14 +162,27 @@ def test_an_output_matches_only_what_the_page_shows() -> None:
     assert not matches("a\n", "a\nb\n")
 
 
-# --- what other programs are told
+# --- configuration of other programs
+
+
+class Server(TypedDict, total=False):
+    """An MCP server in the configuration of a client; `command` may be the whole command line."""
+
+    url: str
+    command: str | list[str]
+    args: list[str]
 
 
 def test_every_set_up_of_a_client_is_well_formed_and_starts_metier() -> None:
     page = (DOCS / "mcp.md").read_text()
     part = page[page.index("## Add Metier to a client") : page.index("## What a client sees")]
-    documents: list[Any] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", part, re.DOTALL)]
-    documents += [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", part, re.DOTALL)]
+    documents: list[dict[str, dict[str, Server]]] = [
+        json.loads(block) for block in re.findall(r"```json\n(.*?)```", part, re.DOTALL)
+    ]
+    documents += [
+        cast("dict[str, dict[str, Server]]", tomllib.loads(block))
+        for block in re.findall(r"```toml\n(.*?)```", part, re.DOTALL)
+    ]
     assert len(documents) >= 6
     for document in documents:
         (tables,) = document.values()
@@ -162,8 +190,9 @@ def test_every_set_up_of_a_client_is_well_formed_and_starts_metier() -> None:
         if "url" in server:
             assert server["url"].endswith("/mcp")
             continue
+        assert "command" in server
         command = server["command"]
-        line = command if isinstance(command, list) else [command, *server["args"]]
+        line = command if isinstance(command, list) else [command, *server.get("args", [])]
         assert line[:2] == ["metier", "mcp"]
     for line in re.findall(r"^\$ (.*)$", part, re.MULTILINE):
         assert line.endswith("-- metier mcp")

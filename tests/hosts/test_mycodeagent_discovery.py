@@ -232,4 +232,4 @@ def test_a_skill_file_that_leads_out_of_the_project_is_left_out(world: World) ->
         (world.project / "skills" / name / "SKILL.md").symlink_to(target)
     skills = world.discover("mycodeagent")
     assert names(skills) == ["in"]
-    assert [(s.name, s.reason) for s in skills.skipped] == [("out", "link")]
+    assert [(s.name, s.reason) for s in skills.skipped] == [("out", "outside")]

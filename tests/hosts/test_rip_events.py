@@ -21,7 +21,7 @@ Frames = list[dict[str, Any]]
 def open_session(world: World, *roots: str, **given: Any) -> Session:
     counter = Counter()
     skills = world.discover("rip", settings={"skills": {"roots": list(roots)}} if roots else {})
-    return skills.session(**{"id": "session", "clock": counter.clock, "ids": counter.ids, **given})
+    return skills.session(id=given.pop("id", "session"), clock=counter.clock, ids=counter.ids, **given)
 
 
 def frames(session: Session, kind: str) -> Frames:

@@ -19,7 +19,7 @@ FILES = {"references/a.md": "REFERENCE-MARKER", "assets/b.json": "{}", "scripts/
 def open_session(world: World, **given: Any) -> Session:
     """A session with a clock and ids of its own, so that its frames are always the same."""
     counter = Counter()
-    return world.discover("rip").session(**{"id": "session", "clock": counter.clock, "ids": counter.ids, **given})
+    return world.discover("rip").session(id="session", clock=counter.clock, ids=counter.ids, **given)
 
 
 def frames(session: Session, kind: str) -> list[dict[str, Any]]:

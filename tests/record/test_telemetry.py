@@ -1,19 +1,25 @@
-"""Spans and metrics: what they say, where they stand, and what they keep to themselves."""
+"""Spans and metrics: their content, their parents, and what they must not contain."""
 
 import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import (
+    DataPointT,
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    NumberDataPoint,
+)
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.util.types import AttributeValue
 
 from metier import MissingExtra, PolicyDenied, SkillNotFound, replay
 from metier.app import App
@@ -21,6 +27,7 @@ from metier.record import telemetry
 from metier.record.store.memory import MemoryStore
 from metier.sandbox import Outcome
 from metier.sandbox.fake import FakeRunner
+from metier.session.options import SessionOptions
 from metier.session.session import Session
 from worlds import World
 
@@ -43,16 +50,22 @@ class Seen:
     def spans(self) -> dict[str, ReadableSpan]:
         return {span.name: span for span in self._exporter.get_finished_spans()}
 
-    def said(self, name: str) -> dict[str, Any]:
+    def attributes(self, name: str) -> dict[str, AttributeValue]:
         return dict(self.spans[name].attributes or {})
 
-    def metrics(self) -> dict[str, list[Any]]:
+    def metrics(self) -> dict[str, list[DataPointT]]:
         data = self._reader.get_metrics_data()
         scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
         return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
 
-    def counts(self) -> dict[str, int]:
-        return {name: sum(getattr(p, "value", 0) for p in points) for name, points in self.metrics().items()}
+    def counter(self, name: str) -> list[NumberDataPoint]:
+        return [point for point in self.metrics()[name] if isinstance(point, NumberDataPoint)]
+
+    def histogram(self, name: str) -> list[HistogramDataPoint]:
+        return [point for point in self.metrics()[name] if isinstance(point, HistogramDataPoint)]
+
+    def counts(self) -> dict[str, float]:
+        return {name: sum(point.value for point in self.counter(name)) for name in self.metrics()}
 
     def everything(self) -> str:
         spans = "".join(span.to_json() for span in self._exporter.get_finished_spans())
@@ -76,7 +89,7 @@ def watch(seen: Seen, content: bool = False) -> None:
     telemetry.enable(content=content, tracer_provider=seen.traces, meter_provider=seen.meters)
 
 
-def opened(world: World, **given: Any) -> Session:
+def opened(world: World, **given: Unpack[SessionOptions]) -> Session:
     world.skill(
         f"{SKILLS}/notes",
         description="Writes notes.",
@@ -85,7 +98,8 @@ def opened(world: World, **given: Any) -> Session:
     )
     runner = FakeRunner(default=Outcome(3, "exit", 250, b"secret-output", b""))
     policy = {"allow": [{"tool": "skill_run"}], "deny": [{"tool": "skill_read", "path": "denied/*"}]}
-    return world.discover().session(**{"policy": policy, "runner": runner, "id": "talk-1", **given})
+    options: SessionOptions = {"policy": policy, "runner": runner, "id": "talk-1", **given}
+    return world.discover().session(**options)
 
 
 def use(session: Session) -> None:
@@ -109,19 +123,19 @@ def test_every_step_of_a_session_has_a_span_that_says_what_came_of_it(world: Wor
     session.load("notes")
     session.read("notes", "references/secret-path.md")
     session.run("notes", "scripts/say.sh")
-    found = seen.said("discover")
+    found = seen.attributes("discover")
     assert (found["metier.skills.found"], found["metier.skills.loaded"], found["metier.skills.errors"]) == (1, 1, 0)
     assert found["metier.profile"] == "standard"
-    assert seen.said("search")["metier.search.count"] == 1
-    load = seen.said("load")
+    assert seen.attributes("search")["metier.search.count"] == 1
+    load = seen.attributes("load")
     assert (load["metier.skill.name"], load["metier.skill.mode"], load["metier.skill.again"]) == (
         "notes",
         "manual",
         False,
     )
     assert load["gen_ai.conversation.id"] == "talk-1"
-    assert seen.said("read")["metier.resource.size"] == len("secret-body")
-    run = seen.said("run")
+    assert seen.attributes("read")["metier.resource.size"] == len("secret-body")
+    run = seen.attributes("run")
     assert (run["metier.run.exit_code"], run["metier.run.ended"], run["metier.run.sandbox"]) == (3, "exit", "fake")
     assert all(span.status.is_unset for span in seen.spans.values())
 
@@ -129,15 +143,15 @@ def test_every_step_of_a_session_has_a_span_that_says_what_came_of_it(world: Wor
 def test_a_tool_call_is_an_execute_tool_span_by_the_conventions(world: World, seen: Seen) -> None:
     watch(seen)
     assert opened(world).call("skill_load", {"name": "notes"}).ok
-    said = seen.said("execute_tool skill_load")
-    assert said["gen_ai.operation.name"] == "execute_tool"
-    assert said["gen_ai.tool.name"] == "skill_load"
-    assert said["gen_ai.tool.type"] == "function"
-    assert said["gen_ai.conversation.id"] == "talk-1"
-    assert (said["metier.skill.name"], said["metier.skill.mode"]) == ("notes", "auto")
+    found = seen.attributes("execute_tool skill_load")
+    assert found["gen_ai.operation.name"] == "execute_tool"
+    assert found["gen_ai.tool.name"] == "skill_load"
+    assert found["gen_ai.tool.type"] == "function"
+    assert found["gen_ai.conversation.id"] == "talk-1"
+    assert (found["metier.skill.name"], found["metier.skill.mode"]) == ("notes", "auto")
     assert seen.spans["execute_tool skill_load"].kind is trace.SpanKind.INTERNAL
     assert "load" not in seen.spans, "what happens inside of a call belongs to it"
-    assert [point.count for point in seen.metrics()["gen_ai.execute_tool.duration"]] == [1]
+    assert [point.count for point in seen.histogram("gen_ai.execute_tool.duration")] == [1]
 
 
 def test_a_span_stands_below_the_one_that_is_current_also_across_threads(world: World, seen: Seen) -> None:
@@ -175,9 +189,9 @@ def test_a_framework_that_traces_the_call_itself_is_not_counted_twice(world: Wor
     session = opened(world)
     with seen.tracer.start_as_current_span("theirs", attributes={"gen_ai.operation.name": "execute_tool"}):
         session.call("skill_load", {"name": "notes"})
-    said = seen.said("call skill_load")
-    assert said["gen_ai.tool.name"] == "skill_load"
-    assert "gen_ai.operation.name" not in said
+    found = seen.attributes("call skill_load")
+    assert found["gen_ai.tool.name"] == "skill_load"
+    assert "gen_ai.operation.name" not in found
     assert "gen_ai.execute_tool.duration" not in seen.metrics()
 
 
@@ -190,13 +204,13 @@ def test_refusals_and_errors_have_a_status_and_a_reason_but_no_words(world: Worl
     assert denied.status.status_code is trace.StatusCode.ERROR
     assert denied.status.description is None
     assert denied.events == ()
-    assert seen.said("read")["error.type"] == "PolicyDenied"
-    assert seen.said("read")["metier.refusal.reason"] == "PolicyDenied"
+    assert seen.attributes("read")["error.type"] == "PolicyDenied"
+    assert seen.attributes("read")["metier.refusal.reason"] == "PolicyDenied"
     assert not session.call("skill_read", {"name": "notes", "path": "../../etc/passwd"}).ok
-    outside = seen.said("execute_tool skill_read")
+    outside = seen.attributes("execute_tool skill_read")
     assert (outside["error.type"], outside["metier.refusal.reason"]) == ("ACCESS_DENIED", "traversal")
-    points = seen.metrics()["metier.skills.refused"]
-    reasons = {point.attributes["metier.refusal.reason"]: point.value for point in points}
+    points = seen.counter("metier.skills.refused")
+    reasons = {(point.attributes or {})["metier.refusal.reason"]: point.value for point in points}
     assert reasons == {"PolicyDenied": 1, "traversal": 1}
 
 
@@ -208,7 +222,7 @@ def test_a_script_that_policy_refuses_is_a_refusal_and_one_that_ran_out_of_time_
     session = opened(world, runner=slow)
     session.run("notes", "scripts/say.sh")
     assert "metier.skills.refused" not in seen.counts()
-    assert seen.said("run")["metier.run.ended"] == "timeout"
+    assert seen.attributes("run")["metier.run.ended"] == "timeout"
     careful = world.discover().session(policy={"profile": "read-only"}, runner=slow)
     with pytest.raises(PolicyDenied):
         careful.run("notes", "scripts/say.sh")
@@ -221,10 +235,10 @@ def test_the_counters_count(world: World, seen: Seen) -> None:
     counts = {name.removeprefix("metier.skills."): number for name, number in seen.counts().items()}
     wanted = {"loaded": 2, "searched": 1, "read": 1, "runs": 1, "refused": 1}
     assert {name: counts[name] for name in wanted} == wanted
-    durations = seen.metrics()["metier.operation.duration"]
-    operations = {str(point.attributes["metier.operation"]) for point in durations}
+    durations = seen.histogram("metier.operation.duration")
+    operations = {str((point.attributes or {})["metier.operation"]) for point in durations}
     assert operations == {"discover", "search", "load", "read", "run", "call"}
-    assert [point.sum for point in seen.metrics()["metier.run.duration"]] == [0.25]
+    assert [point.sum for point in seen.histogram("metier.run.duration")] == [0.25]
 
 
 def test_nothing_that_somebody_wrote_leaves_unless_it_was_asked_for(world: World, seen: Seen) -> None:
@@ -242,17 +256,17 @@ def test_content_is_there_where_it_was_asked_for(world: World, seen: Seen) -> No
     session = opened(world)
     session.search("secret-query")
     session.call("skill_load", {"name": "notes", "arguments": "secret-argument"})
-    assert seen.said("search")["metier.search.query"] == "secret-query"
-    said = seen.said("execute_tool skill_load")
-    assert "secret-argument" in said["gen_ai.tool.call.arguments"]
-    assert "secret-body" in said["gen_ai.tool.call.result"]
-    assert said["metier.skill.path"].endswith("notes/SKILL.md")
+    assert seen.attributes("search")["metier.search.query"] == "secret-query"
+    found = seen.attributes("execute_tool skill_load")
+    assert "secret-argument" in str(found["gen_ai.tool.call.arguments"])
+    assert "secret-body" in str(found["gen_ai.tool.call.result"])
+    assert str(found["metier.skill.path"]).endswith("notes/SKILL.md")
 
 
 def test_content_is_cut_and_says_so(world: World, seen: Seen) -> None:
     watch(seen, content=True)
     opened(world).search("x" * (telemetry.CONTENT_CHARACTERS + 5))
-    assert seen.said("search")["metier.search.query"].endswith("x [5 characters left out]")
+    assert str(seen.attributes("search")["metier.search.query"]).endswith("x [5 characters left out]")
 
 
 def test_what_policy_redacts_stays_redacted(world: World, seen: Seen) -> None:
@@ -266,15 +280,19 @@ def test_what_policy_redacts_stays_redacted(world: World, seen: Seen) -> None:
 def test_an_error_that_is_no_answer_ends_the_span_too(world: World, seen: Seen) -> None:
     watch(seen)
 
-    def broken(_: object) -> bool:
-        raise RuntimeError("secret-output")
+    broken = True
 
-    session = opened(world, policy={"ask": [{"tool": "skill_load"}]}, approve=broken)
+    def approve(_: object) -> bool:
+        if broken:
+            raise RuntimeError("secret-output")
+        return True
+
+    session = opened(world, policy={"ask": [{"tool": "skill_load"}]}, approve=approve)
     with pytest.raises(RuntimeError):
         session.load("notes")
-    assert seen.said("load")["error.type"] == "RuntimeError"
+    assert seen.attributes("load")["error.type"] == "RuntimeError"
     assert "secret-output" not in seen.everything()
-    session.approve = lambda _: True
+    broken = False
     session.load("notes")
     assert seen.counts()["metier.skills.loaded"] == 1
 
@@ -301,14 +319,14 @@ def test_nothing_is_traced_before_and_after(world: World, seen: Seen) -> None:
 
 
 def test_tracing_changes_no_event(world: World, seen: Seen) -> None:
-    def trail() -> list[tuple[str, Any]]:
+    def events() -> list[tuple[str, object]]:
         session = opened(world)
         use(session)
         return [(frame["type"], frame.get("output")) for frame in session.events]
 
-    before = trail()
+    before = events()
     watch(seen)
-    assert trail() == before
+    assert events() == before
 
 
 def test_the_page_names_every_span_attribute_and_metric(world: World, seen: Seen) -> None:

@@ -5,20 +5,22 @@ import random
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metier.files.text import escape, one_line, shorten
+from metier.hosts.formats import Listed, listing
+from metier.hosts.formats.standard import SHORTEST
 from metier.hosts.profiles import BUILT_IN, Profile, build, load, override
-from metier.model import Mode, Root, Skill
-from metier.session.listing import SHORTEST, Prompt, escape, one_line, render, shorten
+from metier.model import Mode, Prompt, Role, Root, Skill
 from worlds import World
 
 ROOT = Root("/skills", "repo", "agents")
-TOOLS = {"load": "LOAD-TOOL", "search": "SEARCH-TOOL", "read": "READ-TOOL", "output": "OUTPUT-TOOL"}
+TOOLS: dict[Role, str] = {"load": "LOAD-TOOL", "search": "SEARCH-TOOL", "read": "READ-TOOL", "output": "OUTPUT-TOOL"}
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
@@ -29,6 +31,10 @@ def skill(name: str, description: str = "Does one thing.", mode: Mode = "auto", 
 
 def profile(name: str = "standard", **settings: Any) -> Profile:
     return build(override(load(name), settings)[0])
+
+
+def render(skills: Sequence[Skill], rules: Profile, offered: Mapping[Role, str], budget: int | None = None) -> Prompt:
+    return listing(Listed(skills=skills, profile=rules, offered=offered, budget=budget))
 
 
 def described(count: int, length: int = 400) -> list[Skill]:
@@ -80,7 +86,7 @@ def test_shown_and_total_are_what_the_text_shows_and_the_catalog_holds(name: str
 
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize("missing", [["search"], ["read"], ["load"], ["search", "read"], list(TOOLS)])
-def test_no_tool_is_mentioned_that_is_not_offered(name: str, missing: Sequence[str]) -> None:
+def test_no_tool_is_mentioned_that_is_not_offered(name: str, missing: Sequence[Role]) -> None:
     offered = {role: tool for role, tool in TOOLS.items() if role not in missing}
     for budget in (None, 600):
         text = render(described(40), profile(name), offered, budget).text

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from metier import Skills
+from metier.hosts.formats.standard import SHORTEST
 from metier.model import Mode
-from metier.session.listing import SHORTEST
 from worlds import World
 
 SKILLS = ".agents/skills"

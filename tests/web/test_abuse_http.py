@@ -14,7 +14,7 @@ from processes import METIER, Process, serve
 from starlette.testclient import TestClient
 
 from metier.app import App
-from metier.web.api import build, operations
+from metier.web.api import build, endpoints
 from metier.web.guard import Gate
 from worlds import World
 
@@ -258,7 +258,7 @@ def guarded(world: World) -> Generator[TestClient, None, None]:
 
 
 def addresses() -> list[tuple[str, str]]:
-    closed = (one for one in operations(publish=True) if not one.open)
+    closed = (one for one in endpoints(publish=True) if not one.open)
     made = [(one.method, one.path.replace("{", "").replace("}", "")) for one in closed]
     return [*made, ("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/"), ("GET", "/nowhere")]
 

@@ -17,7 +17,7 @@ from metier.app import App
 from metier.sandbox import Job, Outcome
 from metier.sandbox.bounded import BoundedRunner
 from metier.sandbox.fake import FakeRunner
-from metier.web.api import build, operations
+from metier.web.api import build, endpoints
 from metier.web.guard import COOKIE, Gate
 from metier.web.hide_paths import Veil
 from worlds import World
@@ -167,7 +167,7 @@ def test_an_address_may_ask_so_often_and_no_more(world: World) -> None:
 
 def test_the_document_describes_every_operation(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert {(o.method.lower(), o.path) for o in operations()} == {(m, path) for path in paths for m in paths[path]}
+    assert {(o.method.lower(), o.path) for o in endpoints()} == {(m, path) for path in paths for m in paths[path]}
 
 
 def test_without_the_extra_mcp_says_how_to_install_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

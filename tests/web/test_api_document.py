@@ -13,11 +13,11 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from metier.web.api import operations
+from metier.web.api import endpoints
 from worlds import World
 
 DOCUMENT = "/openapi.json"
-NAMES = [f"{one.method} {one.path}" for one in operations(publish=True) if one.path != DOCUMENT]
+NAMES = [f"{one.method} {one.path}" for one in endpoints(publish=True) if one.path != DOCUMENT]
 EXAMPLES = 12
 """Of each operation, right and wrong alike."""
 

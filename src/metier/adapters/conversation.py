@@ -17,11 +17,11 @@ from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
 from metier.files.text import one_line, utf8
 from metier.hosts.profiles import Profile
+from metier.model import Tool, ToolResult
 from metier.session import activation
 from metier.session.approvals import Answers, questions
 from metier.session.policy import Request
 from metier.session.session import Session
-from metier.session.tools import ROLES, Tool, ToolResult
 from metier.skills import Skills
 
 
@@ -215,7 +215,7 @@ def _misplaced(options: Mapping[str, Any]) -> ConfigError:
 
 
 def tool_names(profile: Profile) -> list[str]:
-    return [name for role in ROLES if (name := getattr(profile.tools, role))]
+    return list(profile.tools.by_role().values())
 
 
 def shown(requests: Iterable[Request]) -> list[dict[str, str]]:

@@ -16,20 +16,22 @@ from metier.catalog.build import build_catalog
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.hosts import profiles, roots
+from metier.hosts import formats, profiles, roots
+from metier.hosts.formats import Listed
+from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
 from metier.model import (
     SKILL_FILE,
     STANDARD_KEYS,
     Diagnostic,
     JsonObject,
+    Prompt,
     Root,
     Severity,
     Shadowed,
     Skill,
     as_text,
 )
-from metier.session import listing
 
 PathLike = str | os.PathLike[str]
 
@@ -247,7 +249,7 @@ class _Host:
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         self.left_out = {os.path.realpath(s.path): s.detail or s.reason for s in self.catalog.skipped}
         self.broken = {os.path.realpath(file): file for file in self.catalog.failed}
-        self.prompt = self._prompt() if self.offered else listing.NOTHING
+        self.prompt = self._prompt() if self.offered else formats.NOTHING
         # The same rules, but for a scan that finds a file wherever it is.
         self.anywhere = replace(
             profile,
@@ -262,12 +264,9 @@ class _Host:
             ),
         )
 
-    def _prompt(self) -> listing.Prompt:
-        tools = self.profile.tools
-        named = {"load": tools.load, "search": tools.search, "read": tools.read}
-        return listing.render(
-            list(self.catalog.visible), self.profile, {role: name for role, name in named.items() if name}
-        )
+    def _prompt(self) -> Prompt:
+        offered = self.profile.tools.by_role()
+        return formats.listing(Listed(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
 
     def judge(self, folder: str) -> Iterator[HostVerdict]:
         """Yield the verdicts on every SKILL.md in or below a folder."""
@@ -334,7 +333,7 @@ class _Host:
             status=status,
             why=why,
             name=skill.name,
-            description=listing.description_of(skill, rules),
+            description=description_of(skill, rules),
             root=skill.root.path if status in ("offered", "shadowed") else "",
             model=on and skill.visible,
             user=on and skill.user_invocable and bool(forms),
@@ -357,7 +356,7 @@ class _Host:
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
         uncut = replace(rules, prompt=replace(rules.prompt, description_chars=0)) if most else rules
-        length = len(listing.description_of(skill, uncut))
+        length = len(description_of(skill, uncut))
         if most and length > most:
             more = "".join(f", with `{key}`," for key in rules.prompt.description_fields if key in skill.frontmatter)
             yield f"the description{more} is cut at {most:,} of {length:,} characters"

@@ -69,7 +69,7 @@ def restore(text: str) -> Catalog:
     skills = tuple(_skill(row, roots) for row in data["skills"])
     by_path = {skill.path: skill for skill in skills}
     return Catalog(
-        profile=profiles.build(data["profile"]),
+        profile=profiles.restore(data["profile"]),
         place=Place(env={}, **_named(data["place"], _PLACE)),
         roots=tuple(roots),
         skills=skills,

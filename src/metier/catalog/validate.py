@@ -63,6 +63,7 @@ CODES: Final[Mapping[str, str]] = {
     "collision": "Two skills have the same name. The message says which one is used.",
     "too-many-skills": "There are more skills than the profile allows.",
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
+    "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
     "untrusted": "Skills or settings of a project are ignored, because the project is not trusted.",
 }
 """Every diagnostic code and what it means. Codes are stable; messages may change."""

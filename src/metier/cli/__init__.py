@@ -28,9 +28,12 @@ COMMANDS: Final[Mapping[str, str]] = {
     "read": "session_commands",
     "run": "session_commands",
     "invoke": "session_commands",
+    "end-turn": "session_commands",
     "output": "session_commands",
     "compact": "session_commands",
     "tools": "session_commands",
+    "commands": "session_commands",
+    "may-use": "session_commands",
     "call": "session_commands",
     "validate": "validate",
     "check": "check",
@@ -54,7 +57,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:

@@ -3,7 +3,7 @@
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metier.app import App
     from metier.record.store import Store
     from metier.session.session import Session
-    from metier.skills import Source
+    from metier.skills import SkillSource
 
 
 @dataclass(slots=True)
@@ -51,12 +51,21 @@ class Context:
             progress.done()
         return found
 
-    def open_session(self, approve: Callable[[Request], bool | str] | None = None, *, acts: bool = False) -> "Session":
+    def open_session(
+        self,
+        approve: Callable[[Request], bool | str] | None = None,
+        *,
+        acts: bool = False,
+        only: Sequence[str] = (),
+        preload: Sequence[str] = (),
+        has_read_tool: bool = True,
+    ) -> "Session":
         """A session whose events are kept; with --session it goes on where that one stopped.
 
         What only reads skills goes on with a warning where the store cannot be used, unless that was named or required.
         """
-        from metier.record.store import StoreError
+        from metier.app import open_session
+        from metier.errors import StoreError
         from metier.record.store.memory import MemoryStore
 
         skills = self.discover()
@@ -68,13 +77,15 @@ class Context:
                 raise
             click.echo(f"warning: events are not kept: {error}", err=True)
             store = MemoryStore()
-        saved = store.load_state(self.session, "session") if self.session else None
-        return skills.session(
+        return open_session(
+            skills,
+            store,
             id=self.session,
+            only=only or None,
+            preload=preload,
+            has_read_tool=False if not has_read_tool else None,
             surface="cli",
-            store=store,
             store_required=required,
-            state=saved,
             approve=approve or (_ask if sys.stdin.isatty() else None),
         )
 
@@ -93,7 +104,7 @@ class Context:
             source=self.source(),
         )
 
-    def source(self) -> "Source | None":
+    def source(self) -> "SkillSource | None":
         """The skills of the MCP servers that the user's configuration names."""
         config = self.settings()
         if not config.mcp_servers:

@@ -100,9 +100,9 @@ def replay_command(context: Context, source: str | None, verify: bool, drift: bo
         record = _record(context, store, source)
         if drift:
             context.profile = context.profile or _profile(record)
-            outcome = replay.Outcome("", record.frames, (), replay.drift(record, context.discover()))
+            outcome = replay.ReplayOutcome("", record.frames, (), replay.drift(record, context.discover()))
         elif verify and replay.redacted(record):
-            outcome = replay.Outcome("", record.frames, (), replay.verify(record))
+            outcome = replay.ReplayOutcome("", record.frames, (), replay.verify(record))
         else:
             outcome = replay.replay(record)
     if context.as_json:

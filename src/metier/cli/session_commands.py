@@ -1,27 +1,99 @@
-"""`search`, `prompt`, `load`, `read`, `run`, `invoke`, `tools`, `call`: what a host would get."""
+"""The operations of a session as commands: what a host would get.
+
+`search`, `prompt`, `load`, `read`, `run`, `invoke`, `end-turn`, `output`, `compact`, `tools`, `commands`, `may-use` and
+`call`. Each opens a session, performs one operation and prints its result.
+"""
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
+from metier import limits
 from metier.catalog.search import SearchResult
 from metier.cli import output
 from metier.cli.completion import complete_file, complete_skill
 from metier.cli.context import Context, approve_all, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
-from metier.session import listing
-from metier.session.session import By
+from metier.model import JsonObject, Prompt
+from metier.session.session import Session
+from metier.session.visibility import By
 
 by_option = click.option(
     "--by",
     type=click.Choice(["user", "model"]),
     default="user",
-    help="Who asks. For a model, what is hidden from models is not there.",
+    help="Who asks. For a model, what is hidden from models does not exist.",
 )
+file_option = click.option(
+    "--file", "files", multiple=True, metavar="F", help="A file being worked on; decides about skills with paths."
+)
+
+_BEGINNING: Final = (
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="NAME",
+        help="Limit the session to this skill; may be repeated.",
+        shell_complete=complete_skill,
+    ),
+    click.option(
+        "--preload",
+        multiple=True,
+        metavar="NAME",
+        help="Put this skill into the system prompt; may be repeated.",
+        shell_complete=complete_skill,
+    ),
+    click.option("--no-read-tool", is_flag=True, help="The host gives its model no tool to read files with."),
+)
+
+
+@dataclass(slots=True)
+class Opening:
+    """The shared options of a command, and what its session begins with."""
+
+    context: Context
+    only: Sequence[str]
+    preload: Sequence[str]
+    has_read_tool: bool
+
+    @property
+    def as_json(self) -> bool:
+        return self.context.as_json
+
+    @property
+    def quiet(self) -> bool:
+        return self.context.quiet
+
+    def session(self, *, yes: bool = False, acts: bool = False) -> Session:
+        return self.context.open_session(
+            approve_all if yes else None,
+            acts=acts,
+            only=self.only,
+            preload=self.preload,
+            has_read_tool=self.has_read_tool,
+        )
+
+
+def opens_session(command: Callable[..., None]) -> Callable[..., Any]:
+    """Give a command the options of a session, and pass it an `Opening` as its first argument."""
+
+    def wrapper(
+        context: Context, /, *args: Any, only: Sequence[str], preload: Sequence[str], no_read_tool: bool, **given: Any
+    ) -> None:
+        command(Opening(context, only, preload, has_read_tool=not no_read_tool), *args, **given)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    if params := getattr(command, "__click_params__", None):
+        wrapper.__click_params__ = params  # pyright: ignore[reportFunctionMemberAccess]
+    shown: Callable[..., Any] = wrapper
+    for option in reversed(_BEGINNING):
+        shown = option(shown)
+    return shared(shown)
 
 
 @click.command(
@@ -32,19 +104,19 @@ by_option = click.option(
 @click.argument("query")
 @click.option("--limit", type=int, metavar="N", help="How many to show.")
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
-@click.option("--explain", is_flag=True, help="Say of each why it was found.")
+@click.option("--explain", is_flag=True, help="Say why each skill was found.")
 @by_option
-@shared
-def search_command(context: Context, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
+@opens_session
+def search_command(opening: Opening, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
     """Find skills by what they are for, the best first. Exits with 1 if none fits.
 
-    With --session it belongs to that session, and is recorded there.
+    With --session the search belongs to that session, and is recorded there.
     """
-    session = context.open_session() if context.session else context.discover().session()
+    session = opening.session() if opening.context.session else opening.context.discover().session(only=_names(opening))
     skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)
-    if context.as_json:
+    if opening.as_json:
         output.json_out(_explained(result) if explain else result.as_dict())
     elif result.results:
         if explain:
@@ -52,12 +124,16 @@ def search_command(context: Context, query: str, limit: int | None, scope: str |
         else:
             rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
             output.table(("score", "name", "why", "description"), rows, mark=_marker(result))
-        if result.truncated and not context.quiet:
+        if result.truncated and not opening.quiet:
             click.echo("more skills match; --limit shows more", err=True)
-    elif not context.quiet:
+    elif not opening.quiet:
         click.echo(f"no skill matches {query!r}", err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
+
+
+def _names(opening: Opening) -> Sequence[str] | None:
+    return opening.only or None
 
 
 _WHY: Final[Mapping[str, str]] = {
@@ -69,7 +145,7 @@ _WHY: Final[Mapping[str, str]] = {
 
 
 def _explain(result: SearchResult, ranked: bool) -> None:
-    """Every hit with what speaks for it, and what would have been too little."""
+    """Each hit with the reasons for it, and the score below which a first hit does not count."""
     from metier.catalog.search.finder import THRESHOLD
 
     mark = _marker(result)
@@ -94,7 +170,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
     )
 
 
-def _explained(result: SearchResult) -> dict[str, Any]:
+def _explained(result: SearchResult) -> JsonObject:
     data = result.as_dict()
     for row, hit in zip(data["results"], result.results, strict=True):
         row["matched"] = list(hit.matched)
@@ -102,7 +178,7 @@ def _explained(result: SearchResult) -> dict[str, Any]:
 
 
 def _marker(result: SearchResult) -> Callable[[str], str]:
-    """Sets the words in bold for which something was found."""
+    """Sets the words that matched in bold."""
     from metier.catalog.search.words import spans, terms
 
     wanted = {term for hit in result.results for word in hit.matched for term in terms(word)}
@@ -116,28 +192,37 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
 
 
 @click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
-@click.option("--message", metavar="TEXT", help="The user's message; what fits it is shown first.")
-@click.option("--budget", type=click.IntRange(1), metavar="N", help="At most this many characters (bytes in codelia).")
-@click.option(
-    "--format", "format_", type=click.Choice(["xml", "codelia", "list", "tool", "json"]), help="Another format."
-)
+@click.option("--message", metavar="TEXT", help="The user's message; the skills that fit it come first.")
+@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters (bytes in codelia).")
+@file_option
+@click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
 @click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
-@shared
-def prompt_command(context: Context, message: str | None, budget: int | None, format_: str | None, full: bool) -> None:
+@click.option("--base", default="", metavar="TEXT", help="The host's own prompt, which comes first; implies --full.")
+@opens_session
+def prompt_command(
+    opening: Opening,
+    message: str | None,
+    budget: int | None,
+    files: tuple[str, ...],
+    format_: str | None,
+    full: bool,
+    base: str,
+) -> None:
     """Show what goes into the system prompt."""
     if format_:
-        context.overrides["prompt.format"] = format_
-    session = context.open_session()
-    prompt = session.prompt(message, budget)
-    if full:
-        whole = session.system_prompt(message=message, budget=budget)
-        prompt = listing.Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
-    if context.as_json:
+        opening.context.overrides["prompt.format"] = format_
+    session = opening.session()
+    worked_on = files or None
+    prompt = session.prompt(message, budget, worked_on)
+    if full or base:
+        whole = session.system_prompt(base, message=message, budget=budget, files=worked_on)
+        prompt = Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
+    if opening.as_json:
         output.json_out(prompt.as_dict())
         return
     if prompt.text:
         click.echo(output.safe(prompt.text))
-    if not context.quiet:
+    if not opening.quiet:
         click.echo(f"{prompt.shown:,} of {prompt.total:,} skills, {len(prompt.text):,} characters", err=True)
 
 
@@ -148,14 +233,17 @@ def prompt_command(context: Context, message: str | None, budget: int | None, fo
 @click.argument("name", required=False, shell_complete=complete_skill)
 @click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
 @click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
+@click.option("--parent", metavar="NAME", help="The skill that asks for this one, if one does.")
 @by_option
-@shared
-def load_command(context: Context, name: str | None, path: str | None, arguments: str, by: By) -> None:
+@opens_session
+def load_command(
+    opening: Opening, name: str | None, path: str | None, arguments: str, parent: str | None, by: By
+) -> None:
     """Show what the model gets when it activates a skill."""
     if not name and not path:
         raise ConfigError("name a skill, or give its --path", key="NAME")
-    loaded = context.open_session().load(name, path=path, arguments=arguments, by=by)
-    if context.as_json:
+    loaded = opening.session().load(name, path=path, arguments=arguments, parent=parent, by=by)
+    if opening.as_json:
         output.json_out(loaded.as_dict())
     else:
         click.echo(output.safe(loaded.text))
@@ -163,17 +251,18 @@ def load_command(context: Context, name: str | None, path: str | None, arguments
 
 @click.command(
     "read",
-    epilog="Examples:\n\n\b\n  metier read csv-profile references/pitfalls.md\n  metier read skill://csv-profile/references/pitfalls.md",
+    epilog="Examples:\n\n\b\n  metier read csv-profile references/pitfalls.md\n"
+    "  metier read skill://csv-profile/references/pitfalls.md",
 )
 @click.argument("name", shell_complete=complete_skill)
 @click.argument("path", required=False, shell_complete=complete_file)
 @click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
 @by_option
-@shared
-def read_command(context: Context, name: str, path: str | None, raw: bool, by: By) -> None:
+@opens_session
+def read_command(opening: Opening, name: str, path: str | None, raw: bool, by: By) -> None:
     """Read a file of a skill, by name and path or by a skill:// URL."""
-    resource = context.open_session().read(name, path, by=by, raw=raw)
-    if context.as_json:
+    resource = opening.session().read(name, path, by=by, raw=raw)
+    if opening.as_json:
         output.json_out(resource.as_dict())
     elif resource.data is not None:
         click.echo(resource.data, nl=False)
@@ -187,12 +276,12 @@ def read_command(context: Context, name: str, path: str | None, raw: bool, by: B
     "  echo 'use $csv-profile' | metier invoke -",
 )
 @click.argument("message")
-@shared
-def invoke_command(context: Context, message: str) -> None:
+@opens_session
+def invoke_command(opening: Opening, message: str) -> None:
     """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
     text = sys.stdin.read() if message == "-" else message
-    invocation = context.open_session().invoke(text)
-    if context.as_json:
+    invocation = opening.session().invoke(text)
+    if opening.as_json:
         output.json_out(invocation.as_dict())
         return
     if invocation.ambiguous:
@@ -205,47 +294,94 @@ def invoke_command(context: Context, message: str) -> None:
         click.echo("\n" + output.safe(invocation.loaded.text))
 
 
+@click.command("end-turn", epilog="Example:\n\n\b\n  metier end-turn --session ID")
+@opens_session
+def end_turn_command(opening: Opening) -> None:
+    """Begin the user's next turn: what skills were granted for the last one is gone."""
+    session = opening.session()
+    session.end_turn()
+    if opening.as_json:
+        output.json_out({})
+    elif not opening.quiet:
+        click.echo(f"the turn of session {printable(session.id)} ended", err=True)
+
+
 @click.command("output", epilog="Example:\n\n\b\n  metier output skill-0a1b2c3d4e5f --session ID --grep TODO")
 @click.argument("ref")
 @click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
 @click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
-@click.option("--grep", metavar="TEXT", help="Only the lines that have this text, with their numbers.")
-@shared
-def output_command(context: Context, ref: str, start: int, end: int | None, grep: str | None) -> None:
+@click.option("--grep", metavar="TEXT", help="Only the lines that contain this text, with their numbers.")
+@opens_session
+def output_command(opening: Opening, ref: str, start: int, end: int | None, grep: str | None) -> None:
     """Show again what a session was given, by its ref."""
-    text = context.open_session().output(ref, start=start, end=end, grep=grep)
-    if context.as_json:
+    text = opening.session().output(ref, start=start, end=end, grep=grep)
+    if opening.as_json:
         output.json_out({"text": text})
     else:
         click.echo(output.safe(text))
 
 
 @click.command("compact", epilog="Example:\n\n\b\n  metier compact --session ID --budget 8000")
-@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters.")
-@shared
-def compact_command(context: Context, budget: int | None) -> None:
+@click.option(
+    "--budget",
+    type=click.IntRange(0),
+    default=limits.COMPACTION_CHARACTERS,
+    metavar="N",
+    help="At most this many characters.",
+)
+@opens_session
+def compact_command(opening: Opening, budget: int) -> None:
     """Show what belongs back into a context that its host compacted."""
-    compaction = context.open_session().compact(*([budget] if budget is not None else []))
-    if context.as_json:
+    compaction = opening.session().compact(budget)
+    if opening.as_json:
         output.json_out(compaction.as_dict())
     elif compaction.text:
         click.echo(output.safe(compaction.text))
-    elif not context.quiet:
-        click.echo("the session has loaded nothing; --session names the one to speak of", err=True)
+    elif not opening.quiet:
+        click.echo("the session has loaded nothing; --session names a session", err=True)
 
 
 @click.command("tools", epilog="Example:\n\n\b\n  metier tools --profile remcochat --json")
-@shared
-def tools_command(context: Context) -> None:
+@opens_session
+def tools_command(opening: Opening) -> None:
     """List the tools that a model is given."""
-    tools = context.open_session().tools()
-    if context.as_json:
+    tools = opening.session().tools()
+    if opening.as_json:
         output.json_out([tool.as_dict() for tool in tools])
     elif tools:
         rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
         output.table(("tool", "arguments", "description"), rows)
-    elif not context.quiet:
+    elif not opening.quiet:
         click.echo("no tools are offered: there are no skills here, or they are switched off", err=True)
+
+
+@click.command("commands", epilog="Example:\n\n\b\n  metier commands --profile omp")
+@opens_session
+def commands_command(opening: Opening) -> None:
+    """List the slash commands that a host may offer to a user, one per skill."""
+    commands = opening.session().commands()
+    if opening.as_json:
+        output.json_out({"commands": commands})
+        return
+    for command in commands:
+        click.echo(printable(command))
+    if not commands and not opening.quiet:
+        click.echo("no commands are offered: this host has none, or there are no skills here", err=True)
+
+
+@click.command("may-use", epilog='Example:\n\n\b\n  metier may-use Bash --command "git status"')
+@click.argument("tool")
+@click.option("--command", default="", metavar="C", help="The command that it would run.")
+@opens_session
+def may_use_command(opening: Opening, tool: str, command: str) -> None:
+    """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
+    allowed = opening.session().may_use(tool, command)
+    if opening.as_json:
+        output.json_out({"allowed": allowed})
+    else:
+        click.echo("allowed" if allowed else "refused")
+    if not allowed:
+        raise click.exceptions.Exit(3)
 
 
 @click.command(
@@ -254,17 +390,17 @@ def tools_command(context: Context) -> None:
 )
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="JSON")
-@shared
-def call_command(context: Context, tool: str, arguments: str) -> None:
+@opens_session
+def call_command(opening: Opening, tool: str, arguments: str) -> None:
     """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
     try:
         given: Any = json.loads(sys.stdin.read() if arguments == "-" else arguments)
     except ValueError as error:
         raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
-    result = context.open_session().call(tool, given)
+    result = opening.session().call(tool, given)
     output.json_out(result.as_dict())
     if not result.ok:
-        raise click.exceptions.Exit(3 if result.code == "ACCESS_DENIED" and "policy" in result.text else 1)
+        raise click.exceptions.Exit(3 if result.rule else 1)
 
 
 @click.command("run", epilog="Example:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help")
@@ -274,14 +410,14 @@ def call_command(context: Context, tool: str, arguments: str) -> None:
 @click.option("--yes", is_flag=True, help="Allow this run without being asked.")
 @click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
 @by_option
-@shared
+@opens_session
 def run_command(
-    context: Context, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
+    opening: Opening, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
 ) -> None:
     """Run a script of a skill in the sandbox. Exits with the script's own code."""
-    session = context.open_session(approve_all if yes else None, acts=True)
+    session = opening.session(yes=yes, acts=True)
     result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None, by=by)
-    if context.as_json:
+    if opening.as_json:
         output.json_out(result.as_dict())
     else:
         click.echo(output.safe(result.stdout), nl=False)
@@ -301,8 +437,11 @@ COMMANDS = (
     load_command,
     read_command,
     invoke_command,
+    end_turn_command,
     output_command,
     compact_command,
     tools_command,
+    commands_command,
+    may_use_command,
     call_command,
 )

@@ -1,28 +1,51 @@
-"""Where a session gets the files of a skill from: the disk, or a record of what the disk once held.
+"""Where a session gets the files of a skill from: the disk, another server, or a record.
 
-A reader returns what it was asked for or raises a `ResourceError`; it never follows a path out of the skill's folder.
+A source returns what it was asked for or raises a `ResourceError`; it never follows a path out of the skill's folder.
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
-from metier.model import SKILL_FILE, Skill
+from metier.model import SKILL_FILE, Request, Skill
 
 
 class Files(Protocol):
-    """The contract: paths are relative and checked, reads are bounded, listings are sorted and bounded."""
+    """The files of skills, for a session.
 
-    def skill_file(self, skill: Skill, limit: int) -> Content: ...
+    Paths are relative and have been checked. A read returns at most `limit` bytes and the size of the whole file; a
+    listing is sorted and bounded. A file that cannot be served raises `ResourceError` or one of its subclasses. Methods
+    are called from any thread.
+    """
 
-    def resource(self, skill: Skill, path: str, limit: int) -> Content: ...
+    def requests(self, skill: Skill, path: str) -> Sequence[Request]:
+        """What policy must allow before this file is read; nothing for files that are here already."""
+        ...
 
-    def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing: ...
+    def skill_file(self, skill: Skill, limit: int) -> Content:
+        """The skill's SKILL.md."""
+        ...
+
+    def resource(self, skill: Skill, path: str, limit: int) -> Content:
+        """Another file of the skill."""
+        ...
+
+    def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
+        """The skill's files without SKILL.md."""
+        ...
+
+    def folder(self, skill: Skill) -> str:
+        """A folder on this machine's disk with all of the skill's files, for a script to run in."""
+        ...
 
 
 class DiskFiles:
-    """The files as they lie there now, opened beneath the skill's folder."""
+    """The files as they are on disk now, opened beneath the skill's folder."""
+
+    def requests(self, skill: Skill, path: str) -> Sequence[Request]:
+        return ()
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         # A linked SKILL.md passed the profile's rule on links when it was found; it is opened where it really lies.
@@ -36,6 +59,9 @@ class DiskFiles:
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         with _folder_of(skill) as folder:
             return list_beneath(folder, max_files, max_bytes)
+
+    def folder(self, skill: Skill) -> str:
+        return os.path.realpath(skill.dir)
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:

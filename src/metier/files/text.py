@@ -4,6 +4,7 @@ Names and descriptions of skills, file names, and what models and clients send a
 them with these functions, so characters that mislead people or break a format are handled in one place.
 """
 
+import codecs
 import math
 import re
 import unicodedata
@@ -39,6 +40,12 @@ def utf8(text: str) -> bytes:
 def from_utf8(data: bytes) -> str:
     """Decode UTF-8. A byte that is not UTF-8 becomes a replacement character."""
     return data.decode("utf-8", "replace")
+
+
+def from_utf8_part(data: bytes) -> tuple[str, int]:
+    """Decode the start of a text. Returns it, and the number of bytes at the end that belong to a cut character."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data), len(decoder.getstate()[0])
 
 
 def without_torn(text: str) -> str:

@@ -1,33 +1,65 @@
-"""A host's rules as data: one TOML file per profile, and the only code that reads them.
+"""Reads profiles: one TOML file with the rules of each host, and settings that override single values.
 
-A profile is a set of values; a setting overrides one of them. Both go through the same door, `build`, so a wrong key in
-a profile file, a configuration file or an argument gives the same error: the key, its line, and the nearest right one.
-A profile may `extends` another: tables merge, lists and values replace.
+Both go through `build`, so a wrong key or value in a profile file, a configuration file or an argument gives the same
+error: the key, its line, and what would be right. A profile may `extends` another: tables merge, lists and values
+replace. Installed packages bring further profiles through the entry point group `metier.hosts`.
 """
 
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
-from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
+from metier.hosts import formats
 from metier.hosts.schema import Profile
 
 BUILT_IN: Final = (
-    "standard", "codelia", "omp", "mycodeagent", "rip", "remcochat",
-    "claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot",
-)  # fmt: skip
+    "standard",
+    "codelia",
+    "omp",
+    "mycodeagent",
+    "rip",
+    "remcochat",
+    "claude-code",
+    "codex",
+    "opencode",
+    "gemini-cli",
+    "vscode-copilot",
+)
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 Raw = dict[str, Any]
 
 
+HONOURED: Final = (
+    "disable-model-invocation",
+    "user-invocable",
+    "hide",
+    "enabled",
+    "paths",
+    "globs",
+    "alwaysApply",
+)
+"""The extension keys of a frontmatter that a profile can give an effect."""
+
+FORMS: Final = ("/name", "/skill:name", "$name", "skill://name")
+"""The ways in which a message can call a skill."""
+
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def names() -> list[str]:
+    """The profiles that can be chosen by name: the built-in ones, and those of installed packages."""
+    return [*BUILT_IN, *(name for name in formats.plugins() if name not in BUILT_IN)]
+
+
 def load(name: str) -> Raw:
-    """The values of a built-in profile or of a profile file, with those it extends filled in."""
+    """The values of a profile, by its name or its file, with those it extends filled in."""
     return _load(name, ())
 
 
@@ -40,9 +72,11 @@ def _load(name: str, chain: tuple[str, ...], beside: str = "") -> Raw:
     if parent is not None and not isinstance(parent, str):
         raise ConfigError("`extends` must be the name or the file of a profile", file=file, key="extends")
     base = _load(parent, (*chain, file), os.path.dirname(file)) if parent else {}
-    raw.setdefault("name", os.path.splitext(os.path.basename(file))[0])
+    raw.setdefault("name", os.path.splitext(os.path.basename(name))[0])
     known = _merge(base, raw)
-    build(known, file=file)
+    profile = build(known, file=file)
+    if name not in BUILT_IN:
+        check(profile, file=file)
     return known
 
 
@@ -55,8 +89,11 @@ def _find(name: str, beside: str) -> str:
         return path
     if looks_like_file:
         raise ConfigError(f"there is no profile file {path}", key="profile")
-    close = _nearest(name, BUILT_IN)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(BUILT_IN)}; or the path of a .toml file"
+    known = names()
+    if name in known:
+        return formats.plugin_profile(name)
+    close = _nearest(name, known)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}; or the path of a .toml file"
     raise ConfigError(f"there is no profile {name!r}", key="profile", hint=hint)
 
 
@@ -93,25 +130,47 @@ def _both_tables(one: object, other: object) -> bool:
     return isinstance(one, dict) and isinstance(other, dict)
 
 
-def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: str = "") -> tuple[Raw, tuple[str, ...]]:
-    """The profile's values with settings laid over them, and the names of the settings that were set.
+class Overridden(NamedTuple):
+    """A profile's values with settings laid over them."""
+
+    raw: Raw
+    names: tuple[str, ...]
+    """The settings that were set."""
+    elsewhere: tuple[str, ...] = ()
+    """The settings of other hosts, which have no effect here."""
+
+
+def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: str = "") -> Overridden:
+    """Lay settings over a profile's values.
 
     A setting is named as in a profile (`catalog.max_skills`) or as its host names it (`skills.initial.maxEntries`),
-    nested or dotted, with or without the host's leading `skills.` or `app.skills.`.
+    nested or dotted, with or without the host's leading `skills.` or `app.skills.`. A setting that only another host
+    knows has no effect; one that no host knows is an error.
     """
     result = raw
     names: list[str] = []
+    elsewhere: list[str] = []
     for given, value in flatten(settings):
         name = canonical(raw, given)
         if name is None:
-            raise _unknown_key(given, _settable(raw), file, origin)
+            if not _known_elsewhere(given):
+                raise _unknown_key(given, _settable(raw), file, origin)
+            elsewhere.append(given)
+            continue
         names.append(name)
         patch: Any = value
         for part in reversed(name.split(".")):
             patch = {part: patch}
         result = _merge(result, cast("Raw", patch))
-    build(result, file=file, origin=origin)
-    return result, tuple(names)
+    profile = build(result, file=file, origin=origin)
+    if names:
+        check(profile, file=file, origin=origin)
+    return Overridden(result, tuple(names), tuple(elsewhere))
+
+
+def _known_elsewhere(given: str) -> bool:
+    """Whether a setting belongs to another built-in host."""
+    return any(canonical(load(name), given) is not None for name in BUILT_IN)
 
 
 def canonical(raw: Raw, given: str) -> str | None:
@@ -183,6 +242,29 @@ def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
     return profile
 
 
+_RENAMED: Final[Mapping[str, Mapping[object, object]]] = {"search.scoring": {"codelia": "overlap"}}
+"""Values of settings that are called otherwise now."""
+
+
+def restore(raw: Mapping[str, Any]) -> Profile:
+    """The profile of a record, which an earlier version may have written: what it does not have is a default."""
+    return build(_known(Profile, raw, ""))
+
+
+def _known(cls: type, raw: Mapping[str, Any], where: str) -> Raw:
+    """The values that a profile has today, by today's names."""
+    hints = _hints(cls)
+    kept: Raw = {}
+    for name in (item.name for item in fields(cls) if item.name in raw):
+        value: Any = raw[name]
+        if is_dataclass(hints[name]):
+            kept[name] = _known(cast("type", hints[name]), value, f"{where}{name}.")
+        else:
+            renamed = _RENAMED.get(f"{where}{name}")
+            kept[name] = value if renamed is None else renamed.get(value, value)
+    return kept
+
+
 T = TypeVar("T")
 
 
@@ -196,12 +278,15 @@ def _build(cls: type[T], raw: Mapping[str, Any], where: str, file: str, origin: 
                 f"{where}{key}", [f"{where}{name}" for name in known if name != "fingerprint"], file, origin
             )
         values[key] = _convert(value, hints[key], f"{where}{key}", file, origin)
-    try:
-        return cls(**values)
-    except TypeError as error:
-        missing = re.findall(r"'(\w+)'", str(error))
-        names = ", ".join(f"{where}{name}" for name in missing)
-        raise ConfigError(f"{names} must be given", file=file, key=names, hint=origin) from error
+    required = [
+        item.name
+        for item in fields(cls)  # pyright: ignore[reportArgumentType]
+        if item.default is MISSING and item.default_factory is MISSING
+    ]
+    missing = ", ".join(f"{where}{name}" for name in required if name not in values)
+    if missing:
+        raise ConfigError(f"{missing} must be given", file=file, key=missing, hint=origin)
+    return cls(**values)
 
 
 def _convert(value: Any, kind: Any, where: str, file: str, origin: str) -> Any:
@@ -285,6 +370,42 @@ def _locate(file: str, key: str) -> int:
             return number
     leaf = wanted.rsplit(".", 1)[-1]
     return next((n for n, line in enumerate(lines, 1) if re.match(rf"\s*\"?{re.escape(leaf)}\"?\s*=", line)), 0)
+
+
+# --- values that work together ---
+
+
+def check(profile: Profile, *, file: str = "", origin: str = "") -> None:
+    """Raise `ConfigError` for values that have the right type but cannot work."""
+
+    def wrong(key: str, message: str, allowed: Iterable[str] = ()) -> ConfigError:
+        hint = f"allowed: {', '.join(allowed)}" if allowed else origin
+        return ConfigError(f"{key} {message}", file=file, line=_locate(file, key), key=key, hint=hint)
+
+    for value in profile.catalog.honours:
+        if value not in HONOURED:
+            raise wrong("catalog.honours", f"names {value!r}, which has no effect", HONOURED)
+    for form in profile.invocation.forms:
+        if form not in FORMS:
+            raise wrong("invocation.forms", f"has {form!r}, which no message can match", FORMS)
+    chosen: tuple[tuple[formats.Aspect, str, str], ...] = (
+        ("format", "prompt.format", profile.prompt.format),
+        ("wrap", "load.wrap", profile.load.wrap),
+        ("shape", "tools.shape", profile.tools.shape),
+    )
+    for aspect, key, name in chosen:
+        if not formats.exists(aspect, name):
+            raise wrong(key, f"is {name!r}, which is no format", formats.names_of(aspect))
+    tools = profile.tools.by_role()
+    for role, name in tools.items():
+        if not _TOOL_NAME.fullmatch(name):
+            raise wrong(f"tools.{role}", f"is {name!r}, which models cannot call", ("1 to 64 letters, digits, _ . -",))
+        if sum(name == other for other in tools.values()) > 1:
+            raise wrong(f"tools.{role}", f"is {name!r}, which another tool is called, too")
+    for role in sorted(formats.find("format", profile.prompt.format).needs):
+        if profile.enabled and role not in tools:
+            message = f"is {profile.prompt.format!r}, whose text tells the model to call a tool that is not there"
+            raise wrong("prompt.format", f"{message}: tools.{role} is empty")
 
 
 def describe(profile: Profile) -> Raw:

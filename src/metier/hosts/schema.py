@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from metier import limits
+from metier.model import Role
 
 Breach = Literal["error", "warn", "ignore"]
 Unknown = Literal["keep", "ignore", "warn", "error"]
@@ -227,6 +228,17 @@ class ToolRules:
     """Whether the read tool is the host's own, and so is offered only where the host has one."""
     enumerate_names: bool = True
     """Whether the names are listed in the schema, while they are few."""
+
+    def by_role(self) -> dict[Role, str]:
+        """The host's tools: role to name."""
+        named: dict[Role, str] = {
+            "load": self.load,
+            "search": self.search,
+            "read": self.read,
+            "output": self.output,
+            "run": self.run,
+        }
+        return {role: name for role, name in named.items() if name}
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

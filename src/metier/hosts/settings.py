@@ -2,15 +2,16 @@
 
 Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
 project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
-`RUNTIME_KEYS` or a setting of the profile, which it overrides. A project's files may only narrow what is allowed; what
-reaches beyond the project (its store, its limits on scripts, its habits in policy) counts only where it is trusted.
+`RUNTIME_KEYS` or a setting of the profile, which it overrides; a table `[profile.NAME]` has settings for one profile
+alone. A project's files may only narrow what is allowed. Settings that reach beyond the project (its store, its limits
+on scripts, its policy) take effect only where the user trusts it.
 """
 
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from metier.errors import ConfigError
@@ -21,7 +22,7 @@ from metier.hosts.trust import trusted_projects
 from metier.model import Diagnostic
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
-    "profile": "the host whose rules apply",
+    "profile": "the host whose rules apply; as a table, `use` is that host and NAME has settings for one host alone",
     "cache": "whether scans are remembered on disk",
     "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
     "store_required": "whether commands and servers stop where events cannot be kept; else they warn and go on",
@@ -74,65 +75,150 @@ def resolve(
         os.path.expanduser(str(os.fspath(home)) if home is not None else environment.get("HOME", "~"))
     )
     config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
-    layers, untrusted = _files(where, config_folder)
     notes: list[Diagnostic] = []
-    layers.append(("environment", _from_environment(environment)))
-    layers.append(
-        ("argument", {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})})
-    )
-
-    name, use_cache, store_required, telemetry = "standard", True, False, False
-    store = os.path.join(_user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share"), "metier.db")
+    given = {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}
+    layers = [
+        *_files(where, config_folder, notes),
+        _layer("environment", _from_environment(environment)),
+        _layer("argument", given),
+    ]
     origins: dict[str, str] = {}
-    for number, (origin, given) in enumerate(layers):
-        values = _harmless(origin, given, notes) if origin in untrusted else given
-        layers[number] = (origin, values)
-        if "profile" in values:
-            name, origins["profile"] = _text(values["profile"], "profile", origin), origin
-        if "store" in values:
-            store, origins["store"] = _text(values["store"], "store", origin), origin
-        if "cache" in values:
-            use_cache, origins["cache"] = _flag(values["cache"], "cache", origin), origin
-        if "store_required" in values:
-            value = values["store_required"]
-            store_required, origins["store_required"] = _flag(value, "store_required", origin), origin
-        if "telemetry" in values:
-            telemetry, origins["telemetry"] = _flag(values["telemetry"], "telemetry", origin), origin
-    raw = profiles.load(name)
-    for origin, values in layers:
-        own = {key: value for key, value in values.items() if key not in RUNTIME_KEYS}
-        file = origin if origin.endswith(".toml") else ""
-        if origin == "environment":
-            own.update(_host_environment(raw, environment))
-        if origin in untrusted:
-            own = _harmless(origin, dict(profiles.flatten(own)), notes, functools.partial(profiles.canonical, raw))
-        raw, names = profiles.override(raw, own, file=file, origin="" if file else f"set by {origin}")
-        origins.update(dict.fromkeys(names, origin))
-    permissions = _permissions(layers, os.path.join(config_folder, "config.toml"), config_folder, origins)
-    mcp_servers = _mcp_servers(layers, os.path.join(config_folder, "config.toml"), notes, origins)
-    model = _model(layers, os.path.join(config_folder, "config.toml"), notes, origins)
+    runtime = _runtime(layers, origins)
+    data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
+    raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins)
+    own_file = os.path.join(config_folder, "config.toml")
+    permissions = _permissions(layers, own_file, config_folder, origins)
+    mcp_servers = _mcp_servers(layers, own_file, notes, origins)
+    model = _model(layers, own_file, notes, origins)
     if "trust" in permissions:
         asked = {"policy.trust": permissions.pop("trust")}
-        raw, _ = profiles.override(raw, asked, origin=f"permissions.trust, set by {origins['permissions.trust']}")
+        origin = f"permissions.trust, set by {origins['permissions.trust']}"
+        raw = profiles.override(raw, asked, origin=origin).raw
     built = profiles.build(raw)
     place, diagnostics = locate(built, where, own_home, environment)
-    cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache") if use_cache else ""
+    cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache")
     return Settings(
-        built, place, config_folder, cache_folder, store, store_required, permissions, origins, (*notes, *diagnostics),
-        mcp_servers, telemetry, model,
-    )  # fmt: skip
+        profile=built,
+        place=place,
+        config_folder=config_folder,
+        cache_folder=cache_folder if runtime.get("cache", True) else "",
+        store=_text_of(runtime, "store", os.path.join(data_folder, "metier.db")),
+        store_required=bool(runtime.get("store_required", False)),
+        permissions=permissions,
+        origins=origins,
+        diagnostics=(*notes, *diagnostics),
+        mcp_servers=mcp_servers,
+        telemetry=bool(runtime.get("telemetry", False)),
+        model=model,
+    )
+
+
+# --- layers ---
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one file, the environment or the caller says. `scoped` are settings for one profile alone, by its name."""
+
+    origin: str
+    values: Mapping[str, Any]
+    scoped: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    trusted: bool = True
+
+    @property
+    def file(self) -> str:
+        return self.origin if self.origin.endswith(".toml") else ""
+
+
+def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> Layer:
+    """A layer, with the tables of single profiles apart from what holds for all."""
+    chosen: object = values.get("profile")
+    if not isinstance(chosen, Mapping):
+        return Layer(origin, values, trusted=trusted)
+    table = dict(cast("Mapping[str, Any]", chosen))
+    rest = {key: value for key, value in values.items() if key != "profile"}
+    if "use" in table:
+        rest["profile"] = table.pop("use")
+    file = origin if origin.endswith(".toml") else ""
+    for name, settings in table.items():
+        if not isinstance(settings, Mapping):
+            hint = 'choose a profile with use = "NAME", and give settings in a table of its name'
+            raise ConfigError(f"profile.{name} must be a table", file=file, key=f"profile.{name}", hint=hint)
+    return Layer(origin, rest, table, trusted)
+
+
+_FLAGS: Final = ("cache", "store_required", "telemetry")
+
+
+def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, str | bool]:
+    """The keys that are not settings of a profile and have one value; the highest layer wins."""
+    found: dict[str, str | bool] = {}
+    for layer in layers:
+        for key in ("profile", "store", *_FLAGS):
+            if key in layer.values:
+                value: object = layer.values[key]
+                found[key] = _flag(value, key, layer) if key in _FLAGS else _text(value, key, layer)
+                origins[key] = layer.origin
+    return found
+
+
+def _text_of(runtime: Mapping[str, str | bool], key: str, default: str) -> str:
+    return str(runtime.get(key, default))
+
+
+def _overridden(
+    name: str,
+    layers: Sequence[Layer],
+    environment: Mapping[str, str],
+    notes: list[Diagnostic],
+    origins: dict[str, str],
+) -> profiles.Raw:
+    """The values of a profile with the settings of all layers; within one, those for this profile alone come last."""
+    raw = profiles.load(name)
+    for layer in layers:
+        own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
+        if layer.origin == "environment":
+            own.update(_host_environment(raw, environment))
+        for scoped in layer.scoped:
+            _check_profile_name(scoped, raw, layer)
+        for settings in (own, layer.scoped.get(str(raw["name"]), {})):
+            if not layer.trusted:
+                flat = dict(profiles.flatten(settings))
+                settings = _harmless(layer.origin, flat, notes, functools.partial(profiles.canonical, raw))
+            done = profiles.override(
+                raw, settings, file=layer.file, origin="" if layer.file else f"set by {layer.origin}"
+            )
+            raw = done.raw
+            origins.update(dict.fromkeys(done.names, layer.origin))
+            notes += (_elsewhere(key, layer) for key in done.elsewhere)
+    return raw
+
+
+def _check_profile_name(name: str, raw: profiles.Raw, layer: Layer) -> None:
+    if name != raw["name"] and name not in profiles.BUILT_IN and name not in profiles.names():
+        hint = f"known: {', '.join(profiles.names())}"
+        raise ConfigError(f"there is no profile {name!r}", file=layer.file, key=f"profile.{name}", hint=hint)
+
+
+def _elsewhere(key: str, layer: Layer) -> Diagnostic:
+    message = f"{key} is a setting of another host and has no effect in this profile"
+    hint = f"put it into a table [profile.NAME] of {layer.origin}" if layer.file else ""
+    return Diagnostic("setting-elsewhere", "info", message, layer.file, hint=hint)
+
+
+# --- permissions, servers, the model ---
 
 
 def _permissions(
-    layers: list[tuple[str, Mapping[str, Any]]], trusted_file: str, config_folder: str, origins: dict[str, str]
+    layers: Sequence[Layer], trusted_file: str, config_folder: str, origins: dict[str, str]
 ) -> dict[str, Any]:
     """The rules of all layers together. A project's files only narrow: their allow rules and profile do not count."""
     merged: dict[str, Any] = {}
     remembered = os.path.join(config_folder, REMEMBERED)
     if os.path.isfile(remembered):
-        layers = [(remembered, {"permissions": profiles.read_toml(remembered)}), *layers]
-    for origin, values in layers:
-        given = values.get("permissions", {})
+        layers = [Layer(remembered, {"permissions": profiles.read_toml(remembered)}), *layers]
+    for layer in layers:
+        origin, given = layer.origin, layer.values.get("permissions", {})
         if not isinstance(given, Mapping):
             raise ConfigError("permissions must be a table", file=origin, key="permissions")
         narrowing = origin.endswith(".toml") and origin not in (trusted_file, remembered)
@@ -145,20 +231,19 @@ def _permissions(
     return merged
 
 
-def _own(
-    key: str, layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic]
-) -> Iterator[tuple[str, Any]]:
+def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnostic]) -> Iterator[tuple[str, Any]]:
     """What the layers that are the user's own say of a key; what others say is remarked and does not count."""
-    for origin, values in layers:
-        given: Any = values.get(key)
-        if given is not None and origin in (own_file, "argument"):
-            yield origin, given
+    for layer in layers:
+        given: Any = layer.values.get(key)
+        if given is not None and layer.origin in (own_file, "argument"):
+            yield layer.origin, given
         elif given is not None:
-            notes.append(Diagnostic("untrusted", "warning", f"{key} counts only in the user's own file", origin))
+            message = f"{key} takes effect only in the user's own file"
+            notes.append(Diagnostic("untrusted", "warning", message, layer.origin))
 
 
 def _mcp_servers(
-    layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
+    layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
 ) -> dict[str, Any]:
     """The servers that the user named. A project cannot name any, trusted or not: it would start programs."""
     servers: dict[str, Any] = {}
@@ -172,9 +257,7 @@ def _mcp_servers(
     return servers
 
 
-def _model(
-    layers: list[tuple[str, Mapping[str, Any]]], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
-) -> dict[str, Any]:
+def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> dict[str, Any]:
     """The model of the chat. A project cannot choose it, trusted or not: it would send what is said elsewhere."""
     chosen: dict[str, Any] = {}
     for origin, given in _own("model", layers, own_file, notes):
@@ -225,22 +308,27 @@ def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str
     return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
 
 
-def _files(cwd: str, config_folder: str) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
-    """The files and what they say, and those of them that belong to a project nobody has trusted."""
+def _files(cwd: str, config_folder: str, notes: list[Diagnostic]) -> list[Layer]:
+    """The user's file and the project's. Of a project that nobody has trusted, only what is harmless."""
     project = project_of(cwd)
-    files = (os.path.join(config_folder, "config.toml"), os.path.join(project, ".metier", "config.toml"))
-    layers: list[tuple[str, Mapping[str, Any]]] = [
-        (file, profiles.read_toml(file)) for file in files if os.path.isfile(file)
-    ]
-    pyproject = os.path.join(project, "pyproject.toml")
-    if os.path.isfile(pyproject) and b"tool.metier" in _peek(pyproject):
-        table: Any = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})
-        if not isinstance(table, dict):
-            raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
-        layers.append((pyproject, cast("Mapping[str, Any]", table)))
     own = os.path.join(config_folder, "config.toml")
     trusted = os.path.realpath(project) in trusted_projects(config_folder)
-    return layers, [file for file, _ in layers if file != own and not trusted]
+    layers: list[Layer] = [_layer(own, profiles.read_toml(own))] if os.path.isfile(own) else []
+    for file, values in _project_files(project):
+        layer = _layer(file, values, trusted=trusted)
+        layers.append(layer if trusted else replace(layer, values=_harmless(file, layer.values, notes)))
+    return layers
+
+
+def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    config, pyproject = os.path.join(project, ".metier", "config.toml"), os.path.join(project, "pyproject.toml")
+    if os.path.isfile(config):
+        yield config, profiles.read_toml(config)
+    if os.path.isfile(pyproject) and b"tool.metier" in _peek(pyproject):
+        table: object = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})
+        if not isinstance(table, dict):
+            raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
+        yield pyproject, cast("Mapping[str, Any]", table)
 
 
 def _harmless(
@@ -290,15 +378,15 @@ def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, An
     return {setting: env[variable] for variable, setting in listed.items() if env.get(variable)}
 
 
-def _text(value: object, key: str, origin: str) -> str:
+def _text(value: object, key: str, layer: Layer) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{key} must be text", file=origin if origin.endswith(".toml") else "", key=key)
+        raise ConfigError(f"{key} must be text", file=layer.file, key=key)
     return value
 
 
-def _flag(value: object, key: str, origin: str) -> bool:
+def _flag(value: object, key: str, layer: Layer) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("1", "0", "true", "false", "yes", "no", "on", "off"):
         return value.lower() in ("1", "true", "yes", "on")
-    raise ConfigError(f"{key} must be true or false", file=origin if origin.endswith(".toml") else "", key=key)
+    raise ConfigError(f"{key} must be true or false", file=layer.file, key=key)

@@ -27,8 +27,8 @@ from metier.install import archive, fetch, lock
 from metier.install.archive import Entry
 from metier.model import SKILL_FILE, Diagnostic, Root
 from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
-from metier.record.recorder import Sink, random_ids, system_clock
-from metier.record.store import Draft
+from metier.record.recorder import random_ids, system_clock
+from metier.record.store import Draft, Store
 from metier.session.policy import Policy, Request
 
 TOOL: Final = "install"
@@ -93,7 +93,7 @@ class Installer:
     def __init__(
         self,
         config: Settings,
-        sink: Sink,
+        sink: Store,
         *,
         policy: Policy | None = None,
         approve: Callable[[Request], bool] | None = None,

@@ -6,7 +6,7 @@ tool call, a prompt) goes through its own session, by the rules for a model: a s
 
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -19,8 +19,10 @@ from metier.files.beneath import decode
 from metier.files.urls import format_url, parse_url
 from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
-from metier.mcp.wire import PAGE, TTL_MS, CompactParams, DirectoryParams, SkillParams, clean, failure, invalid, page
+from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, OperationParams, SkillParams, clean, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
+from metier.rpc import read_operation
+from metier.session.operation import Operation
 from metier.session.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
@@ -211,23 +213,25 @@ class Handlers:
 
         return await self._work(invoke, lambda: session)
 
-    # --- what the protocol has no word for ---
+    # --- operations that the protocol has no method for ---
 
-    async def compact(self, ctx: Context, params: CompactParams) -> dict[str, Any]:
-        """For a host that compacted its context: what belongs back into it."""
-        session = await self._session(ctx)
-        compaction = await self._work(lambda: session.compact(params.budget), lambda: session)
-        return self._own(ctx, session, compaction.as_dict())
+    def operation(self, kind: type[Operation[Any]]) -> Callable[[Context, OperationParams], Awaitable[dict[str, Any]]]:
+        """The handler of `metier/<operation>`: any operation of the session, for hosts that know them."""
 
-    async def end_turn(self, ctx: Context, _: types.RequestParams) -> dict[str, Any]:
-        """For a host that knows when the user's next message begins."""
-        session = await self._session(ctx)
-        await self._work(session.end_turn, lambda: session)
-        return self._own(ctx, session, {})
+        async def handler(ctx: Context, params: OperationParams) -> dict[str, Any]:
+            session = await self._session(ctx)
+            given = params.model_dump(exclude={"meta", "_meta"}, exclude_none=True)
 
-    def _own(self, ctx: Context, session: Session, result: dict[str, Any]) -> dict[str, Any]:
-        tag = self._tag(ctx, session)
-        return {"resultType": "complete", **clean(result)} | ({"_meta": tag} if tag else {})
+            def work() -> object:
+                operation = read_operation(kind, given)
+                return operation.data(session.perform(operation))
+
+            result = await self._work(work, lambda: session)
+            tag = self._tag(ctx, session)
+            data = clean(result if _is_object(result) else {kind.operation: result})
+            return {"resultType": "complete", **data} | ({"_meta": tag} if tag else {})
+
+        return handler
 
     # --- completion ---
 
@@ -255,6 +259,10 @@ class Handlers:
         return ctx.lifespan_context.tag(ctx, session)
 
 
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
 def _complete(result: dict[str, Any]) -> dict[str, Any]:
     return {"resultType": "complete", **result, "ttlMs": TTL_MS, "cacheScope": "public"}
 
@@ -273,9 +281,8 @@ def _prompt(skill: Skill) -> types.Prompt:
 
 def _invoke(session: Session, name: str, arguments: str) -> str:
     """What the user's command gives in the profile's grammar; where it only names the skill, what loading it gives."""
-    rules = session.profile.invocation
-    form = next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
-    if form and rules.loads:
+    form = session.command_form
+    if form and session.profile.invocation.loads:
         invocation = session.invoke(f"{form.replace('name', name)} {arguments}".rstrip())
         if invocation.loaded is not None:
             return invocation.loaded.text

@@ -30,7 +30,8 @@ from metier.errors import MetierError
 from metier.mcp import EXTENSION
 from metier.mcp.clients import Context, Peers
 from metier.mcp.handlers import Handlers
-from metier.mcp.wire import PAGE, CompactParams, DirectoryParams, SkillParams
+from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
+from metier.session.operations import OPERATIONS
 
 _SETTINGS: Final = {"directoryRead": True}
 
@@ -70,8 +71,8 @@ class Server(Protocol[Peers]):
         self.add_request_handler("skills/list", types.PaginatedRequestParams, handlers.skills_list)
         self.add_request_handler("skills/get", SkillParams, handlers.skills_get)
         self.add_request_handler("resources/directory/read", DirectoryParams, handlers.directory_read)
-        self.add_request_handler("metier/compact", CompactParams, handlers.compact)
-        self.add_request_handler("metier/end_turn", types.RequestParams, handlers.end_turn)
+        for name, kind in OPERATIONS.items():
+            self.add_request_handler(f"metier/{name}", OperationParams, handlers.operation(kind))
         self.add_notification_handler("notifications/initialized", types.NotificationParams, _listen)
         self.middleware.append(_declare_extension)
 

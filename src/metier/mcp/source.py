@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from metier.catalog import validate
 from metier.catalog.discover import Found
@@ -23,12 +23,8 @@ from metier.hosts.profiles import Profile
 from metier.mcp import remote_skill as entries
 from metier.mcp.client import Link, ServerConfig, Thread
 from metier.mcp.remote_skill import Refused, Remote
-from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
-from metier.session.policy import REMOTE_LOAD, Request
-
-if TYPE_CHECKING:
-    from metier.mcp.session import OriginSession
-    from metier.skills import Skills
+from metier.model import REMOTE, SKILL_FILE, Diagnostic, Request, Root, Skill, Skipped
+from metier.session.policy import REMOTE_LOAD
 
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 3600.0
@@ -38,9 +34,6 @@ RETRY_SECONDS: Final = 30.0
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEYS: Final = ("command", "url", "env", "prefer", "allowed_tools")
-
-Gate = Callable[[Request], object]
-"""Returns if somebody approved the request, raises `PolicyDenied` if not."""
 
 
 def servers(given: Mapping[str, Any], file: str = "") -> tuple[ServerConfig, ...]:
@@ -164,11 +157,9 @@ class Source:
         with self._lock:
             self._listed = {name: (-1.0, listed, trouble) for name, (_, listed, trouble) in self._listed.items()}
 
-    def session(self, skills: "Skills", **given: Any) -> "OriginSession":
-        """A session on a catalog that these skills are in."""
-        from metier.mcp.session import OriginSession
-
-        return OriginSession(skills, self, **given)
+    def files(self) -> "RemoteFiles":
+        """The files of a session: those of the servers, and those of the disk."""
+        return RemoteFiles(self)
 
     # --- files ---
 
@@ -218,12 +209,19 @@ class Source:
 
 
 class RemoteFiles:
-    """`Files` of a session: those of servers after the gate let their set pass, all others from the disk."""
+    """`Files` of a session: those of servers once policy allows the whole set, all others from the disk."""
 
-    def __init__(self, source: Source, gate: Gate) -> None:
-        self._source, self._gate = source, gate
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._disk = DiskFiles()
-        self._approved: set[str] = set()
+
+    def requests(self, skill: Skill, path: str) -> Sequence[Request]:
+        remote = self._source.find(skill)
+        if remote is None:
+            return ()
+        remote.file(path)
+        detail = f"from the server {remote.server}"
+        return (Request(REMOTE_LOAD, remote.name, remote.uri, digest=remote.digest, detail=detail),)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         remote = self._source.find(skill)
@@ -246,20 +244,14 @@ class RemoteFiles:
             chosen.append(path)
         return Listing(tuple(chosen), False)
 
-    def materialise(self, skill: Skill) -> None:
-        """Put every file of a server's skill into its place, for a script that may need them all."""
+    def folder(self, skill: Skill) -> str:
         remote = self._source.find(skill)
-        for path in remote.files if remote is not None else ():
-            self.resource(skill, path, 0)
+        if remote is not None:
+            for path in remote.files:  # a script may need any of them
+                self._source.fetch(remote, path)
+        return self._disk.folder(skill)
 
     def _read(self, remote: Remote, path: str, limit: int) -> Content:
-        remote.file(path)
-        digest = remote.digest
-        if digest not in self._approved:
-            self._gate(
-                Request(REMOTE_LOAD, remote.name, remote.uri, digest=digest, detail=f"from the server {remote.server}")
-            )
-            self._approved.add(digest)
         data = self._source.fetch(remote, path)
         return Content(data[:limit], len(data), 0)
 

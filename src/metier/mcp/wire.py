@@ -11,12 +11,20 @@ from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from pydantic import ConfigDict
 
-from metier import limits
-from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, PolicyDenied, ResourceError, SkillNotFound
+from metier.errors import (
+    AmbiguousSkill,
+    BadArguments,
+    InvalidSkill,
+    MetierError,
+    PolicyDenied,
+    ResourceError,
+    SkillNotFound,
+)
 from metier.files.text import storable
 from metier.session.session import Session
-from metier.session.tools import code_of, explain
+from metier.session.tools import code_of
 
 REFUSED: Final = -32000
 """Policy says no, or the runtime cannot; `data` has the type of the error."""
@@ -43,10 +51,10 @@ class DirectoryParams(types.PaginatedRequestParams):
     uri: str
 
 
-class CompactParams(types.RequestParams):
-    """Of `metier/compact`."""
+class OperationParams(types.RequestParams):
+    """Of `metier/<operation>`: the fields of the operation, which it checks itself."""
 
-    budget: int = limits.COMPACTION_CHARACTERS
+    model_config = ConfigDict(extra="allow")
 
 
 def clean(value: Any) -> Any:
@@ -89,10 +97,10 @@ def invalid(message: str) -> MCPError:
 
 def failure(error: MetierError, session: Session) -> MCPError:
     """An error of the runtime in the words that the profile allows, with the code that the protocol has for it."""
-    unknown = isinstance(error, (SkillNotFound, AmbiguousSkill, InvalidSkill, ResourceError))
+    unknown = isinstance(error, SkillNotFound | AmbiguousSkill | InvalidSkill | ResourceError | BadArguments)
     data: dict[str, Any] = {"type": type(error).__name__, "code": code_of(error)}
     if isinstance(error, ResourceError):
         data["reason"] = error.reason
     if isinstance(error, PolicyDenied):
         data["tool"] = error.tool
-    return MCPError(types.INVALID_PARAMS if unknown else REFUSED, clean(explain(error, session)), clean(data))
+    return MCPError(types.INVALID_PARAMS if unknown else REFUSED, clean(session.explain(error)), clean(data))

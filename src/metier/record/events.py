@@ -1,13 +1,15 @@
-"""What happened, one frozen type per kind of event, and the recorder that puts them into frames.
+"""The events of a record: one frozen type for each kind of thing that can happen.
 
-An event carries the facts of its kind; the `Recorder` gives it an id and a time and hands it to a store, which numbers
-it. Clock and ids come from outside, so that a replay makes the same bytes. Only a session records; every surface sees
-the same frames. Frames have a version: a new field is no new version, a changed meaning is.
+An event carries the facts of its kind. A recorder gives it an id and a time, and a store numbers it and keeps it as a
+frame. Every surface sees the same frames. Frames have a version: a new field keeps the version, a changed meaning does
+not.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
+
+from metier.model import JsonObject
 
 VERSION: Final = 1
 
@@ -21,7 +23,7 @@ class Event:
 
     type: ClassVar[str] = ""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in values.items() if value is not None and value not in ((), "")}
 
@@ -38,9 +40,9 @@ class SessionStarted(Event):
     asks: bool
     has_read_tool: bool
     runs: bool
-    policy: Mapping[str, Any]
+    policy: Mapping[str, object]
     only: tuple[str, ...] | None = None
-    state: Mapping[str, Any] | None = None
+    state: Mapping[str, object] | None = None
     version: int = VERSION
 
 
@@ -52,7 +54,7 @@ class SkillCatalogUpdated(Event):
     count: int
     roots: tuple[str, ...]
     profile: str = "standard"
-    collisions: tuple[Mapping[str, Any], ...] = ()
+    collisions: tuple[Mapping[str, object], ...] = ()
     snapshot: str = ""
     """The artifact that holds the whole catalog, for a replay."""
 
@@ -65,7 +67,7 @@ class SkillLoaded(Event):
     name: str
     path: str
     digest: str
-    frontmatter: Mapping[str, Any]
+    frontmatter: Mapping[str, object]
     directory: str
     output: str
     files: tuple[str, ...] = ()
@@ -87,7 +89,7 @@ class SkillInvoked(Event):
     effective_allowed_tools: tuple[str, ...] | None = None
     parent: str | None = None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         # An empty list of tools is a fact of its own: nothing may be used.
         values = super(SkillInvoked, self).data()
         if self.effective_allowed_tools is not None:
@@ -179,14 +181,14 @@ class ToolEnded(Event):
     type: ClassVar[str] = "tool_ended"
     exit_code: int
     duration_ms: int
-    artifacts: tuple[Mapping[str, Any], ...]
+    artifacts: tuple[Mapping[str, object], ...]
     stdout: str
     stderr: str
     ended: str = "exit"
     protections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         # The contract of the frame names its artifacts even where there are none.
         return {**super(ToolEnded, self).data(), "artifacts": self.artifacts}
 
@@ -212,7 +214,7 @@ class OverrideProposed(Event):
     type: ClassVar[str] = "skill_override_proposed"
     name: str
     key: str
-    value: Any
+    value: object
     granted: bool
     rule: str
 
@@ -242,7 +244,7 @@ class SessionCalled(Event):
 
     type: ClassVar[str] = "session_called"
     operation: str
-    args: Mapping[str, Any]
+    args: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ class ChatItem(Event):
     item: str
     kind: Literal["user", "text", "tool", "ask", "notice", "error"]
     at_ms: int
-    content: Mapping[str, Any]
+    content: Mapping[str, object]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -1,15 +1,15 @@
-"""What the runtime does, as OpenTelemetry spans and metrics, for those who ask for it with `enable`.
+"""OpenTelemetry spans and metrics for operations and scans, once `enable` was called.
 
-A span is opened around each operation of a session and closed with it, in the caller's context, so that it stands below
-the span of the agent that called. What it says comes from the events of that operation and from nowhere else. Without
-`content` it carries names of skills and tools, counts and reasons, but nothing that a user, a model or a skill wrote.
-Where nobody asked, `active` is `None` and nothing is imported.
+Each operation of a session has a span in the caller's context, so it is a child of the span of the agent that called.
+Its attributes come only from the events of that operation. Without `content` they are names of skills and tools, counts
+and reasons, and nothing that a user, a model or a skill wrote. While telemetry is off, `active` is `None` and nothing
+of OpenTelemetry is imported.
 """
 
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metier.errors import MissingExtra
 from metier.files.text import from_utf8
@@ -17,20 +17,24 @@ from metier.files.text import from_utf8
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.util.types import AttributeValue
 
     from metier.catalog.build import Catalog
     from metier.hosts.profiles import Profile
-    from metier.record.events import Event
-    from metier.record.recorder import Recorder
+    from metier.record import events
+    from metier.record.recorder import EventWatcher, EventWriter
+
+ScanProgress: TypeAlias = "Callable[[int], None] | None"
+Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
 CONTENT_CHARACTERS: Final = 16_000
-"""Of an argument or a result that is put into a span; backends drop or charge for more."""
+"""The longest argument or result in a span; backends drop or charge for more."""
 
 _REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
-"""The codes with which an operation says that something is not allowed, in Python and to a model."""
+"""The error codes for something that is not allowed, in Python and in the answer to a model."""
 
 active: "Telemetry | None" = None
-"""What `enable` switched on; sessions and scans look here."""
+"""What `enable` created. Sessions and scans use it."""
 
 
 def enable(
@@ -39,7 +43,7 @@ def enable(
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> "Telemetry":
-    """Trace from now on, in every session of this process; without providers, those that the process has set.
+    """Trace every session of this process from now on. The default providers are those that the process has set.
 
     `content` adds arguments, queries, paths and results, except where policy redacts them.
     """
@@ -52,13 +56,13 @@ def enable(
 
 
 def disable() -> None:
-    """Trace no longer. What is under way ends its span."""
+    """Stop tracing. Operations that are running still end their spans."""
     global active
     active = None
 
 
 class Telemetry:
-    """The tracer and the instruments; what sessions and scans call while it is on."""
+    """The tracer and the instruments that sessions and scans use while telemetry is on."""
 
     def __init__(
         self, content: bool, tracer_provider: "TracerProvider | None", meter_provider: "MeterProvider | None"
@@ -70,7 +74,7 @@ class Telemetry:
         self.content = content
         self._trace = trace
         self.unheard = tracer_provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-        """Whether nobody takes the spans, because the process has set no provider yet."""
+        """Whether the spans are dropped because the process has set no provider yet."""
         self._tracer = trace.get_tracer("metier", __version__, tracer_provider)
         meter = metrics.get_meter("metier", __version__, meter_provider)
         self._counters = {
@@ -88,18 +92,18 @@ class Telemetry:
         self._tools = duration("gen_ai.execute_tool.duration", "s", "How long tool calls took.")
         self._scripts = duration("metier.run.duration", "s", "How long scripts ran.")
 
-    def count(self, what: str, attributes: Mapping[str, Any]) -> None:
+    def count(self, what: str, attributes: Attributes) -> None:
         self._counters[what].add(1, dict(attributes))
 
-    def script_ended(self, seconds: float, attributes: Mapping[str, Any]) -> None:
+    def script_ended(self, seconds: float, attributes: Attributes) -> None:
         self._scripts.record(seconds, dict(attributes))
 
     # --- scans ---
 
-    def discovery(self, look: "Callable[[Any], Catalog]", progress: Any) -> "Catalog":
-        """A look at the disk with a span around it that says what was found."""
+    def discovery(self, scan: "Callable[[ScanProgress], Catalog]", progress: ScanProgress) -> "Catalog":
+        """Scan the disk inside a span with the counts of what was found."""
         with self._timed("discover", {"metier.operation": "discover"}) as span:
-            found = look(progress)
+            found = scan(progress)
             span.set_attribute("metier.profile", found.profile.name)
             span.set_attribute("metier.roots", len(found.roots))
             for name, number in found.counts.as_dict().items():
@@ -110,45 +114,48 @@ class Telemetry:
 
     @contextmanager
     def operation(
-        self, recorder: "Recorder", profile: "Profile", operation: str, given: Mapping[str, Any]
-    ) -> Generator[None, None, None]:
-        """The span of one operation, current while it lasts. A replay, whose time is not ours, has none."""
+        self, recorder: "EventWriter", profile: "Profile", operation: str, given: Mapping[str, object]
+    ) -> "Generator[EventWatcher | None, None, None]":
+        """The span of one operation, which is current while it runs. A replay has other times, and no spans.
+
+        The answer is to be shown each event of the operation; `None` where there is no span.
+        """
         if not recorder.live:
-            yield
+            yield None
             return
         tool = _tool(profile, given) if operation == "call" else ""
-        attributes: dict[str, Any] = {"metier.operation": operation, "gen_ai.conversation.id": recorder.session_id}
+        attributes: dict[str, AttributeValue] = {
+            "metier.operation": operation,
+            "gen_ai.conversation.id": recorder.session_id,
+        }
         attributes["metier.profile"] = profile.name
         name = operation
         if tool:
             attributes |= {"gen_ai.tool.name": tool, "gen_ai.tool.type": "function"}
-            # A framework that traces its tools has opened the span of this call; two would be counted as two calls.
+            # A framework that traces its tools has already opened a span for this call. A second one would count twice.
             name = f"call {tool}" if self._inside_tool() else f"execute_tool {tool}"
             if not self._inside_tool():
                 attributes["gen_ai.operation.name"] = "execute_tool"
         with self._timed(name, attributes) as span:
-            watcher = _Watcher(self, span, operation)
-            recorder.watch = watcher
+            watcher = _SpanWatcher(self, span, operation)
             try:
-                yield
+                yield watcher
             finally:
-                recorder.watch = None
                 watcher.close()
 
     def _inside_tool(self) -> bool:
-        attributes: Any = getattr(self._trace.get_current_span(), "attributes", None) or {}
+        attributes: Mapping[str, object] = getattr(self._trace.get_current_span(), "attributes", None) or {}
         return attributes.get("gen_ai.operation.name") == "execute_tool"
 
     @contextmanager
-    def _timed(self, name: str, attributes: Mapping[str, Any]) -> "Generator[_Outcome, None, None]":
-        """A span that is current while the block runs, and its duration in the metrics with how it ended."""
+    def _timed(self, name: str, attributes: Attributes) -> "Generator[_SpanOutcome, None, None]":
+        """A span that is current while the block runs. Its duration and its error are recorded as metrics."""
         started = time.perf_counter()
         span = self._tracer.start_span(name, attributes=attributes)
-        outcome = _Outcome(span)
-        # The API would write the exception's text into the span, which may quote what a user wrote.
-        quiet: Any = {"record_exception": False, "set_status_on_exception": False}
+        outcome = _SpanOutcome(span)
         try:
-            with self._trace.use_span(span, **quiet):
+            # Without the flags, the text of an exception goes into the span, and it may quote what a user wrote.
+            with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield outcome
         except BaseException as error:
             outcome.fail(type(error).__name__)
@@ -160,7 +167,7 @@ class Telemetry:
             span.end()
             self._measure(time.perf_counter() - started, attributes, outcome.error)
 
-    def _measure(self, seconds: float, attributes: Mapping[str, Any], error: str) -> None:
+    def _measure(self, seconds: float, attributes: Attributes, error: str) -> None:
         kept = ("metier.operation", "gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.operation.name")
         labels = {key: attributes[key] for key in kept if key in attributes} | ({"error.type": error} if error else {})
         self._operations.record(seconds, labels)
@@ -168,121 +175,141 @@ class Telemetry:
             self._tools.record(seconds, labels)
 
 
-def _tool(profile: "Profile", given: Mapping[str, Any]) -> str:
-    """The tool that is called, if it is one; a model may write anything there, and a span's name is no place for it."""
+def _tool(profile: "Profile", given: Mapping[str, object]) -> str:
+    """Return the name of the called tool, or "unknown": a model can write any text there."""
     rules = profile.tools
     asked = given.get("tool")
     known = (rules.load, rules.search, rules.read, rules.output, rules.run)
     return str(asked) if asked in [name for name in known if name] else "unknown"
 
 
-class _Outcome:
-    """A span and the class of the error with which it ends; the first one said counts."""
+class _SpanOutcome:
+    """A span and the error with which it ends; only the first one is kept."""
 
     def __init__(self, span: "Span") -> None:
         self._span, self.error = span, ""
 
-    def set_attribute(self, name: str, value: Any) -> None:
+    def set_attribute(self, name: str, value: "AttributeValue") -> None:
         self._span.set_attribute(name, value)
 
     def fail(self, error: str) -> None:
         self.error = self.error or error
 
 
-class _Watcher:
-    """Sees the events of one operation as they are noted, and writes what they say into its span and the counters."""
+class _SpanWatcher:
+    """Receives the events of one operation as they are recorded, and sets the attributes of its span from them."""
 
-    def __init__(self, telemetry: Telemetry, span: _Outcome, operation: str) -> None:
+    def __init__(self, telemetry: Telemetry, span: _SpanOutcome, operation: str) -> None:
         self._telemetry, self._span, self._operation = telemetry, span, operation
-        self._loaded: dict[str, Any] = {}
-        self._script: dict[str, Any] = {}
+        self._loaded: dict[str, AttributeValue] = {}
+        self._script: dict[str, AttributeValue] = {}
         self._refusal = ""
 
-    def __call__(self, event: "Event", artifacts: Mapping[str, bytes]) -> None:
-        handler = getattr(self, f"_{event.type}", None)
-        if handler is not None:
-            handler(event.data(), artifacts)
+    def __call__(self, event: "events.Event", artifacts: Mapping[str, bytes]) -> None:
+        from metier.record import events  # not above, because `import metier` imports this module
+
+        match event:
+            case events.SessionCalled():
+                self._called(event)
+            case events.SessionReturned():
+                self._returned(event, artifacts)
+            case events.SkillLoaded():
+                self._skill_loaded(event)
+            case events.SkillInvoked():
+                self._skill_invoked(event)
+            case events.ResourceRead():
+                self._resource_read(event)
+            case events.ResourceRefused():
+                self._resource_refused(event)
+            case events.SkillsSearched():
+                self._searched(event)
+            case events.ToolStarted():
+                self._script_started(event)
+            case events.ToolEnded():
+                self._script_ended(event)
+            case events.ToolFailed():
+                self._script_failed(event)
+            case _:
+                pass
 
     def close(self) -> None:
-        """Count a refusal once, however many events speak of it."""
+        """Count a refusal once, however many events report it."""
         if self._refusal:
             self._span.set_attribute("metier.refusal.reason", self._refusal)
             labels = {"metier.operation": self._operation, "metier.refusal.reason": self._refusal}
             self._telemetry.count("refused", labels)
 
-    def _say(self, **attributes: Any) -> None:
+    def _set(self, **attributes: "AttributeValue") -> None:
+        """Set attributes: `skill_name` becomes `metier.skill.name`."""
         for name, value in attributes.items():
             self._span.set_attribute("metier." + name.replace("_", ".", 1), value)
 
-    def _reveal(self, name: str, value: object) -> None:
-        """What somebody wrote, where content was asked for."""
+    def _set_content(self, name: str, value: object) -> None:
+        """Set an attribute that a user, a model or a skill wrote, if content is enabled."""
         if self._telemetry.content and value not in (None, "", {}, []):
             text = value if isinstance(value, str) else _json(value)
             more = len(text) - CONTENT_CHARACTERS
             self._span.set_attribute(name, text if more <= 0 else f"{text[:-more]} [{more} characters left out]")
 
-    # --- one method for each type of event that says something; the names are those of the types ---
+    # --- one method for each type of event ---
 
-    def _session_called(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        given = cast("Mapping[str, Any]", data.get("args", {}))
-        if "by" in given:
-            self._say(operation_by=given["by"])
+    def _called(self, event: "events.SessionCalled") -> None:
+        if "by" in event.args:
+            self._set(operation_by=str(event.args["by"]))
         if self._operation == "call":
-            self._reveal("gen_ai.tool.call.arguments", given.get("arguments"))
+            self._set_content("gen_ai.tool.call.arguments", event.args.get("arguments"))
         else:
-            self._reveal("metier.operation.arguments", given)
+            self._set_content("metier.operation.arguments", event.args)
 
-    def _session_returned(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        code = str(data.get("code", ""))
-        if data["status"] == "error":
-            self._span.fail(code or "error")
-            if code in _REFUSALS:
-                self._refusal = self._refusal or code
-        text = from_utf8(artifacts.get(data["output"], b""))
-        self._reveal("gen_ai.tool.call.result" if self._operation == "call" else "metier.operation.result", text)
+    def _returned(self, event: "events.SessionReturned", artifacts: Mapping[str, bytes]) -> None:
+        if event.status == "error":
+            self._span.fail(event.code or "error")
+            if event.code in _REFUSALS:
+                self._refusal = self._refusal or event.code
+        text = from_utf8(artifacts.get(event.output, b""))
+        self._set_content("gen_ai.tool.call.result" if self._operation == "call" else "metier.operation.result", text)
 
-    def _skill_loaded(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._loaded = {"metier.skill.name": data["name"], "metier.skill.again": data.get("already_loaded", False)}
-        self._say(skill_name=data["name"], skill_digest=data["digest"], skill_size=data.get("size", 0))
-        self._say(skill_again=data.get("already_loaded", False), skill_truncated=data.get("truncated", False))
-        self._reveal("metier.skill.path", data["path"])
+    def _skill_loaded(self, event: "events.SkillLoaded") -> None:
+        self._loaded = {"metier.skill.name": event.name, "metier.skill.again": event.already_loaded}
+        self._set(skill_name=event.name, skill_digest=event.digest, skill_size=event.size)
+        self._set(skill_again=event.already_loaded, skill_truncated=event.truncated)
+        self._set_content("metier.skill.path", event.path)
 
-    def _skill_invoked(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._say(skill_name=data["name"], skill_mode=data["mode"])
+    def _skill_invoked(self, event: "events.SkillInvoked") -> None:
+        self._set(skill_name=event.name, skill_mode=event.mode)
         if self._loaded:  # a host that leaves loading to the model only names the skill
-            self._telemetry.count("loaded", {**self._loaded, "metier.skill.mode": data["mode"]})
+            self._telemetry.count("loaded", {**self._loaded, "metier.skill.mode": event.mode})
 
-    def _skill_resource_read(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._say(skill_name=data["name"], resource_size=data["size"], resource_truncated=data.get("truncated", False))
-        self._reveal("metier.resource.path", data["path"])
-        self._telemetry.count("read", {"metier.skill.name": data["name"]})
+    def _resource_read(self, event: "events.ResourceRead") -> None:
+        self._set(skill_name=event.name, resource_size=event.size, resource_truncated=event.truncated)
+        self._set_content("metier.resource.path", event.path)
+        self._telemetry.count("read", {"metier.skill.name": event.name})
 
-    def _skill_resource_refused(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._refusal = data["reason"]
-        self._say(skill_name=data["name"])
-        self._reveal("metier.resource.path", data["path"])
+    def _resource_refused(self, event: "events.ResourceRefused") -> None:
+        self._refusal = event.reason
+        self._set(skill_name=event.name)
+        self._set_content("metier.resource.path", event.path)
 
-    def _skills_searched(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._say(search_count=data["count"], search_truncated=data.get("truncated", False))
-        self._reveal("metier.search.query", data.get("query"))
-        self._telemetry.count("searched", {"metier.search.found": data["count"] > 0})
+    def _searched(self, event: "events.SkillsSearched") -> None:
+        self._set(search_count=event.count, search_truncated=event.truncated)
+        self._set_content("metier.search.query", event.query)
+        self._telemetry.count("searched", {"metier.search.found": event.count > 0})
 
-    def _tool_started(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._script = {"metier.skill.name": data["name"], "metier.run.sandbox": data["sandbox"]}
-        self._say(skill_name=data["name"], run_sandbox=data["sandbox"], run_digest=data["digest"])
-        self._say(run_grants=list(data.get("grants", ())))
-        self._reveal("metier.run.script", data["script"])
+    def _script_started(self, event: "events.ToolStarted") -> None:
+        self._script = {"metier.skill.name": event.name, "metier.run.sandbox": event.sandbox}
+        self._set(skill_name=event.name, run_sandbox=event.sandbox, run_digest=event.digest)
+        self._set(run_grants=list(event.grants))
+        self._set_content("metier.run.script", event.script)
         self._telemetry.count("runs", self._script)
 
-    def _tool_ended(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._say(run_exit_code=data["exit_code"], run_ended=data.get("ended", "exit"))
-        ended = {**self._script, "metier.run.ended": data.get("ended", "exit")}
-        self._telemetry.script_ended(data["duration_ms"] / 1000, ended)
+    def _script_ended(self, event: "events.ToolEnded") -> None:
+        self._set(run_exit_code=event.exit_code, run_ended=event.ended)
+        self._telemetry.script_ended(event.duration_ms / 1000, {**self._script, "metier.run.ended": event.ended})
 
-    def _tool_failed(self, data: Mapping[str, Any], artifacts: Mapping[str, bytes]) -> None:
-        self._say(skill_name=data["name"])
-        if not self._script:  # else it ran, and was ended at a limit
-            self._refusal = data["reason"]
+    def _script_failed(self, event: "events.ToolFailed") -> None:
+        self._set(skill_name=event.name)
+        if not self._script:  # otherwise the script ran, and was stopped at a limit
+            self._refusal = event.reason
 
 
 def _json(value: object) -> str:

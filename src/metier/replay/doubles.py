@@ -7,16 +7,15 @@ import json
 from collections.abc import Callable, Container, Iterator, Sequence
 
 from metier import errors
-from metier.catalog import build
 from metier.catalog.search import Hit, SearchResult
+from metier.catalog.snapshot import restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.hosts.settings import Settings
-from metier.model import REMOTE, SKILL_FILE, Changes, Skill
+from metier.model import REMOTE, SKILL_FILE, Changes, Request, Skill
 from metier.record.store import Frame
-from metier.sandbox import Job, OnOutput, SandboxUnavailable, ScriptRefused, WrittenFile
-from metier.sandbox import Outcome as RunOutcome
-from metier.session.policy import REMOTE_LOAD, Request
+from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.session.policy import REMOTE_LOAD
 from metier.skills import Skills
 
 
@@ -26,17 +25,22 @@ class RecordedFiles:
     def __init__(self, artifact: Callable[[str], bytes]) -> None:
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
-        self.confirm: Callable[[Request], None] = lambda _: None
-        """The session's way to have something approved, for files that somebody had to approve."""
+
+    def requests(self, skill: Skill, path: str) -> Sequence[Request]:
+        """What an MCP server offers was approved before it was read, or refused."""
+        about = [frame for frame in self._about(skill, "policy_asked") if frame["tool"] == REMOTE_LOAD]
+        if about:
+            return [Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")) for frame in about]
+        if skill.scope == REMOTE and not any(frame.get("name") == skill.name for frame in self.frames):
+            return [Request(REMOTE_LOAD, skill.name)]  # a rule said no before anything was read
+        return ()
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
-        self._ask_again(skill)
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
         return self.resource(skill, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        self._ask_again(skill)
         for frame in self._about(skill, "skill_resource_read", "path", path):
             return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
         for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
@@ -56,15 +60,8 @@ class RecordedFiles:
             return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
         return Listing((), False)
 
-    def _ask_again(self, skill: Skill) -> None:
-        """What an MCP server offers was approved before it was read, or refused."""
-        asked = list(self._about(skill, "policy_asked"))
-        about = [frame for frame in asked if frame["tool"] == REMOTE_LOAD]
-        self.frames = [frame for frame in self.frames if frame not in about]
-        for frame in about:
-            self.confirm(Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")))
-        if skill.scope == REMOTE and not asked and not any(frame.get("name") == skill.name for frame in self.frames):
-            self.confirm(Request(REMOTE_LOAD, skill.name))  # a rule said no before anything was read
+    def folder(self, skill: Skill) -> str:
+        return skill.dir
 
     def _about(self, skill: Skill, kind: str, key: str = "name", value: str = "") -> Iterator[Frame]:
         wanted = value or skill.name
@@ -93,7 +90,7 @@ class RecordedRunner:
     def problem(self) -> str | None:
         return None if self._works else "there was none"
 
-    def run(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         for frame in self.frames:
             if frame["type"] == "tool_started":
                 job.started(tuple(frame.get("protections", ())))
@@ -112,25 +109,47 @@ class RecordedRunner:
             WrittenFile(one["path"], one["size"], one["digest"][7:], self._artifact(one["digest"]))
             for one in ended["artifacts"]
         )
-        return RunOutcome(
-            ended["exit_code"], ended.get("ended", "exit"), ended["duration_ms"],
-            self._artifact(ended["stdout"]), self._artifact(ended["stderr"]), files=files,
-            protections=tuple(ended.get("protections", ())), notes=tuple(ended.get("notes", ())),
-        )  # fmt: skip
+        return Outcome(
+            exit_code=ended["exit_code"],
+            ended=ended.get("ended", "exit"),
+            duration_ms=ended["duration_ms"],
+            stdout=self._artifact(ended["stdout"]),
+            stderr=self._artifact(ended["stderr"]),
+            files=files,
+            protections=tuple(ended.get("protections", ())),
+            notes=tuple(ended.get("notes", ())),
+        )
 
-    async def arun(self, job: Job, on_output: OnOutput | None = None) -> RunOutcome:
+    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         return self.run(job, on_output)
 
 
 class RecordedSkills(Skills):
-    """The catalog of then. It changes when the record says so, and finds what was found."""
+    """The catalog of the record. It changes when the record says so, and finds what was found."""
 
-    def __init__(self, first: build.Catalog, artifact: Callable[[str], bytes]) -> None:
-        place = first.place
-        self.settings = Settings(first.profile, place, "", "", "memory:", True, {}, {})
-        self.catalog = first
+    def __init__(self, data: bytes, artifact: Callable[[str], bytes]) -> None:
+        """`data` is the first catalog, as the record has it."""
+        self.show(data)
+        self.settings = Settings(
+            profile=self.catalog.profile,
+            place=self.catalog.place,
+            config_folder="",
+            cache_folder="",
+            store="memory:",
+            store_required=True,
+            permissions={},
+            origins={},
+        )
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
+
+    def show(self, data: bytes) -> None:
+        """Replace the catalog by another one of the record."""
+        self.catalog = restore(data.decode())
+        self._data = data
+
+    def snapshot(self) -> bytes:
+        return self._data
 
     def refresh(self) -> Changes:
         return Changes()

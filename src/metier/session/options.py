@@ -5,30 +5,31 @@ there, too. A test compares the keys with the parameters of `Skills.session`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from metier.files.source import Files
     from metier.record.store import Document, Store
     from metier.sandbox import Runner
-    from metier.session.policy import Policy, Request
+    from metier.session.context import Approve
+    from metier.session.policy import Policy
 
 
 class SessionOptions(TypedDict, total=False):
     """See `Skills.session` for what each of them means."""
 
     id: str | None
-    policy: "Policy | Mapping[str, Any] | None"
+    policy: "Policy | Mapping[str, object] | None"
     store: "str | Store | None"
-    approve: "Callable[[Request], bool | str] | None"
+    approve: "Approve | None"
     tools: bool
     preload: Sequence[str]
     only: Sequence[str] | None
     has_read_tool: bool
-    state: "Mapping[str, Any] | Document | None"
+    state: "Mapping[str, object] | Document | None"
     files: "Files | None"
     runner: "Runner | None"
     surface: str
     store_required: bool
-    clock: Callable[[], int]
-    ids: Callable[[], str]
+    clock: Callable[[], int] | None
+    ids: Callable[[], str] | None

@@ -13,39 +13,23 @@ from typing import Any, Final, Literal, cast
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
-from metier.model import Skill
+from metier.model import ROLES, Request, Skill
 
 Verdict = Literal["allow", "ask", "deny"]
 Name = Literal["default", "read-only", "full-auto"]
 
-_ROLES: Final = ("load", "search", "read", "output", "run")
-
-DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
-    "read-only": {"skill_run": "deny", "install": "deny", "override": "deny"},
-    "default": {"skill_run": "ask", "install": "deny", "override": "deny"},
-    "full-auto": {"override": "allow"},
-}
-"""What holds where no rule does; a tool that is not named is allowed. Nothing but its name brings `full-auto` about."""
-
-GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
-"""What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
-
-
 REMOTE_LOAD: Final = "mcp_load"
 """What policy is asked, with the digest of the whole set of files: to take in a skill that an MCP server offers."""
 
+DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
+    "read-only": {"skill_run": "deny", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
+    "default": {"skill_run": "ask", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
+    "full-auto": {"override": "allow", REMOTE_LOAD: "ask"},
+}
+"""What holds where no rule does. A tool that is not named is allowed. Only `profile = "full-auto"` selects that one."""
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What someone wants to do, on behalf of which skill."""
-
-    tool: str
-    skill_name: str = ""
-    path: str = ""
-    command: str = ""
-    digest: str = ""
-    """Of what would be run, so that an approval is of this content and no other."""
-    detail: str = ""
+GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
+"""What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +108,7 @@ class Policy:
     @staticmethod
     def canonical(tool: str, profile: Profile) -> str:
         """The tool by our name, whatever the profile's host calls it."""
-        roles = (role for role in _ROLES if getattr(profile.tools, role) == tool)
+        roles = (role for role in ROLES if getattr(profile.tools, role) == tool)
         return next((f"skill_{role}" for role in roles), tool)
 
     def as_dict(self) -> dict[str, Any]:
@@ -151,7 +135,7 @@ class Policy:
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
 
     def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
-        """Return if the request may go on; raise `PolicyDenied` if a rule, or the person asked, says no."""
+        """Return if the request may go on; raise `PolicyDenied` if a rule, or the person who is asked, refuses."""
         decision = self.decide(request)
         if decision.verdict == "allow" or (decision.verdict == "ask" and approve is None and self._optional(request)):
             return decision
@@ -162,9 +146,14 @@ class Policy:
         answer = approve(request)
         if answer in ("always", "remember"):
             self.remember(request)
-        elif answer is not True and answer not in ("once", "yes"):
+        elif not self.is_yes(answer):
             raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
         return decision
+
+    @staticmethod
+    def is_yes(answer: bool | str) -> bool:
+        """Whether an answer allows something, once or always."""
+        return answer is True or answer in ("once", "yes", "always", "remember")
 
     def _optional(self, request: Request) -> bool:
         """Whether the question is only a host's habit: nobody to ask, and no rule that says which loads are fine."""

@@ -1,7 +1,7 @@
-"""The files of a skill become what a session gives: a SKILL.md a `Loaded`, any other file a `Resource`.
+"""Reads the files of a skill for a session: SKILL.md as a `Loaded`, any other file as a `Resource`.
 
-Every read is noted with the bytes it is of, every refusal with its reason; what is cut says so in its text, in the log
-and in the record, once.
+Every read is recorded with the digest of its bytes, and every refusal with its reason. Where a text is cut, the text
+says so, and so do the log and the record, once.
 """
 
 import logging
@@ -14,11 +14,12 @@ from metier.files import beneath
 from metier.files.beneath import Content
 from metier.files.digests import digest_of
 from metier.files.source import Files
-from metier.hosts.profiles import Profile
+from metier.hosts.formats import Offered
+from metier.hosts.schema import Profile
 from metier.model import SKILL_FILE, Loaded, Resource, Skill
 from metier.record.events import ResourceRead, ResourceRefused, SkillWarning
-from metier.record.journal import Journal
-from metier.session import activation, listing
+from metier.record.recorder import Recorder
+from metier.session import activation
 
 _LOG: Final = logging.getLogger("metier")
 _LOGGED: Final[set[tuple[str, str]]] = set()
@@ -29,28 +30,28 @@ class Reader:
     """See the module. `warned` are the notes that the session's record has already: a path and a text each."""
 
     def __init__(
-        self, files: Files, profile: Profile, journal: Journal, warned: Iterable[tuple[str, str]] = ()
+        self, files: Files, profile: Profile, recorder: Recorder, warned: Iterable[tuple[str, str]] = ()
     ) -> None:
-        self.files = files
-        self._profile, self._journal = profile, journal
+        self._files, self._profile, self._recorder = files, profile, recorder
         self.warned = set(warned)
 
-    def skill(self, skill: Skill, arguments: str, command: bool, offered: listing.Offered) -> Loaded:
-        """The SKILL.md as the profile's host presents it."""
+    def skill(self, skill: Skill, offered: Offered, arguments: str = "", command: bool = False) -> Loaded:
+        """SKILL.md as the profile's host presents it."""
         rules = self._profile.load
         try:
-            content = self.files.skill_file(skill, limits.SKILL_FILE_BYTES)
+            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
         except ResourceError as error:
-            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
+            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
             raise
         digest = digest_of(content.data)
-        if self._journal.keeps_record:
-            self._journal.note(artifacts={digest: content.data})
-        listing = self.files.listing(skill, rules.max_files, rules.max_file_bytes)
+        if self._recorder.keeps_record:
+            self._recorder.note(artifacts={digest: content.data})
+        listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
+        file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
-            return activation.present(skill, content, listing, self._profile, offered, arguments, command)
+            return activation.present(file, self._profile, offered, arguments, command)
         except InvalidSkill as broken:
-            self._journal.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
+            self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
             raise
 
     def text(self, skill: Skill, path: str, relative: str) -> Resource:
@@ -59,43 +60,58 @@ class Reader:
         try:
             content = self._content(skill, relative, limit)
         except ResourceNotFound as error:
-            listing = self.files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
+            listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
             raise ResourceNotFound(path, listing.files) from error
         truncated = content.size > len(content.data)
         text = beneath.decode(content.data, path, partial=truncated)
         digest = digest_of(content.data)
         read = ResourceRead(skill.name, relative, digest, content.size, truncated)
-        self._journal.note(read, artifacts={digest: content.data})
+        self._recorder.note(read, artifacts={digest: content.data})
         if truncated:
             left_out = content.size - len(text.encode())
             text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
-            self._journal.note(
-                *self.warnings(skill, (f"{relative} has {content.size} bytes, {left_out} were left out",))
-            )
-        text = activation.origin(skill) + text
-        return Resource(skill, relative, text, beneath.mime_type(relative), content.size, truncated, digest)
+            note = f"{relative} has {content.size} bytes, {left_out} were left out"
+            self._recorder.note(*self.warnings(skill, (note,)))
+        return Resource(
+            skill=skill,
+            path=relative,
+            text=activation.origin(skill) + text,
+            mime=beneath.mime_type(relative),
+            size=content.size,
+            truncated=truncated,
+            digest=digest,
+        )
 
     def whole(self, skill: Skill, relative: str) -> Resource:
-        """A file as its bytes, whatever they are; the text is empty where they are none."""
+        """A file as its bytes, whatever they are. The text is empty where they are not text."""
         content = self._content(skill, relative, limits.WHOLE_FILE_BYTES)
         data, digest = content.data, digest_of(content.data)
         if content.size > len(data):
             message = f"{relative} has more than {limits.WHOLE_FILE_BYTES} bytes"
             raise ResourceError(message, path=relative, reason="too-large")
-        self._journal.note(ResourceRead(skill.name, relative, digest, content.size), artifacts={digest: data})
+        self._recorder.note(ResourceRead(skill.name, relative, digest, content.size), artifacts={digest: data})
         try:
             text = beneath.decode(data, relative, partial=False)
         except BinaryResource:
             text = ""
-        return Resource(skill, relative, text, beneath.mime_type(relative), content.size, False, digest, data)
+        return Resource(
+            skill=skill,
+            path=relative,
+            text=text,
+            mime=beneath.mime_type(relative),
+            size=content.size,
+            truncated=False,
+            digest=digest,
+            data=data,
+        )
 
     def _content(self, skill: Skill, relative: str, limit: int) -> Content:
         if relative == SKILL_FILE:
-            return self.files.skill_file(skill, limit)
-        return self.files.resource(skill, relative, limit)
+            return self._files.skill_file(skill, limit)
+        return self._files.resource(skill, relative, limit)
 
     def warnings(self, skill: Skill, notes: Iterable[str]) -> list[SkillWarning]:
-        """Those that the record has not yet: one line per skill and file is enough, for the log, too."""
+        """The warnings that the record does not have yet; each is logged once."""
         fresh: list[SkillWarning] = []
         for note in notes:
             key = (skill.path, note)

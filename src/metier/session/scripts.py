@@ -1,29 +1,38 @@
-"""A script of a skill is run: policy first, then the sandbox, and every step in the trail.
+"""Runs a script of a skill: policy first, then the sandbox, and every step in the record.
 
-Only files in the folders that the profile names are scripts. Whoever is asked is asked about this content, by its
-digest, so that a changed script asks again. Nothing is granted beyond the sandbox unless an allow rule names the grant.
+Only files in the folders that the profile names are scripts. An approval covers this content, by its digest, so that a
+changed script is asked about again. Nothing is granted beyond the sandbox unless an allow rule names the grant.
 """
 
 import codecs
 import functools
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from metier import limits
-from metier.errors import PolicyDenied, ResourceError
+from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused
+from metier.files import beneath
 from metier.files.digests import digest_of
 from metier.files.text import from_utf8
-from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place
-from metier.model import Artifact, RunResult, Skill
+from metier.model import Artifact, Request, RunResult, Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
-from metier.sandbox import Job, Outcome, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream, choose
-from metier.session.policy import GRANTS, Policy, Request
+from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
+from metier.session.policy import GRANTS, Policy
 
-Note = Callable[..., None]
-"""Puts events (and artifacts by digest) into the trail and makes them safe."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from metier.session.context import SessionContext
+
+PROTECTED = (".git/hooks", ".git/config", ".metier", ".agents")
+"""Places in a project that a script never writes to, even where it may write to the project."""
+
+
+class Note(Protocol):
+    """Puts events, and artifacts by digest, into the record and makes them safe."""
+
+    def __call__(self, *events: Event, artifacts: "Mapping[str, bytes] | None" = None) -> None: ...
 
 
 @functools.cache
@@ -35,16 +44,18 @@ def default_runner() -> Runner | None:
         return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """One script that is about to run: checked, and known by its content."""
+    """A script that is about to run, known by its content."""
 
     skill: Skill
     path: str
-    digest: str
-    text: str
-    arguments: tuple[str, ...] = ()
-    grants: tuple[str, ...] = field(default=())
+    arguments: tuple[str, ...]
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.content)
 
     @property
     def command(self) -> str:
@@ -52,16 +63,49 @@ class Script:
 
     @property
     def request(self) -> Request:
-        return Request("skill_run", self.skill.name, self.path, self.command, self.digest, self.text)
+        return Request(
+            "skill_run",
+            skill_name=self.skill.name,
+            path=self.path,
+            command=self.command,
+            digest=self.digest,
+            detail=from_utf8(self.content),
+        )
 
 
-def check(skill: Skill, path: str, arguments: Sequence[str], profile: Profile, content: bytes) -> Script:
-    """The script at a checked path, or the reason why it is none."""
+def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str]) -> Script:
+    """The script at a path of a skill. Raises `ResourceError` where there is none."""
+    relative = beneath.check_relative(path, context.profile.resources.parents)
+    content = context.files.resource(skill, relative, limits.SCRIPT_BYTES)
+    return Script(skill=skill, path=relative, arguments=tuple(arguments), content=content.data)
+
+
+def check(context: "SessionContext", script: Script) -> None:
+    """Raise where the file is not a script to this host, or the skill's own `allowed-tools` does not list running."""
+    profile = context.profile
     folders = profile.run.folders
-    if path.split("/", 1)[0] not in folders or "/" not in path:
+    if script.path.split("/", 1)[0] not in folders or "/" not in script.path:
         where = " or ".join(f"{folder}/" for folder in folders)
-        raise ResourceError(f"{path} is not a script: only files in {where} run", path=path, reason="not-a-script")
-    return Script(skill, path, digest_of(content), from_utf8(content), tuple(arguments))
+        message = f"{script.path} is not a script: only files in {where} run"
+        raise ResourceError(message, path=script.path, reason="not-a-script")
+    if profile.policy.enforce_hints and not context.policy.hint_allows(script.skill, profile.tools.run, script.command):
+        raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
+
+
+def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
+    """Run a script of a loaded skill, if policy allows it."""
+    script: Script | None = None
+    try:
+        script = read(context, skill, path, arguments)
+        check(context, script)
+        context.confirm(script.request)
+        granted = grants(script, context.policy)
+        runner = _runner(granted, context.runner)
+    except MetierError as error:
+        _record_refusal(context, skill, path, script, error)
+        raise
+    context.recorder.note(artifacts={script.digest: script.content})
+    return _Execution(context, script, granted, runner).run(stdin)
 
 
 def grants(script: Script, policy: Policy) -> tuple[str, ...]:
@@ -70,73 +114,125 @@ def grants(script: Script, policy: Policy) -> tuple[str, ...]:
     return tuple(grant for grant, request in requests if policy.decide(request).verdict == "allow")
 
 
-def runner_for(script: Script, given: Runner | None) -> Runner:
-    """The sandbox to use. Running without one needs a rule that says so, and is said in the trail."""
+def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
+    """The sandbox to use. Running without one needs a rule that says so, and the record says it, too."""
     runner = given or default_runner()
     if runner is not None:
         return runner
-    if "run_unsandboxed" in script.grants:
+    if "run_unsandboxed" in granted:
         return choose(["none"])
     return choose()  # raises, with what was tried and the line that installs a sandbox
 
 
-def execute(
-    script: Script,
-    runner: Runner,
-    profile: Profile,
-    place: Place,
-    stdin: str | None,
-    note: Note,
-    redact: Callable[[str], str],
-) -> RunResult:
-    """Run it and put every piece of its output into the trail as it comes."""
-    streams = _Streams(note, redact)
-    job = _job(script, profile, place, stdin, lambda seen: note(_started(script, runner, redact, seen)))
-    try:
-        outcome = runner.run(job, streams)
-    except (SandboxUnavailable, ScriptRefused) as error:
-        reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
-        note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error)))
-        raise
-    streams.close()
-    return _finish(script, outcome, note)
-
-
-def _started(script: Script, runner: Runner, redact: Callable[[str], str], protections: tuple[str, ...]) -> ToolStarted:
-    shown = tuple(redact(argument) for argument in script.arguments)
-    return ToolStarted(
-        "skill_run", script.skill.name, script.path, script.digest, runner.name, shown, script.grants, protections
+def _record_refusal(
+    context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError
+) -> None:
+    reason = getattr(error, "reason", "") or type(error).__name__
+    digest = script.digest if script is not None and script.content else ""
+    redact = context.policy.redact
+    failed = ToolFailed(
+        tool="skill_run",
+        name=skill.name,
+        script=redact(path),
+        reason=reason,
+        detail=redact(str(error)),
+        digest=digest,
     )
+    context.recorder.note(failed, artifacts={digest: script.content} if script is not None and digest else None)
 
 
-def _job(
-    script: Script,
-    profile: Profile,
-    place: Place,
-    stdin: str | None,
-    on_started: Callable[[tuple[str, ...]], None],
-) -> Job:
-    rules = profile.run
-    writable = "run_project_write" in script.grants
-    return Job(
-        os.path.realpath(script.skill.dir),
-        script.path,
-        script.arguments,
-        stdin.encode() if stdin is not None else None,
-        {name: place.env[name] for name in rules.env if name in place.env},
-        "run_network" in script.grants,
-        place.project if writable or "run_project" in script.grants else None,
-        writable,
-        (".git/hooks", ".git/config", ".metier", ".agents"),
-        RunLimits(
-            seconds=rules.seconds,
-            memory_bytes=rules.memory_mib * limits.MIB,
-            processes=rules.processes,
-            output_bytes=rules.output_bytes,
-            work_bytes=rules.work_mib * limits.MIB,
-        ),
-        on_started,
-    )
+class _Execution:
+    """One run, with every piece of its output in the record as it comes."""
+
+    def __init__(self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner) -> None:
+        self._context, self._script, self._granted, self._runner = context, script, granted, runner
+        self._note: Note = context.note_now
+        self._redact: Callable[[str], str] = context.policy.redact
+
+    def run(self, stdin: str | None) -> RunResult:
+        script = self._script
+        streams = _Streams(self._note, self._redact)
+        try:
+            outcome = self._runner.run(self._job(stdin), streams)
+        except (SandboxUnavailable, ScriptRefused) as error:
+            reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
+            self._note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error)))
+            raise
+        streams.close()
+        return self._finish(outcome)
+
+    def _job(self, stdin: str | None) -> Job:
+        context, script = self._context, self._script
+        rules, place = context.profile.run, context.skills.settings.place
+        writable = "run_project_write" in self._granted
+        return Job(
+            skill_dir=context.files.folder(script.skill),
+            script=script.path,
+            argv=script.arguments,
+            stdin=stdin.encode() if stdin is not None else None,
+            env={name: place.env[name] for name in rules.env if name in place.env},
+            network="run_network" in self._granted,
+            project=place.project if writable or "run_project" in self._granted else None,
+            project_writable=writable,
+            project_protected=PROTECTED,
+            limits=RunLimits(
+                seconds=rules.seconds,
+                memory_bytes=rules.memory_mib * limits.MIB,
+                processes=rules.processes,
+                output_bytes=rules.output_bytes,
+                work_bytes=rules.work_mib * limits.MIB,
+            ),
+            on_started=self._started,
+        )
+
+    def _started(self, protections: tuple[str, ...]) -> None:
+        script = self._script
+        self._note(
+            ToolStarted(
+                tool="skill_run",
+                name=script.skill.name,
+                script=script.path,
+                digest=script.digest,
+                sandbox=self._runner.name,
+                args=tuple(self._redact(argument) for argument in script.arguments),
+                grants=self._granted,
+                protections=protections,
+            )
+        )
+
+    def _finish(self, outcome: Outcome) -> RunResult:
+        script = self._script
+        kept = {digest_of(data): data for data in (outcome.stdout, outcome.stderr)}
+        kept |= {digest_of(file.data): file.data for file in outcome.files}
+        artifacts = tuple(Artifact(file.path, digest_of(file.data), file.size) for file in outcome.files)
+        notes = (*outcome.notes, *(f"not kept: {what}" for what in outcome.left_out))
+        ended = ToolEnded(
+            exit_code=outcome.exit_code,
+            duration_ms=outcome.duration_ms,
+            artifacts=tuple(artifact.as_dict() for artifact in artifacts),
+            stdout=digest_of(outcome.stdout),
+            stderr=digest_of(outcome.stderr),
+            ended=outcome.ended,
+            protections=outcome.protections,
+            notes=notes,
+        )
+        failed: tuple[Event, ...] = ()
+        if outcome.ended != "exit":
+            detail = f"it was ended: {outcome.ended}"
+            failed = (ToolFailed("skill_run", script.skill.name, script.path, outcome.ended, detail),)
+        self._note(ended, *failed, artifacts=kept)
+        return RunResult(
+            skill=script.skill,
+            script=script.path,
+            exit_code=outcome.exit_code,
+            stdout=from_utf8(outcome.stdout),
+            stderr=from_utf8(outcome.stderr),
+            duration_ms=outcome.duration_ms,
+            artifacts=artifacts,
+            ended=outcome.ended,
+            protections=outcome.protections,
+            notes=notes,
+        )
 
 
 class _Streams:
@@ -149,43 +245,14 @@ class _Streams:
         self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
 
     def __call__(self, stream: Stream, data: bytes) -> None:
-        self._say(stream, self._decoders[stream].decode(data[: max(self._left, 0)]))
+        self._write(stream, self._decoders[stream].decode(data[: max(self._left, 0)]))
         self._left -= len(data)
 
     def close(self) -> None:
         for stream, decoder in self._decoders.items():
-            self._say(stream, decoder.decode(b"", final=True))
+            self._write(stream, decoder.decode(b"", final=True))
 
-    def _say(self, stream: str, text: str) -> None:
+    def _write(self, stream: str, text: str) -> None:
         if text:
             kind = ToolStdout if stream == "stdout" else ToolStderr
             self._note(kind(self._redact(text)))
-
-
-def _finish(script: Script, outcome: Outcome, note: Note) -> RunResult:
-    kept: dict[str, bytes] = {}
-    for data in (outcome.stdout, outcome.stderr, *(file.data for file in outcome.files)):
-        kept[digest_of(data)] = data
-    artifacts = tuple(Artifact(file.path, digest_of(file.data), file.size) for file in outcome.files)
-    notes = (*outcome.notes, *(f"not kept: {what}" for what in outcome.left_out))
-    listed: tuple[dict[str, Any], ...] = tuple(artifact.as_dict() for artifact in artifacts)
-    ended = ToolEnded(
-        outcome.exit_code, outcome.duration_ms, listed, digest_of(outcome.stdout), digest_of(outcome.stderr),
-        outcome.ended, outcome.protections, notes,
-    )  # fmt: skip
-    failed: tuple[Event, ...] = ()
-    if outcome.ended != "exit":
-        detail = f"it was ended: {outcome.ended}"
-        failed = (ToolFailed("skill_run", script.skill.name, script.path, outcome.ended, detail),)
-    note(ended, *failed, artifacts=kept)
-    return RunResult(
-        script.skill, script.path, outcome.exit_code, from_utf8(outcome.stdout),
-        from_utf8(outcome.stderr), outcome.duration_ms, artifacts, outcome.ended,
-        outcome.protections, notes,
-    )  # fmt: skip
-
-
-def refuse_by_hint(script: Script, policy: Policy, tool: str) -> None:
-    """A skill that lists its tools runs scripts only if running is among them."""
-    if not policy.hint_allows(script.skill, tool, script.command):
-        raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")

@@ -5,16 +5,32 @@ AGENTS.md files are instructions of their own: they are there whether or not the
 
 import os
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from typing import Any
 
 from metier import limits
 from metier.files.text import escape, from_utf8, one_line
-from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place
-from metier.model import Skill
+from metier.hosts.schema import Profile
+from metier.session import listing, recall
+from metier.session.context import SessionContext
 
 _FILE = "AGENTS.md"
+
+
+def system_prompt(
+    context: SessionContext, base: str, message: str | None, budget: int | None, files: Sequence[str] | None
+) -> str:
+    """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
+    rules = context.profile
+    always = listing.always_applied(context.visibility.visible(), rules, files)
+    applied: list[tuple[str, str]] = []
+    for skill in always:
+        context.confirm_file(skill)
+        applied.append((skill.name, context.reader.skill(skill, context.offered()).text))
+    preloaded = [*recall.given(context, context.preloaded), *applied, *recall.given(context, context.injected)]
+    hidden = bool(preloaded) and rules.prompt.preloaded_replace
+    shown = "" if hidden else listing.prompt(context, message, budget, files).text
+    names = context.loaded.activated if rules.context.activated and rules.enabled else []
+    return assemble(base, agents_files(rules, context.skills.settings.place), shown, names, preloaded)
 
 
 def agents_files(profile: Profile, place: Place) -> list[tuple[str, str]]:
@@ -45,7 +61,7 @@ def agents_files(profile: Profile, place: Place) -> list[tuple[str, str]]:
 def assemble(
     base: str,
     agents: Sequence[tuple[str, str]],
-    listing: str,
+    listed: str,
     activated: Sequence[str],
     preloaded: Sequence[tuple[str, str]],
 ) -> str:
@@ -54,36 +70,10 @@ def assemble(
     if agents:
         files = "\n".join(f'<file path="{escape(path)}">\n{text.rstrip()}\n</file>' for path, text in agents)
         parts.append(f"<agents_context>\n{files}\n</agents_context>")
-    parts.append(listing)
+    parts.append(listed)
     if activated:
         parts.append("Skills activated in this conversation: " + ", ".join(one_line(name) for name in activated))
     if preloaded:
         whole = "\n".join(f'<skill name="{escape(name)}">\n{text.strip()}\n</skill>' for name, text in preloaded)
         parts.append(f"<preloaded_skills>\n{whole}\n</preloaded_skills>")
     return "\n\n".join(part for part in parts if part)
-
-
-def relevant(skills: Sequence[Skill], profile: Profile, files: Sequence[str] | None) -> list[Skill]:
-    """The skills to show: those that name files are shown only while one of those is being worked on."""
-    keys = [key for key in ("paths", "globs") if key in profile.catalog.honours]
-    if not keys or files is None:
-        return list(skills)
-    return [skill for skill in skills if _concerns(skill, keys, files)]
-
-
-def always_applied(skills: Sequence[Skill], profile: Profile, files: Sequence[str] | None) -> list[Skill]:
-    """Skills that ask to be in every prompt, where the profile grants it."""
-    if "alwaysApply" not in profile.catalog.honours:
-        return []
-    return [s for s in relevant(skills, profile, files) if s.frontmatter.get("alwaysApply") is True]
-
-
-def _concerns(skill: Skill, keys: Sequence[str], files: Sequence[str]) -> bool:
-    globs: list[str] = []
-    for key in keys:
-        value: Any = skill.frontmatter.get(key)
-        if isinstance(value, str):
-            globs += [part.strip() for part in value.split(",")]
-        elif isinstance(value, list):
-            globs += [item for item in value if isinstance(item, str)]  # pyright: ignore[reportUnknownVariableType]
-    return not globs or any(fnmatchcase(file, glob) for file in files for glob in globs)

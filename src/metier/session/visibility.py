@@ -1,62 +1,86 @@
 """Which skills a session sees, and how a name or a path finds one of them.
 
-For a model, a skill that is hidden from it is one that does not exist, whichever way it asks; a person reaches what is
-hidden from models, too. The policy decides who sees what, the profile when the disk is looked at again.
+For a model, a skill that is hidden from it does not exist, whichever way it asks; a person also reaches what is hidden
+from models. The policy decides who sees what, and the profile decides when the disk is scanned again.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
-from metier.model import Skill
-from metier.session.policy import Policy, Request
+from metier.model import Request, Skill
+from metier.record.recorder import Recorder
+from metier.session.policy import Policy
 
 if TYPE_CHECKING:
     from metier.skills import Skills
 
 By = Literal["user", "model"]
-"""Who asks."""
+"""Who asks: a person or the host, or the model."""
 
 
-class Sight:
-    """See the module. `notice` is told whenever the catalog may be another one."""
+class Visibility:
+    """See the module. The recorder is told whenever the catalog may have changed."""
 
-    def __init__(
-        self, skills: "Skills", policy: Policy, only: Collection[str] | None, notice: Callable[["Skills"], None]
-    ) -> None:
-        self._skills, self._policy, self._notice = skills, policy, notice
+    def __init__(self, skills: "Skills", policy: Policy, only: Collection[str] | None, recorder: Recorder) -> None:
+        self._skills, self._policy, self._recorder = skills, policy, recorder
         self.only = frozenset(only) if only is not None else None
         self._visible: tuple[Catalog, list[Skill]] | None = None
+        self._before = skills.catalog
 
     def visible(self) -> list[Skill]:
-        """The skills that the model may see, by switches, policy and the limits of this session."""
+        """The skills that the model may see, by modes, policy and the limits of this session."""
         catalog = self._skills.catalog
         if self._visible is None or self._visible[0] is not catalog:
             self._visible = (catalog, [skill for skill in catalog.skills if self.shows(skill)])
         return self._visible[1]
 
     def shows(self, skill: Skill) -> bool:
-        """Whether the model may see it."""
+        """Whether the model may see the skill."""
         if not skill.visible or not self.within(skill.name):
             return False
         return self._policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
 
     def within(self, name: str) -> bool:
-        """Whether the session is not limited to others."""
+        """Whether the session is not limited to other skills."""
         return self.only is None or name in self.only
 
-    def refresh(self) -> None:
-        """Look at the disk again before a call, where the host does so."""
+    def callable_by_user(self, skill: Skill) -> bool:
+        """Whether a person may call the skill by name."""
+        return skill.enabled and skill.user_invocable and self.within(skill.name)
+
+    # --- the disk ---
+
+    def rescan(self) -> None:
+        """Scan the disk before an operation, where the host does so on each call."""
         rules = self._skills.profile
         if rules.catalog.refresh == "call" and rules.load.refresh_on_call:
+            self._before = self._skills.catalog
             self._skills.refresh()
-        self._notice(self._skills)
+        else:
+            self._before = self._skills.catalog
+
+    def notice(self) -> None:
+        """Record the catalog, if it is a new one."""
+        self._recorder.notice(self._skills.catalog, self._skills.snapshot)
+
+    # --- names and paths ---
 
     def find(self, name: str | None, path: str | None, by: By) -> Skill:
-        """The skill that is meant; `SkillNotFound` or `AmbiguousSkill` where there is none, or more than one."""
-        listed = self._skills.catalog.by_name.get(name or "", ())
-        self.refresh()
+        """The skill that is meant, and the catalog in the record.
+
+        Raises `SkillNotFound`, `AmbiguousSkill`, or `InvalidSkill` where the skill is broken now.
+        """
+        self.notice()
+        try:
+            return self.locate(name, path, by)
+        finally:
+            self.notice()
+
+    def locate(self, name: str | None, path: str | None, by: By) -> Skill:
+        """The same without a word in the record."""
+        listed = self._before.by_name.get(name or "", ())
         try:
             return self._look_up(name, path, by)
         except SkillNotFound:
@@ -65,7 +89,6 @@ class Sight:
                     self._skills.catalog.find_path(skill.path)
             if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
                 raise
-            self._notice(self._skills)
             return self._look_up(name, path, by)
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
@@ -78,7 +101,7 @@ class Sight:
         return skill
 
     def _named(self, name: str, by: By) -> Skill:
-        """The skill of a name. Where several bear it, the model knows only of those that it may see."""
+        """The skill of a name. Where several have it, the model knows only of those that it may see."""
         bearers = self._skills.catalog.by_name.get(name, ())
         if by == "model" and len(bearers) > 1:
             seen = [skill for skill in bearers if self.shows(skill)]

@@ -5,6 +5,7 @@ the rules live below. Other modules bring tables and routes of their own; `build
 """
 
 import contextlib
+import inspect
 import json
 import logging
 import threading
@@ -26,6 +27,7 @@ from metier.catalog.watch import Watcher as DiskWatcher
 from metier.chat import Chats
 from metier.errors import (
     AmbiguousSkill,
+    BadArguments,
     ConfigError,
     MetierError,
     PolicyDenied,
@@ -33,22 +35,23 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
-from metier.record.store.values import check_name
-from metier.rpc import METHODS, Dispatcher, RpcError
+from metier.model import ToolResult
+from metier.record.store import check_name
+from metier.rpc import BEGIN, Dispatcher
 from metier.sandbox.bounded import RUNS, BoundedRunner
-from metier.session import scripts, tools
+from metier.session import scripts
+from metier.session.operation import Operation, schema_of
+from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
+from metier.session.tools import BUSY, code_of
 from metier.web import chat, pages, schemas
-from metier.web.guard import Gate, Guard
-from metier.web.hide_paths import Veil
-from metier.web.mcp_mount import Mounted
-from metier.web.operations import (
+from metier.web.endpoints import (
     JSON,
     BadRequest,
-    Busy,
+    Endpoint,
     NotFound,
-    Operation,
     Problem,
+    ServerBusy,
     answer,
     document,
     encode,
@@ -58,8 +61,11 @@ from metier.web.operations import (
     refusal,
     whole,
 )
+from metier.web.guard import Gate, Guard
+from metier.web.hide_paths import Veil
+from metier.web.mcp_mount import Mounted
 from metier.web.publish import FOLDER, Shelf
-from metier.web.schemas import BY, COUNT, FLAG, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
+from metier.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
 from metier.web.sse import Watcher, events
 
 _LOG: Final = logging.getLogger("metier")
@@ -70,7 +76,7 @@ _EVENT_STREAM: Final = "text/event-stream"
 class Api:
     """The operations on one `App`."""
 
-    def __init__(self, app: App, table: Sequence[Operation] = ()) -> None:
+    def __init__(self, app: App, table: Sequence[Endpoint] = ()) -> None:
         self.app = app
         self.chats = Chats(app)
         self.veil = Veil(app)
@@ -141,23 +147,14 @@ class Api:
         given = await json_body(request, CREATE)
 
         def begin() -> str:
-            session = self.app.session(cwd=given.get("cwd"), surface="http")
+            session = self.app.session(surface="http", **given)
             session.keep()
             return session.id
 
         return self.answer({"session_id": await run_in_threadpool(begin)}, 201)
 
-    async def call(self, request: Request) -> Response:
-        given = await json_body(request, CALL)
-
-        def call() -> tools.ToolResult:
-            return self.session(request).call(given["tool"], given.get("args", {}))
-
-        result = await run_in_threadpool(call)
-        if result.code == tools.BUSY:
-            raise Busy(result.text)
-        shown = {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
-        return self.answer(shown)
+    async def state(self, request: Request) -> Response:
+        return self.answer(await run_in_threadpool(lambda: self.session(request).state()))
 
     async def events(self, request: Request) -> Response:
         session_id: str = request.path_params["session_id"]
@@ -203,111 +200,150 @@ class Api:
         return answer(self.veil(data), status)
 
 
-def _operation(name: str, summary: str, body: Schema, shape: Schema) -> Operation:
-    """An operation of a session that JSON-RPC has by the same name."""
+def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
+    """An operation of a session, at an address with its name; body and answer are those of the operation."""
+    schema = schema_of(kind)
 
     async def handler(api: Api, request: Request) -> Response:
-        given = await json_body(request, operation)
+        given = await json_body(request, endpoint)
 
-        def work() -> Any:
-            session_id = api.find(request.path_params["session_id"])
-            return METHODS[f"session.{name}"](Dispatcher(api.app, "http"), {**given, "session_id": session_id})
+        def work() -> object:
+            session = api.session(request)
+            operation = kind.from_dict(given)
+            return operation.data(session.perform(operation))
 
         return api.answer(await run_in_threadpool(work))
 
-    handler.__name__ = name
-    operation = Operation(
-        "POST", f"/api/sessions/{{session_id}}/{name}", summary, handler, body=body,
-        body_required=bool(body.get("required")), answers={200: {JSON: shape}},
-    )  # fmt: skip
-    return operation
+    handler.__name__ = kind.operation
+    endpoint = Endpoint(
+        method="POST",
+        path=f"/api/sessions/{{session_id}}/{kind.operation}",
+        summary=inspect.getdoc(kind) or "",
+        handler=handler,
+        body=schema,
+        body_required=bool(schema["required"]),
+        answers={200: {JSON: RESULTS[kind.operation]}},
+    )
+    return endpoint
+
+
+async def _call(api: Api, request: Request) -> Response:
+    """A tool call over HTTP says besides the host's result whether it succeeded, and what the model reads."""
+    given = await json_body(request, CALL)
+
+    def work() -> ToolResult:
+        return api.session(request).call(given["tool"], given.get("args", {}))
+
+    result = await run_in_threadpool(work)
+    if result.code == BUSY:
+        raise ServerBusy(result.text)
+    return api.answer({"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()})
 
 
 # --- the table ---
 
-CREATE: Final = Operation(
-    "POST", "/api/sessions", "Begin a session", Api.create,
-    body=record({}, {"cwd": TEXT}), answers={201: {JSON: record({"session_id": TEXT})}},
-)  # fmt: skip
-CALL: Final = Operation(
-    "POST", "/api/sessions/{session_id}/call", "Answer a model's tool call", Api.call,
-    body=record({"tool": TEXT}, {"args": OBJECT}), body_required=True, answers={200: {JSON: schemas.CALLED}},
-)  # fmt: skip
+CREATE: Final = Endpoint(
+    method="POST",
+    path="/api/sessions",
+    summary="Begin a session",
+    handler=Api.create,
+    body={"type": "object", "properties": BEGIN, "additionalProperties": False},
+    answers={201: {JSON: record({"session_id": TEXT})}},
+)
+CALL: Final = Endpoint(
+    method="POST",
+    path="/api/sessions/{session_id}/call",
+    summary="Answer a model's tool call",
+    handler=_call,
+    body=record({"tool": TEXT}, {"args": OBJECT}),
+    body_required=True,
+    answers={200: {JSON: RESULTS["call"]}},
+)
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation(
-        "GET", "/healthz", "Whether the server answers", Api.health,
-        answers={200: {JSON: record({"status": TEXT, "version": TEXT})}}, open=True,
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        method="GET",
+        path="/healthz",
+        summary="Whether the server answers",
+        handler=Api.health,
+        answers={200: {JSON: record({"status": TEXT, "version": TEXT})}},
+        open=True,
     ),
-    Operation("GET", "/openapi.json", "This document", Api.openapi),
-    Operation("GET", "/api/skills", "The catalog", Api.skills, answers={200: {JSON: schemas.CATALOG}}),
-    Operation("GET", "/api/skills/{name}", "One skill", Api.skill, answers={200: {JSON: schemas.SKILL}}),
-    Operation(
-        "GET", "/api/search", "Skills that answer a query", Api.search,
-        {"q": TEXT, "limit": WHOLE, "scope": TEXT}, ("q",), answers={200: {JSON: schemas.FOUND}},
+    Endpoint(method="GET", path="/openapi.json", summary="This document", handler=Api.openapi),
+    Endpoint(
+        method="GET",
+        path="/api/skills",
+        summary="The catalog",
+        handler=Api.skills,
+        answers={200: {JSON: schemas.CATALOG}},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/skills/{name}",
+        summary="One skill",
+        handler=Api.skill,
+        answers={200: {JSON: schemas.SKILL}},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/search",
+        summary="Skills that answer a query",
+        handler=Api.search,
+        query={"q": TEXT, "limit": WHOLE, "scope": TEXT},
+        required_query=("q",),
+        answers={200: {JSON: schemas.FOUND}},
     ),
     CREATE,
     CALL,
-    Operation(
-        "GET", "/api/sessions/{session_id}/events", "The frames of a session, or a live stream of them", Api.events,
-        {"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
+    *(_endpoint(kind) for kind in OPERATIONS.values() if kind is not Call),
+    Endpoint(
+        method="POST",
+        path="/api/sessions/{session_id}/state",
+        summary="What the session knows, as data",
+        handler=Api.state,
+        answers={200: {JSON: schemas.STATE}},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/sessions/{session_id}/events",
+        summary="The frames of a session, or a live stream of them",
+        handler=Api.events,
+        query={"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
         headers={"Last-Event-ID": WHOLE},
         answers={200: {JSON: many(schemas.FRAME), _EVENT_STREAM: TEXT}},
     ),
-    _operation(
-        "load", "Load a skill",
-        record({}, {"name": TEXT, "path": TEXT, "arguments": TEXT, "parent": TEXT, "by": BY}), schemas.LOADED,
+    Endpoint(
+        method="POST",
+        path="/rpc",
+        summary="JSON-RPC 2.0",
+        handler=Api.rpc,
+        body={},
+        body_required=True,
+        answers={200: {JSON: {"type": ["object", "array"]}}, 204: {}},
     ),
-    _operation(
-        "read", "Read a file of a skill",
-        record({"name": NAME}, {"path": TEXT, "raw": FLAG, "by": BY}), schemas.RESOURCE,
-    ),
-    _operation(
-        "run", "Run a script of a skill in the sandbox",
-        record({"name": NAME, "script": NAME}, {"arguments": many(TEXT), "stdin": TEXT, "by": BY}), schemas.RUN,
-    ),
-    _operation(
-        "search", "Search, as a step of the session",
-        record({"query": TEXT}, {"limit": WHOLE, "scope": TEXT, "by": BY}), schemas.FOUND,
-    ),
-    _operation("invoke", "What a user's message calls", record({"message": TEXT}), schemas.INVOKED),
-    _operation(
-        "prompt", "The part of a system prompt that shows the skills",
-        record({}, {"message": TEXT, "budget": COUNT}), schemas.PROMPT,
-    ),
-    _operation(
-        "system_prompt", "A whole system prompt", record({}, {"base": TEXT, "message": TEXT}), record({"text": TEXT})
-    ),
-    _operation("tools", "The tools to give to a model", record({}), schemas.TOOLS),
-    _operation(
-        "output", "An earlier output by its ref",
-        record({"ref": NAME}, {"start": COUNT, "end": COUNT, "grep": TEXT}), record({"text": TEXT}),
-    ),
-    _operation(
-        "compact", "What belongs back into a compacted context", record({}, {"budget": COUNT}), schemas.COMPACTED
-    ),
-    _operation("end_turn", "The user's next message begins", record({}), OBJECT),
-    _operation("state", "What the session knows, as data", record({}), schemas.STATE),
-    Operation(
-        "POST", "/rpc", "JSON-RPC 2.0", Api.rpc,
-        body={}, body_required=True, answers={200: {JSON: {"type": ["object", "array"]}}, 204: {}},
-    ),
-)  # fmt: skip
+)
 
-PUBLISHED: Final[tuple[Operation, ...]] = (
-    Operation(
-        "GET", f"{FOLDER}/index.json", "The skills to fetch", Api.published, answers={200: {JSON: schemas.INDEX}}
+PUBLISHED: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        method="GET",
+        path=f"{FOLDER}/index.json",
+        summary="The skills to fetch",
+        handler=Api.published,
+        answers={200: {JSON: schemas.INDEX}},
     ),
-    Operation(
-        "GET", f"{FOLDER}/{{archive}}", "A skill as an archive", Api.archive,
+    Endpoint(
+        method="GET",
+        path=f"{FOLDER}/{{archive}}",
+        summary="A skill as an archive",
+        handler=Api.archive,
         answers={200: {"application/gzip": {"type": "string", "contentMediaType": "application/gzip"}}},
     ),
-)  # fmt: skip
+)
 
 
-def operations(*, publish: bool = False) -> tuple[Operation, ...]:
-    """Every operation of a server, whichever module has it."""
-    return (*OPERATIONS, *chat.OPERATIONS, *(PUBLISHED if publish else ()))
+def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
+    """Every endpoint of a server, whichever module has it."""
+    return (*ENDPOINTS, *chat.ENDPOINTS, *(PUBLISHED if publish else ()))
 
 
 # --- errors ---
@@ -315,17 +351,19 @@ def operations(*, publish: bool = False) -> tuple[Operation, ...]:
 
 def status_of(error: MetierError) -> tuple[int, str]:
     """The status and the stable word for an error of the runtime."""
-    if isinstance(error, SkillNotFound) or tools.code_of(error) == "NOT_FOUND":
-        return 404, tools.code_of(error)
+    if isinstance(error, SkillNotFound) or code_of(error) == "NOT_FOUND":
+        return 404, code_of(error)
     if isinstance(error, ScriptRefused) and error.reason == "busy":
-        return 503, tools.BUSY
+        return 503, BUSY
     if isinstance(error, StoreError):
         return (422, "INVALID_PARAM") if error.reason == "invalid" else (503, "STORE_UNAVAILABLE")
+    if isinstance(error, BadArguments):
+        return 400, "INVALID_PARAM"
     if isinstance(error, ConfigError):
         return 422, "INVALID_PARAM"
     if isinstance(error, AmbiguousSkill):
-        return 409, tools.code_of(error)
-    return 403 if isinstance(error, PolicyDenied) else 422, tools.code_of(error)
+        return 409, code_of(error)
+    return 403 if isinstance(error, PolicyDenied) else 422, code_of(error)
 
 
 def _handlers(veil: Veil) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
@@ -336,9 +374,6 @@ def _handlers(veil: Veil) -> dict[Any, Callable[[Request, Any], Awaitable[Respon
         status, code = status_of(error)
         return refusal(status, code, veil(str(error)))
 
-    async def parameters(request: Request, error: RpcError) -> Response:
-        return refusal(400, "INVALID_PARAM", veil(error.message))
-
     async def unforeseen(request: Request, error: Exception) -> Response:
         message = "something went wrong here; it is in the server's log"
         return pages.error_page(request, 500, message) or refusal(500, "INTERNAL_ERROR", message)
@@ -348,9 +383,7 @@ def _handlers(veil: Veil) -> dict[Any, Callable[[Request, Any], Awaitable[Respon
         page = pages.error_page(request, error.status_code, str(error.detail))
         return page or refusal(error.status_code, code, str(error.detail), error.headers)
 
-    return {
-        Problem: problem, MetierError: runtime, RpcError: parameters, HTTPException: no_route, Exception: unforeseen,
-    }  # fmt: skip
+    return {Problem: problem, MetierError: runtime, HTTPException: no_route, Exception: unforeseen}
 
 
 # --- putting it together ---
@@ -381,7 +414,7 @@ def build(
     With `watch` the catalog follows the disk, and clients over MCP are told what changed.
     """
     gate = gate or Gate()
-    table = operations(publish=publish)
+    table = endpoints(publish=publish)
     api = Api(app, table)
     mounted = Mounted(app, gate, watch=watch)
     disk = DiskWatcher(app) if watch and mounted.missing else None  # MCP has one of its own, and one is enough
@@ -389,9 +422,9 @@ def build(
     if app.runner is None and sandbox is not None:
         app.runner = BoundedRunner(sandbox, runs)
 
-    def bound(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    def bound(of: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return await operation.handler(api, request)
+            return await of.handler(api, request)
 
         return endpoint
 

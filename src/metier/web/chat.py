@@ -16,9 +16,19 @@ from metier.chat.chat_store import stream_of
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.model_choice import PROVIDERS
 from metier.errors import ConfigError
-from metier.web import operations
-from metier.web.operations import JSON, NotFound, Operation, Problem, Refused, encode, json_body, query
-from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, Schema, many, record
+from metier.session.json_schema import Schema
+from metier.web.endpoints import (
+    JSON,
+    Endpoint,
+    NotFound,
+    Problem,
+    RequestRefused,
+    ServerBusy,
+    encode,
+    json_body,
+    query,
+)
+from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
 
 if TYPE_CHECKING:
     from metier.chat.live import Message
@@ -99,9 +109,9 @@ async def send_message(api: "Api", request: Request) -> Response:
     given = await json_body(request, SEND)
     text: str = given["text"]
     if not text.strip():
-        raise Refused("the message is empty")
+        raise RequestRefused("the message is empty")
     if len(text) > MESSAGE_CHARACTERS:
-        raise Refused(f"a message may have {MESSAGE_CHARACTERS:,} characters")
+        raise RequestRefused(f"a message may have {MESSAGE_CHARACTERS:,} characters")
     return await _begin(api, _id(request), text)
 
 
@@ -116,7 +126,7 @@ async def _begin(api: "Api", chat_id: str, text: str | None) -> Response:
         raise NotFound(str(error)) from error
     except Busy as error:
         if error.here:
-            raise operations.Busy(str(error)) from error
+            raise ServerBusy(str(error)) from error
         raise Conflict(str(error)) from error
     return _stream(api, turn.stage.follow())
 
@@ -185,7 +195,7 @@ async def choose_model(api: "Api", request: Request) -> Response:
     try:
         chosen = await run_in_threadpool(api.chats.choose, given)
     except ConfigError as error:
-        raise Refused(str(error)) from error
+        raise RequestRefused(str(error)) from error
     return api.answer(chosen.as_dict())
 
 
@@ -209,15 +219,15 @@ _LISTED: Final = record({**_CHAT["properties"], "created_ms": WHOLE, "updated_ms
 _WHOLE_CHAT: Final = record({**_CHAT["properties"], "items": many(ITEM)})
 _TURN: Final = {200: {_EVENT_STREAM: TEXT}}
 
-SEND: Final = Operation(
+SEND: Final = Endpoint(
     "POST", "/api/chats/{chat_id}/messages", "Say something in a chat; the answer is a stream", send_message,
     body=record({"text": TEXT}), body_required=True, answers=_TURN,
 )  # fmt: skip
-ANSWER: Final = Operation(
+ANSWER: Final = Endpoint(
     "POST", "/api/chats/{chat_id}/answers/{ask_id}", "Answer a question of the policy", answer_ask,
     body=record({"answer": {"enum": ["once", "always", "no"]}}), body_required=True, answers={204: {}},
 )  # fmt: skip
-CHOOSE: Final = Operation(
+CHOOSE: Final = Endpoint(
     "PUT", "/api/model", "Choose the model that answers, until the server ends", choose_model,
     body=record(
         {"provider": {"enum": list(PROVIDERS)}},
@@ -226,25 +236,25 @@ CHOOSE: Final = Operation(
     body_required=True, answers={200: {JSON: _MODEL}},
 )  # fmt: skip
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation(
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
         "GET", "/api/chats", "The chats, the one used last first", list_chats,
         answers={200: {JSON: record({"chats": many(_LISTED)})}},
     ),
-    Operation("POST", "/api/chats", "Begin a chat", create_chat, answers={201: {JSON: record({"id": NAME})}}),
-    Operation("GET", "/api/chats/{chat_id}", "A chat with its items", read_chat, answers={200: {JSON: _WHOLE_CHAT}}),
-    Operation("DELETE", "/api/chats/{chat_id}", "Hide a chat", hide_chat, answers={204: {}}),
+    Endpoint("POST", "/api/chats", "Begin a chat", create_chat, answers={201: {JSON: record({"id": NAME})}}),
+    Endpoint("GET", "/api/chats/{chat_id}", "A chat with its items", read_chat, answers={200: {JSON: _WHOLE_CHAT}}),
+    Endpoint("DELETE", "/api/chats/{chat_id}", "Hide a chat", hide_chat, answers={204: {}}),
     SEND,
-    Operation(
+    Endpoint(
         "POST", "/api/chats/{chat_id}/retry", "Answer the last message again; the answer is a stream", retry,
         answers=_TURN,
     ),
-    Operation("GET", "/api/chats/{chat_id}/stream", "Join the turn that is at work", join, answers=_TURN),
-    Operation("POST", "/api/chats/{chat_id}/stop", "Stop the turn that is at work", stop, answers={204: {}}),
+    Endpoint("GET", "/api/chats/{chat_id}/stream", "Join the turn that is at work", join, answers=_TURN),
+    Endpoint("POST", "/api/chats/{chat_id}/stop", "Stop the turn that is at work", stop, answers={204: {}}),
     ANSWER,
-    Operation("GET", "/api/model", "The model that answers", show_model, answers={200: {JSON: _MODEL}}),
+    Endpoint("GET", "/api/model", "The model that answers", show_model, answers={200: {JSON: _MODEL}}),
     CHOOSE,
-    Operation(
+    Endpoint(
         "GET", "/api/commands", "Commands that begin with, or fit, what was typed", list_commands, {"q": TEXT},
         answers={200: {JSON: record({"commands": many(OBJECT)})}},
     ),

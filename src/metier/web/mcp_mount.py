@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from metier.app import App
 from metier.errors import MissingExtra
+from metier.web.endpoints import refusal
 from metier.web.guard import Gate
-from metier.web.operations import refusal
 
 if TYPE_CHECKING:
     from metier.mcp.http import HttpApp

@@ -1,11 +1,10 @@
 """The shapes of what the HTTP API takes and answers, as JSON Schema: data only, one name for each shape."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from metier.model import MODES
-
-Schema = Mapping[str, Any]
+from metier.session.json_schema import Schema
 
 
 def record(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
@@ -26,19 +25,31 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 WHOLE: Final[Schema] = {"type": "integer"}
 NUMBER: Final[Schema] = {"type": "number"}
 OBJECT: Final[Schema] = {"type": "object"}
-BY: Final[Schema] = {"enum": ["user", "model"]}
-"""Who asks."""
 
 ERROR: Final = record({"error": record({"code": TEXT, "message": TEXT})})
 
 SKILL: Final = record(
     {
-        "id": TEXT, "name": TEXT, "description": TEXT, "path": TEXT, "dir": TEXT, "scope": TEXT, "source": TEXT,
-        "mtime_ms": WHOLE, "license": MAYBE, "compatibility": MAYBE, "metadata": OBJECT, "allowed_tools": many(TEXT),
-        "extra": OBJECT, "enabled": FLAG, "mode": {"enum": list(MODES)}, "trusted": FLAG, "model_invocable": FLAG,
+        "id": TEXT,
+        "name": TEXT,
+        "description": TEXT,
+        "path": TEXT,
+        "dir": TEXT,
+        "scope": TEXT,
+        "source": TEXT,
+        "mtime_ms": WHOLE,
+        "license": MAYBE,
+        "compatibility": MAYBE,
+        "metadata": OBJECT,
+        "allowed_tools": many(TEXT),
+        "extra": OBJECT,
+        "enabled": FLAG,
+        "mode": {"enum": list(MODES)},
+        "trusted": FLAG,
+        "model_invocable": FLAG,
         "user_invocable": FLAG,
     }
-)  # fmt: skip
+)
 CATALOG: Final = record(
     {
         "profile": TEXT,
@@ -59,18 +70,31 @@ FRAME: Final = record({"type": TEXT, "seq": COUNT, "id": TEXT, "session_id": TEX
 CALLED: Final = record({"ok": FLAG, "code": MAYBE, "text": TEXT, "result": OBJECT})
 LOADED: Final = record(
     {
-        "skill": SKILL, "text": TEXT, "ref": TEXT, "digest": TEXT, "files": many(TEXT), "files_truncated": FLAG,
-        "already_loaded": FLAG, "truncated": FLAG,
+        "skill": SKILL,
+        "text": TEXT,
+        "ref": TEXT,
+        "digest": TEXT,
+        "files": many(TEXT),
+        "files_truncated": FLAG,
+        "already_loaded": FLAG,
+        "truncated": FLAG,
     }
-)  # fmt: skip
+)
 RESOURCE: Final = record({"skill": TEXT, "path": TEXT, "mime": TEXT, "size": COUNT, "text": TEXT, "truncated": FLAG})
 RUN: Final = record(
     {
-        "skill": TEXT, "script": TEXT, "exit_code": WHOLE, "stdout": TEXT, "stderr": TEXT, "duration_ms": COUNT,
-        "ended": TEXT, "artifacts": many(record({"path": TEXT, "digest": TEXT, "size": COUNT})),
-        "protections": many(TEXT), "notes": many(TEXT),
+        "skill": TEXT,
+        "script": TEXT,
+        "exit_code": WHOLE,
+        "stdout": TEXT,
+        "stderr": TEXT,
+        "duration_ms": COUNT,
+        "ended": TEXT,
+        "artifacts": many(record({"path": TEXT, "digest": TEXT, "size": COUNT})),
+        "protections": many(TEXT),
+        "notes": many(TEXT),
     }
-)  # fmt: skip
+)
 INVOKED: Final = record(
     {"skill": MAYBE, "message": TEXT, "loaded": {"type": ["object", "null"]}, "ambiguous": many(TEXT)}
 )
@@ -84,3 +108,21 @@ INDEX: Final = record(
         "skills": many(record(dict.fromkeys(("name", "type", "description", "url", "digest"), TEXT))),
     }
 )
+
+RESULTS: Final[Mapping[str, Schema]] = {
+    "load": LOADED,
+    "read": RESOURCE,
+    "run": RUN,
+    "search": FOUND,
+    "invoke": INVOKED,
+    "prompt": PROMPT,
+    "system_prompt": record({"text": TEXT}),
+    "tools": TOOLS,
+    "output": record({"text": TEXT}),
+    "compact": COMPACTED,
+    "end_turn": OBJECT,
+    "commands": record({"commands": many(TEXT)}),
+    "may_use": record({"allowed": FLAG}),
+    "call": CALLED,
+}
+"""What each operation of a session answers."""

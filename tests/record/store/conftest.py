@@ -1,4 +1,4 @@
-"""Places to open stores at: a file of its own, or a schema of its own in a server that the tests start."""
+"""Empty stores for the tests: each has its own file, or its own schema in a server that the tests start."""
 
 import os
 import uuid
@@ -9,18 +9,24 @@ import pytest
 
 from metier.record.store import Store, open_store
 from record.store.server import PostgresServer, programs
+from record.store.stranger import StrangerStore
 
-KINDS = ("memory", "sqlite", "postgres")
 SHARED = ("sqlite", "postgres")
 """The kinds that several processes can open."""
 
+KINDS = ("memory", *SHARED, "stranger")
+"""All kinds of stores: the built-in ones, and one that is written against the interface alone."""
+
 Place = Callable[[str], str]
-"""From a kind of store to the URL of a new, empty one."""
+"""Returns the URL of a new, empty store of a kind."""
+
+NewStore = Callable[[str], Store]
+"""Opens a new, empty store of a kind."""
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """The server. Flushes are off: no test cuts the power, and a killed writer or server loses nothing by it."""
+    """The server. Flushes are off: no test cuts the power, and a killed writer or server does not need them."""
     if not programs():
         if os.environ.get("CI"):
             pytest.fail("PostgreSQL must be installed in CI")
@@ -42,7 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def schema_of(server: PostgresServer) -> str:
-    """The URL of a new schema of a server."""
+    """Create a schema in a server, and return its URL."""
     import psycopg
 
     name = f"trail_{uuid.uuid4().hex}"
@@ -51,16 +57,24 @@ def schema_of(server: PostgresServer) -> str:
     return f"{server.url}?options=-csearch_path%3D{name}"
 
 
+@pytest.fixture(scope="session")
+def new_store(place: Place) -> NewStore:
+    def opened(kind: str) -> Store:
+        return StrangerStore() if kind == "stranger" else open_store(place(kind), patience=20)
+
+    return opened
+
+
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, place: Place) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, new_store: NewStore) -> Iterator[Store]:
     """A new store of each kind."""
-    with open_store(place(request.param), patience=20) as opened:
+    with new_store(request.param) as opened:
         yield opened
 
 
 @pytest.fixture(params=SHARED)
 def url(request: pytest.FixtureRequest, place: Place) -> str:
-    """The place of a new store that several processes can open, of each kind."""
+    """The URL of a new store of each kind that several processes can open."""
     return place(request.param)
 
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests and benchmarks: of its own folder, port and unprivileged user, gone afterwards."""
+"""A temporary PostgreSQL server for tests and benchmarks, with its own folder and port and an unprivileged user."""
 
 import glob
 import os
@@ -10,11 +10,11 @@ import subprocess
 import tempfile
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypedDict
 
 
 def programs() -> str | None:
-    """The folder with initdb and postgres, from PATH or where Debian puts them; the newest."""
+    """Return the folder with initdb and postgres: the one in PATH, or the newest one where Debian puts them."""
     found = shutil.which("initdb")
     if found and shutil.which("postgres", path=os.path.dirname(os.path.realpath(found))):
         return os.path.dirname(os.path.realpath(found))
@@ -22,8 +22,16 @@ def programs() -> str | None:
     return max(folders, key=lambda folder: int(folder.split("/")[-2]), default=None)
 
 
-def unprivileged() -> dict[str, Any]:
-    """Arguments of `subprocess` that make a child run without root's rights, where we have them: PostgreSQL insists."""
+class Account(TypedDict, total=False):
+    """The arguments of `subprocess` that choose the user of a child process."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def unprivileged() -> Account:
+    """Return an account other than root, which PostgreSQL refuses to run as. It is empty if we are not root."""
     if os.geteuid() != 0:
         return {}
     user = next((entry for entry in pwd.getpwall() if entry.pw_name == "postgres"), None) or pwd.getpwnam("nobody")
@@ -31,22 +39,22 @@ def unprivileged() -> dict[str, Any]:
 
 
 class PostgresServer:
-    """Started by `with`; `stop` and `start` in between are a server that goes away and comes back on the same port."""
+    """A server that `with` starts. Call `stop` and `start` to make it go away and come back on the same port."""
 
     def __init__(self, *, durable: bool) -> None:
-        """`durable` False leaves out flushes to the disk, which only a crash of the whole machine would show."""
+        """Without `durable` there are no flushes to the disk, which only matters if the whole machine crashes."""
         folder = programs()
         assert folder, "PostgreSQL is not installed"
-        self._bin, self._durable, self._who = folder, durable, unprivileged()
-        # A short path: a Unix socket's may not be longer than 107 characters.
+        self._bin, self._durable, self._account = folder, durable, unprivileged()
+        # The path must be short: that of a Unix socket has at most 107 characters.
         self._folder = tempfile.mkdtemp(prefix="metier-pg-")
         self._data = os.path.join(self._folder, "data")
-        if self._who:
-            os.chown(self._folder, self._who["user"], self._who["group"])
+        if "user" in self._account and "group" in self._account:
+            os.chown(self._folder, self._account["user"], self._account["group"])
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self._process: subprocess.Popen[Any] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -60,7 +68,7 @@ class PostgresServer:
                 check=True,
                 capture_output=True,
                 cwd=self._folder,
-                **self._who,
+                **self._account,
             )
             self.start()
         except BaseException:
@@ -80,9 +88,7 @@ class PostgresServer:
         arguments = [item for key, value in settings.items() for item in ("-c", f"{key}={value}")]
         with open(os.path.join(self._folder, "log"), "ab") as log:
             command = [f"{self._bin}/postgres", "-D", self._data, *arguments]
-            process: subprocess.Popen[Any] = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._folder, **self._who
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, **self._account)
             self._process = process
         deadline = time.monotonic() + 30
         while subprocess.run(
@@ -94,7 +100,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT breaks all connections and shuts down; SIGQUIT is a crash."""
+        """Stop the server. SIGINT breaks all connections and shuts down; SIGQUIT is a crash."""
         if self._process:
             self._process.send_signal(how)
             self._process.wait(30)
@@ -103,5 +109,5 @@ class PostgresServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop(signal.SIGQUIT)  # what it would still write is thrown away
+        self.stop(signal.SIGQUIT)  # a shutdown would write data that is deleted anyway
         shutil.rmtree(self._folder, ignore_errors=True)

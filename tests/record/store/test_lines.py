@@ -1,21 +1,21 @@
-"""Export and import: the same lines from every store, checked on the way in."""
+"""Export and import: every store gives the same lines, and an import checks them."""
 
 import base64
 import json
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
-from record.store.conftest import KINDS, Place
+from record.store.conftest import KINDS, NewStore
 
 
 def fill(store: Store) -> None:
     artifact = bytes(range(256))
     for session in ("s1", "s2"):
         for number in range(3):
-            data: dict[str, Any] = {"text": f"é\u2028\n{number}", "digest": digest_of(artifact)}
+            data = {"text": f"é\u2028\n{number}", "digest": digest_of(artifact)}
             store.append(session, "session", f"{session}-a", [Draft(f"{session}-a{number}", number, "x", data)])
             store.append(session, "tool", f"{session}-b", [Draft(f"{session}-b{number}", number, "y", {})], [artifact])
         store.save_state(session, "loaded", ["pdf"])
@@ -33,8 +33,8 @@ def lines() -> list[str]:
 
 @pytest.mark.parametrize("target", KINDS)
 @pytest.mark.parametrize("source", KINDS)
-def test_an_export_imported_elsewhere_exports_the_same_bytes(source: str, target: str, place: Place) -> None:
-    with open_store(place(source)) as first, open_store(place(target)) as second:
+def test_an_export_imported_elsewhere_exports_the_same_bytes(source: str, target: str, new_store: NewStore) -> None:
+    with new_store(source) as first, new_store(target) as second:
         fill(first)
         lines = list(first.export_lines())
         assert second.import_lines(lines).as_dict() == {"events": 12, "artifacts": 2, "states": 3}
@@ -85,10 +85,14 @@ def replaced(lines: list[str], old: str, new: str) -> list[str]:
 @pytest.mark.parametrize(
     ("damage", "message", "reason"),
     [
-        (lambda lines: without(lines, 2), r"line 4: stream 's1-b' goes on with seq 0, but this frame has 1", "gap"),
-        (lambda lines: [*lines[:3], "{not json", *lines[3:]], "line 4: no JSON", "invalid"),
-        (lambda lines: [*lines, "[]"], "line 18: a line is one JSON object", "invalid"),
-        (lambda lines: [*lines, lines[1]], "line 18: stream 's1-a' goes on with seq 3", "gap"),
+        (
+            lambda lines: without(lines, 2),
+            r"line 4: the next seq of stream 's1-b' is 0, but the frame has seq 1",
+            "gap",
+        ),
+        (lambda lines: [*lines[:3], "{not json", *lines[3:]], "line 4: not valid JSON", "invalid"),
+        (lambda lines: [*lines, "[]"], "line 18: a line must be one JSON object", "invalid"),
+        (lambda lines: [*lines, lines[1]], "line 18: the next seq of stream 's1-a' is 3", "gap"),
         (
             lambda lines: replaced(lines, '"AAECAw', '"AAECBA'),
             "line 1: artifact sha256:.* was changed",
@@ -96,7 +100,7 @@ def replaced(lines: list[str], old: str, new: str) -> list[str]:
         ),
         (
             lambda lines: replaced(lines, '"AAECAw', '"!AECAw'),
-            "line 1: artifact sha256:.* is no base64",
+            "line 1: artifact sha256:.* is not valid base64",
             "changed-artifact",
         ),
         (
@@ -104,12 +108,12 @@ def replaced(lines: list[str], old: str, new: str) -> list[str]:
             "line 9: stream 's1-a' is",
             "conflict",
         ),
-        (lambda lines: replaced(lines, '"seq":1,', ""), "line 4: a frame has no seq", "invalid"),
-        (lambda lines: replaced(lines, "é", "\\ud800"), "line 2: the frame holds half a surrogate pair", "invalid"),
+        (lambda lines: replaced(lines, '"seq":1,', ""), "line 4: the frame has no seq", "invalid"),
+        (lambda lines: replaced(lines, "é", "\\ud800"), "line 2: the frame contains half a surrogate pair", "invalid"),
     ],
 )
 def test_a_damaged_export_is_refused_by_line_and_changes_nothing(
-    store: Store, lines: list[str], damage: Any, message: str, reason: str
+    store: Store, lines: list[str], damage: Callable[[list[str]], list[str]], message: str, reason: str
 ) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         store.import_lines(damage(lines))
@@ -119,18 +123,18 @@ def test_a_damaged_export_is_refused_by_line_and_changes_nothing(
 
 def test_an_import_that_differs_from_what_is_stored_is_refused(store: Store, lines: list[str]) -> None:
     store.import_lines(lines)
-    with pytest.raises(StoreError, match="line 2: seq 0 of stream 's1-a' is stored with another content"):
+    with pytest.raises(StoreError, match="line 2: seq 0 of stream 's1-a' is stored with different content"):
         store.import_lines(replaced(lines, '"id":"s1-a0"', '"id":"other"'))
     assert list(store.export_lines()) == lines
 
 
 def test_restore_refuses_a_gap_and_a_difference(store: Store) -> None:
     (frame,) = store.append("s", "session", "a", [Draft("e0", 1, "x", {})])
-    with pytest.raises(StoreError, match="goes on with seq 1, but the next frame has 2"):
+    with pytest.raises(StoreError, match="the next seq of stream 'a' is 1, but the frame has seq 2"):
         store.restore([{**frame, "id": "e2", "seq": 2}], [b"half"])
-    with pytest.raises(StoreError, match="is stored with another content"):
+    with pytest.raises(StoreError, match="is stored with different content"):
         store.restore([{**frame, "type": "y"}], [b"half"])
-    with pytest.raises(StoreError, match="seq 0 of stream 'a' is taken by another event"):
+    with pytest.raises(StoreError, match="seq 0 of stream 'a' belongs to another event"):
         store.restore([{**frame, "id": "e9"}], [b"half"])
     assert store.artifacts() == []
     assert store.restore([frame, {**frame, "id": "e1", "seq": 1}]).events == 1

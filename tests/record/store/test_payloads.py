@@ -1,16 +1,15 @@
-"""Whatever JSON can carry comes back as it was, from every store."""
+"""Every value that JSON can represent comes back unchanged from every store."""
 
 import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metier.record.store import ENVELOPE, Draft, Store, StoreError, canonical, open_store
-from record.store.conftest import KINDS, Place
+from metier.record.store import ENVELOPE, Draft, Store, StoreError, canonical
+from record.store.conftest import KINDS, NewStore
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 values = st.recursive(
@@ -22,19 +21,19 @@ payloads = st.dictionaries(texts.filter(lambda key: key not in ENVELOPE), values
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def shared(request: pytest.FixtureRequest, place: Place) -> Iterator[Store]:
-    with open_store(place(request.param)) as opened:
+def shared(request: pytest.FixtureRequest, new_store: NewStore) -> Iterator[Store]:
+    with new_store(request.param) as opened:
         yield opened
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=payloads)
-def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, data: dict[str, Any]) -> None:
+def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, data: dict[str, object]) -> None:
     stream = uuid.uuid4().hex
     (written,) = shared.append(stream, "session", stream, [Draft(f"{stream}-0", 1, "note", data)])
     (read,) = shared.read(stream_id=stream)
     assert canonical(read) == canonical(written)
-    # Compared as text as well: 1, 1.0 and True are equal to Python but not the same.
+    # Compared as text as well: 1, 1.0 and True are equal in Python but not the same.
     kept = {key: value for key, value in read.items() if key not in ENVELOPE}
     assert json.dumps(kept) == json.dumps(data)
 
@@ -69,7 +68,7 @@ def test_an_artifact_comes_back_as_it_was(shared: Store, content: bytes) -> None
 
 @settings(max_examples=30, deadline=None)
 @given(value=values)
-def test_state_comes_back_as_it_was(shared: Store, value: Any) -> None:
+def test_state_comes_back_as_it_was(shared: Store, value: object) -> None:
     session = uuid.uuid4().hex
     shared.save_state(session, "k", value)
     found = shared.load_state(session, "k")

@@ -1,24 +1,28 @@
-"""A PostgreSQL store whose server goes away, comes back, or is not there; and what many hosts do to each other."""
+"""A PostgreSQL store whose server goes away, comes back or is missing, and many hosts that share a store."""
 
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import psycopg
 import pytest
 
 from metier.errors import ConfigError, MissingExtra
-from metier.record.store import Draft, Store, StoreError, open_store
-from metier.record.store.values import Stream, row_of
+from metier.record.store import Draft, Frame, Store, StoreError, open_store, postgres_statements
+from metier.record.store.postgres import PostgresStore
+from metier.record.store.postgres_connection import Connection
+from metier.record.store.writes import StreamHead, row_of
 from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
 
+Result = TypeVar("Result")
 
-def add(store: Store, number: int) -> list[dict[str, Any]]:
+
+def add(store: Store, number: int) -> list[Frame]:
     return store.append("s", "session", "st", [Draft(f"e{number}", number, "x", {"n": number})])
 
 
@@ -34,8 +38,8 @@ def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
 def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_twice(
     own: PostgresServer, how: signal.Signals
 ) -> None:
-    said: list[str] = []
-    with open_store(schema_of(own), on_trouble=said.append, patience=30) as store:
+    reports: list[str] = []
+    with open_store(schema_of(own), on_trouble=reports.append, patience=30) as store:
         failed: list[Exception] = []
 
         def write(worker: int) -> None:
@@ -59,13 +63,13 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
         frames = store.read()
         assert [frame["seq"] for frame in frames] == list(range(450))
         assert len({frame["id"] for frame in frames}) == 450
-    assert any("connection is lost" in line for line in said)
-    assert any("connected again after" in line for line in said)
+    assert any("connection lost" in line for line in reports)
+    assert any("reconnected after" in line for line in reports)
 
 
 def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServer) -> None:
-    said: list[str] = []
-    with open_store(schema_of(own), on_trouble=said.append, patience=1.0) as store:
+    reports: list[str] = []
+    with open_store(schema_of(own), on_trouble=reports.append, patience=1.0) as store:
         add(store, 0)
         own.stop()
         begun = time.monotonic()
@@ -74,7 +78,7 @@ def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServ
         assert time.monotonic() - begun < 10
         assert (caught.value.reason, caught.value.exit_code) == ("lost", 4)
         assert "no acknowledged event is lost" in caught.value.hint
-        assert "given up" in said[-1]
+        assert "gave up" in reports[-1]
         own.start()
         assert add(store, 1)[0]["seq"] == 1, "the store itself goes on when the server is back"
 
@@ -97,23 +101,22 @@ def test_a_follower_survives_a_lost_server(own: PostgresServer) -> None:
 
 
 @pytest.fixture
-def forgetful(place: Place) -> Iterator[Store]:
-    """A store whose connection breaks once, behind the commit: the work is done and nobody is told."""
-    with open_store(place("postgres")) as store:
-        link: Any = store._link  # type: ignore[attr-defined]
-        run, lost = link.run, list[bool]()
+def forgetful(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store whose connection breaks once, after the commit: the write is done, and its answer is lost."""
+    with PostgresStore(place("postgres")) as store:
+        run, lost = store._server.run, list[bool]()
 
-        def breaking(work: Any) -> Any:
-            def once(connection: Any, again: bool) -> Any:
-                result = work(connection, again)
+        def breaking(work: Callable[[Connection, bool], Result]) -> Result:
+            def once(connection: Connection, repeated: bool) -> Result:
+                result = work(connection, repeated)
                 if not lost:
                     lost.append(True)
-                    raise psycopg.OperationalError("the connection broke behind the commit")
+                    raise psycopg.OperationalError("the connection broke after the commit")
                 return result
 
             return run(once)
 
-        link.run = breaking
+        monkeypatch.setattr(store._server, "run", breaking)
         yield store
         assert lost
 
@@ -167,7 +170,7 @@ def test_a_newer_schema_is_refused(place: Place) -> None:
     open_store(url).close()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("INSERT INTO metier_migrations (number, name) VALUES (99, 'future')")
-    with pytest.raises(StoreError, match="schema 99, this one knows") as caught:
+    with pytest.raises(StoreError, match="schema 99, but this version supports") as caught:
         open_store(url)
     assert caught.value.reason == "newer"
 
@@ -187,50 +190,45 @@ def test_a_user_who_may_not_create_tables_is_told(postgres: PostgresServer) -> N
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS reader")
         connection.execute("CREATE ROLE reader LOGIN")
-    with pytest.raises(StoreError, match="may create and write tables") as caught:
+    with pytest.raises(StoreError, match="can create and write tables") as caught:
         open_store(postgres.url.replace("metier@", "reader@"))
     assert caught.value.reason == "unopenable"
 
 
 def test_plans_follow_the_size_of_the_tables(place: Place) -> None:
-    """A kept plan from when the store was empty made every append read all events."""
-    with open_store(place("postgres")) as store:
-        link: Any = store._link  # type: ignore[attr-defined]
-        shown = link.run(lambda connection, _: connection.execute("SHOW plan_cache_mode").fetchone())
+    """A plan cached while the store was empty made every append read all events."""
+    with PostgresStore(place("postgres")) as store:
+        shown = store._server.run(lambda connection, _: connection.execute("SHOW plan_cache_mode").fetchone())
         assert shown == ("force_custom_plan",)
 
 
 def test_a_server_that_does_not_flush_by_default_is_made_to(place: Place) -> None:
     url = f"{place('postgres')}%20-csynchronous_commit%3Doff"
-    with open_store(url) as store:
-        link: Any = store._link  # type: ignore[attr-defined]
-        shown: list[Any] = []
+    with PostgresStore(url) as store:
+        shown: list[object] = []
 
-        def look(connection: Any, _: bool) -> None:
-            from metier.record.store import postgres_statements
-
+        def show(connection: Connection, _: bool) -> None:
             shown.append(connection.execute("SHOW synchronous_commit").fetchone())
             with connection.transaction():
-                connection.execute(postgres_statements.TERMS, {"ms": "1000"})
+                connection.execute(postgres_statements.SETTINGS, {"ms": "1000"})
                 shown.append(connection.execute("SHOW synchronous_commit").fetchone())
 
-        link.run(look)
+        store._server.run(show)
         assert shown == [("off",), ("on",)]
 
 
 @pytest.mark.parametrize("given", [100, 2**31 - 2, 2**31, 2**40])
 def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, given: int) -> None:
-    """The slow writer drew its position first and commits last; a follower must wait for it, not pass it."""
+    """The slow writer took its position first and commits last. A follower must wait for it, not pass it."""
     url = place("postgres")
-    with open_store(url) as store, psycopg.connect(url) as slow:
+    with PostgresStore(url) as store, psycopg.connect(url) as slow:
         slow.execute("SELECT setval('metier_positions', %s)", (given,))
         slow.commit()
         add(store, 0)
         cursor = store.page(0).cursor
         frame = {**store.read()[0], "id": "late", "stream_id": "slow"}
-        writer: Any = store
-        writer._hold(slow, {"slow": Stream("slow", "s", "session")}, [])
-        writer._insert(slow, [row_of(frame)])
+        store._lock_streams(slow, {"slow": StreamHead("slow", "s", "session")}, [])
+        store._insert(slow, [row_of(frame)])
         add(store, 1)
         assert len(store.read()) == 2, "reading shows what is committed"
         page = store.page(cursor)
@@ -244,10 +242,8 @@ def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, 
 def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -> None:
     url = place("postgres")
     with open_store(url, patience=5) as store, psycopg.connect(url) as other:
-        from metier.record.store import postgres_statements as statements
-
         store.append("s", "session", "held", [Draft("h", 1, "x", {})])
-        other.execute(statements.HOLD, (["held"],))
+        other.execute(postgres_statements.LOCK_STREAMS, (["held"],))
         begun = time.monotonic()
         add(store, 0)
         assert time.monotonic() - begun < 4
@@ -256,10 +252,8 @@ def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -
 def test_a_stream_that_another_holds_too_long_is_busy_within_the_bound(place: Place) -> None:
     url = place("postgres")
     with open_store(url, patience=0.5) as store, psycopg.connect(url) as other:
-        from metier.record.store import postgres_statements as statements
-
         add(store, 0)
-        other.execute(statements.HOLD, (["st"],))
+        other.execute(postgres_statements.LOCK_STREAMS, (["st"],))
         with pytest.raises(StoreError) as caught:
             add(store, 1)
         assert caught.value.reason == "busy"
@@ -268,18 +262,17 @@ def test_a_stream_that_another_holds_too_long_is_busy_within_the_bound(place: Pl
 
 
 def test_a_prune_does_not_take_an_artifact_from_under_a_writer(place: Place) -> None:
-    """The slow writer has seen that the artifact is there, and commits the event that names it later."""
+    """The slow writer found the artifact in the store, and commits the event that names it later."""
     url, content = place("postgres"), b"seen by the writer"
-    with open_store(url) as store, psycopg.connect(url) as slow:
+    with PostgresStore(url) as store, psycopg.connect(url) as slow:
         digest = store.put_artifact(content)
-        writer: Any = store
-        writer._hold(slow, {"slow": Stream("slow", "s", "session")}, [])
-        assert writer._keep(slow, {digest: content}) == 0
+        store._lock_streams(slow, {"slow": StreamHead("slow", "s", "session")}, [])
+        assert store._insert_artifacts(slow, {digest: content}) == 0
         prune = threading.Thread(target=store.prune, args=(0,), kwargs={"grace_ms": 0})
         prune.start()
         prune.join(0.3)
         frame = {"id": "e", "session_id": "s", "stream_kind": "session", "stream_id": "slow", "seq": 0}
-        writer._insert(slow, [row_of({**frame, "timestamp_ms": 5, "type": "x", "digest": digest})])
+        store._insert(slow, [row_of({**frame, "timestamp_ms": 5, "type": "x", "digest": digest})])
         slow.commit()
         prune.join(20)
         assert not prune.is_alive()

@@ -1,4 +1,4 @@
-"""A SQLite store where the disk, the file or the rights are not as they should be: one clear error each, no harm."""
+"""A SQLite store with a faulty disk, file or permission: each gives one clear error and loses nothing."""
 
 import contextlib
 import os
@@ -18,6 +18,7 @@ import pytest
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.migrations import migrations
+from metier.record.store.sqlite import SqliteStore
 
 
 def add(store: Store, number: int, size: int = 10) -> None:
@@ -29,7 +30,7 @@ def refused(path: Path | str, reason: str) -> StoreError:
         open_store(str(path))
     assert caught.value.reason == reason
     assert str(path) in str(caught.value)
-    assert caught.value.hint, "the way out"
+    assert caught.value.hint, "an error says what to do"
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -45,8 +46,8 @@ def test_the_file_and_its_folders_are_for_the_user_only(file: Path) -> None:
 
 
 def test_commits_are_flushed_and_survive_a_power_cut(file: Path) -> None:
-    with open_store(str(file)) as store:
-        writer: sqlite3.Connection = store._file._writer  # type: ignore[attr-defined]
+    with SqliteStore(str(file)) as store:
+        writer = store._file._writer
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
 
@@ -55,7 +56,7 @@ def test_a_copy_of_the_files_at_any_moment_is_a_whole_store(file: Path, tmp_path
     with open_store(str(file)) as store:
         for number in range(50):
             add(store, number, 500)
-        # What a crash would leave: the log not yet merged, nothing closed.
+        # The files as a crash would leave them: the log is not merged, and nothing is closed.
         crashed = tmp_path / "crashed"
         shutil.copytree(file.parent, crashed)
     with open_store(str(crashed / file.name)) as again:
@@ -99,7 +100,7 @@ def test_a_pipe_in_place_of_the_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"important notes\n" * 500)
-    assert "no SQLite database" in str(refused(file, "corrupt"))
+    assert "not a SQLite database" in str(refused(file, "corrupt"))
     assert file.read_bytes() == b"important notes\n" * 500
 
 
@@ -108,7 +109,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(file: Path) -> 
     with contextlib.closing(sqlite3.connect(file)) as db:
         db.execute("CREATE TABLE bookmarks (url TEXT)")
     before = file.read_bytes()
-    assert "of another program" in str(refused(file, "unopenable"))
+    assert "of another application" in str(refused(file, "unopenable"))
     assert file.read_bytes() == before
 
 
@@ -117,7 +118,7 @@ def test_a_newer_schema_is_refused_and_left_alone(file: Path) -> None:
     with contextlib.closing(sqlite3.connect(file)) as db:
         db.execute("PRAGMA user_version = 99")
     error = refused(file, "newer")
-    assert "schema 99, this one knows" in str(error)
+    assert "schema 99, but this version supports" in str(error)
     assert error.exit_code == 4
     with contextlib.closing(sqlite3.connect(file)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (99,)
@@ -180,7 +181,7 @@ def test_a_file_that_another_holds_too_long_is_busy_within_the_bound(file: Path)
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A disk of one megabyte, where we may mount one."""
+    """A disk of one megabyte, if we are allowed to mount one."""
     folder = Path(tempfile.mkdtemp(prefix="metier-small-"))
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "metier-test", str(folder)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -262,7 +263,7 @@ import os, sys
 from metier.record.store import Draft, StoreError, open_store
 import metier.record.store.sqlite
 if os.geteuid() == 0:
-    # Here and not before: the interpreter may lie where only root can read it.
+    # Not earlier, because the interpreter may be in a folder that only root can read.
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
     with open_store(sys.argv[1]) as store:
@@ -273,7 +274,7 @@ except StoreError as error:
 
 
 def as_nobody(path: Path) -> str:
-    """What a user without rights is told."""
+    """The error that a user without permissions gets."""
     command = [sys.executable, "-c", UNPRIVILEGED, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
@@ -282,7 +283,7 @@ def as_nobody(path: Path) -> str:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are private."""
+    """A folder that every user can enter, unlike those of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="metier-open-"))
     folder.chmod(0o755)
     yield folder
@@ -292,9 +293,9 @@ def open_folder() -> Iterator[Path]:
 
 def test_a_folder_without_the_right_to_write(open_folder: Path) -> None:
     open_folder.chmod(0o555)
-    said = as_nobody(open_folder / "trail.db")
-    assert said.startswith("read-only |")
-    assert str(open_folder / "trail.db") in said
+    error = as_nobody(open_folder / "trail.db")
+    assert error.startswith("read-only |")
+    assert str(open_folder / "trail.db") in error
 
 
 def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> None:
@@ -303,9 +304,9 @@ def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> 
         add(store, 0)
     file.chmod(0o444)
     before = file.read_bytes()
-    said = as_nobody(file)
-    assert said.startswith("read-only |")
-    assert "the file cannot be written" in said
+    error = as_nobody(file)
+    assert error.startswith("read-only |")
+    assert "the file cannot be written" in error
     assert file.read_bytes() == before
     file.chmod(0o644)
     with open_store(str(file)) as store:

@@ -1,4 +1,4 @@
-"""Many processes at one store, and processes that are killed while they write."""
+"""Many processes that use one store, and processes that are killed while they write."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def run(*arguments: object) -> list[str]:
 
 
 def check_whole(store: Store) -> dict[tuple[str, int], str]:
-    """Every stream is without a gap, every event has its artifact, unharmed; the ids by place."""
+    """Check that no stream has a gap and every event has its artifact. Return the event ids by stream and seq."""
     places: dict[tuple[str, int], str] = {}
     streams: dict[str, list[int]] = defaultdict(list)
     for frame in store.read():
@@ -44,20 +44,20 @@ def test_110_writers_killed_at_random_moments_lose_nothing_they_acknowledged(url
     assert sum(report["opened"] for report in reports) >= 80, "most of them were killed while they wrote"
     begun = time.monotonic()
     with open_store(url) as store:
-        assert time.monotonic() - begun < 5, "it opens at once"
+        assert time.monotonic() - begun < 5, "it opens quickly"
         places = check_whole(store)
         acknowledged = [entry for report in reports for entry in report["acknowledged"]]
         assert len(acknowledged) > 100
         for stream, seq, id_ in acknowledged:
             assert places[stream, seq] == id_
-        # What is there without an acknowledgement was in flight: at most one append of each writer, whole.
+        # Events without an acknowledgement were being written: at most one complete append of each writer.
         surplus = set(places.values()) - {id_ for _, _, id_ in acknowledged}
         appends = {id_.rsplit("-", 1)[0] for id_ in surplus}
         assert len({name.rsplit("-", 1)[0] for name in appends}) == len(appends)
         for name in appends:
             count = 1 + int(name.rsplit("-", 1)[1]) % 3
             assert {f"{name}-{part}" for part in range(count)} <= surplus
-        # No artifact is there without its event: they are one transaction.
+        # No artifact is stored without its event, because one transaction writes both.
         assert len(store.artifacts()) == len(places)
 
 
@@ -129,8 +129,8 @@ def test_a_store_from_before_a_fork_is_refused_in_the_child(url: str) -> None:
                 os.write(theirs, str(error).encode())
             os._exit(0)
         os.close(theirs)
-        said = os.read(ours, 1000).decode()
+        error = os.read(ours, 1000).decode()
         os.close(ours)
         os.waitpid(child, 0)
-        assert "was opened before a fork" in said
+        assert "was opened before a fork" in error
         assert store.read() == []

@@ -1,11 +1,11 @@
-"""A process that forks short-lived writers: to kill them at random moments, or to let many of them write at once.
+"""A process that forks short-lived writers, to kill them at random moments or to let many of them write at once.
 
-    python writer.py kill URL COUNT SEED        kill writers of one store; prints what each had acknowledged
+    python writer.py kill URL COUNT SEED        kill writers of one store; print what each had acknowledged
     python writer.py create PATH COUNT SEED     kill writers that create a store each, at PATH-0, PATH-1, ...
-    python writer.py crowd URL WRITERS EVENTS BATCH STREAMS     writers at once; prints the seconds of each append
+    python writer.py crowd URL WRITERS EVENTS BATCH STREAMS     many writers at once; print the seconds of each append
     python writer.py open URL COUNT             open the store COUNT times at once
 
-It holds no store and no thread itself, so its children start in a millisecond from a clean state.
+It has no store and no thread itself, so its children start within a millisecond and from a clean state.
 """
 
 import json
@@ -14,21 +14,24 @@ import random
 import signal
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVarTuple, Unpack
 
 from metier.files.digests import digest_of
 
-# All modules are loaded before the first fork, so that a child's time is its work.
+# All modules are loaded before the first fork, so that children spend their time on their work.
 from metier.record.store import Draft, open_store
+
+Arguments = TypeVarTuple("Arguments")
 
 
 def payload(name: str) -> bytes:
-    """The artifact of an event: some kilobytes that only it has, so that half of one would show."""
+    """Return the artifact of an event: some kilobytes that no other has, so that half of one would be noticed."""
     return name.encode() * 400
 
 
 def write_until_killed(url: str, name: str, pipe: int) -> None:
-    """Append events with artifacts to two streams, and acknowledge each append after it returned."""
+    """Append events with artifacts to two streams, and acknowledge each append after it has returned."""
     with open_store(url) as store:
         os.write(pipe, b"open\n")
         for number in range(1_000_000):
@@ -43,8 +46,8 @@ def write_until_killed(url: str, name: str, pipe: int) -> None:
             os.write(pipe, f"ack {json.dumps(acknowledged)}\n".encode())
 
 
-def fork(work: Any, *arguments: Any) -> tuple[int, int]:
-    """A child that runs `work(*arguments, pipe)`: its id and the pipe's other end."""
+def fork(work: Callable[[Unpack[Arguments], int], None], *arguments: *Arguments) -> tuple[int, int]:
+    """Start a child that runs `work(*arguments, pipe)`. Return its id and the other end of the pipe."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child:
@@ -61,7 +64,7 @@ def fork(work: Any, *arguments: Any) -> tuple[int, int]:
 
 
 def drain(pipe: int, content: bytes = b"") -> list[str]:
-    """Whole lines only: a killed child may leave half of one."""
+    """Return the complete lines of a pipe: a killed child may leave half of one."""
     while chunk := os.read(pipe, 1 << 16):
         content += chunk
     os.close(pipe)
@@ -69,7 +72,7 @@ def drain(pipe: int, content: bytes = b"") -> list[str]:
 
 
 def end(child: int, pipe: int, first: bytes = b"") -> list[str]:
-    """Kill a writer; the whole lines that it had sent."""
+    """Kill a writer, and return the complete lines that it had sent."""
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status), f"the writer ended by itself: {status}"
@@ -80,7 +83,7 @@ def kill(url: str, count: int, seed: int) -> None:
     chance = random.Random(seed)
     for number in range(count):
         child, pipe = fork(write_until_killed, url, f"{seed}-{number}")
-        # Some die at any moment, also while they open the store; most in the middle of their first appends.
+        # Some are killed while they open the store, but most during their first appends.
         first = b""
         if chance.random() < 0.8:
             wanted = chance.randint(1, 5)
@@ -143,5 +146,5 @@ def open_at_once(url: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    commands: dict[str, Any] = {"kill": kill, "create": create, "crowd": crowd, "open": open_at_once}
+    commands: dict[str, Callable[..., None]] = {"kill": kill, "create": create, "crowd": crowd, "open": open_at_once}
     commands[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:]))

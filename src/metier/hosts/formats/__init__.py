@@ -87,6 +87,8 @@ class Surroundings:
     scopes: Sequence[str]
     cwd: str
     project: str
+    parameters: Mapping[str, Mapping[str, object]]
+    """What a model may give to the tool that is being defined: each with its JSON schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,11 @@ def _load(aspect: Aspect, name: str) -> HostFormats:
     if formats is None:
         raise ConfigError(f"there is no {aspect} {name!r}", key=aspect, hint=f"known: {', '.join(names_of(aspect))}")
     return formats
+
+
+def exists(aspect: Aspect, name: str) -> bool:
+    """Whether a profile may give this name for an aspect."""
+    return name in _BUILT_IN[aspect] or name in names_of(aspect)
 
 
 def names_of(aspect: Aspect) -> list[str]:

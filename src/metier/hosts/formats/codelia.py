@@ -1,4 +1,4 @@
-"""Codelia's formats: `<skills_context>` with paths and scopes, `<skill_context>`, and results with `ok` and metadata."""
+"""Codelia's formats: `<skills_context>` with paths and scopes, `<skill_context>`, results with `ok` and metadata."""
 
 import os
 from typing import Final

@@ -5,7 +5,7 @@ escaped, and no tool is mentioned that is not offered. Skills that do not fit th
 shortened first, then dropped, then names.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metier import limits
@@ -64,7 +64,7 @@ class StandardFormats:
     # --- tools ---
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
-        return _DEFINITIONS[role](surroundings)
+        return _define(role, surroundings)
 
     def fields(self, role: Role, given: Arguments) -> JsonObject:
         if role == "load":
@@ -267,84 +267,45 @@ def _field(skill: Skill, key: str) -> str:
 
 # --- the definitions ---
 
+_DESCRIPTIONS: Final[Mapping[Role, str]] = {
+    "load": "Loads a skill's instructions. Call it before you follow a skill, and only for skills that the task needs.",
+    "search": "Finds skills by what they are for. Use it when no skill in the prompt fits, or when the list was cut.",
+    "read": "Reads a file of a skill, such as references/guide.md, when its instructions need it.",
+    "output": "Returns an earlier result by its ref: whole, a range of lines, or the lines that contain a text.",
+    "run": "Runs a script of a loaded skill in a sandbox and returns its output.",
+}
+_REQUIRED: Final[Mapping[Role, tuple[str, ...]]] = {
+    "load": (),
+    "search": ("query",),
+    "read": ("name", "path"),
+    "output": ("ref",),
+    "run": ("name", "script"),
+}
+_SHOWN: Final = ("type", "items", "description")
 
-def _name(surroundings: Surroundings) -> JsonObject:
+
+def _define(role: Role, surroundings: Surroundings) -> Definition:
+    properties: dict[str, JsonObject] = {
+        name: {key: parameter[key] for key in _SHOWN if key in parameter}
+        for name, parameter in surroundings.parameters.items()
+    }
+    most = surroundings.profile.search.max_limit
+    tweaks: dict[str, JsonObject] = {
+        "limit": {"description": f"How many to return, at most {most}.", "minimum": 1},
+        "scope": {"enum": list(surroundings.scopes)},
+        "start": {"minimum": 1},
+        "end": {"minimum": 1},
+    }
+    if "name" in properties:
+        tweaks["name"] = text_property("The name of the skill.") | _enumerated(surroundings)
+    for name, more in tweaks.items():
+        if name in properties:
+            properties[name] |= more
+    return Definition(_DESCRIPTIONS[role], schema(_REQUIRED[role], **properties))
+
+
+def _enumerated(surroundings: Surroundings) -> JsonObject:
+    """The names of the skills in a schema, while they are few."""
     names = [skill.name for skill in surroundings.visible]
     few = surroundings.profile.tools.enumerate_names and 0 < len(names) <= limits.ENUMERATED_NAMES
-    return text_property("The name of the skill.") | ({"enum": names} if few else {})
-
-
-def _define_load(surroundings: Surroundings) -> Definition:
-    return Definition(
-        "Loads a skill's instructions. Call it before you follow a skill, and only for skills that the task needs.",
-        schema(
-            (),
-            name=_name(surroundings),
-            path=text_property("The path of its SKILL.md, where the name is not enough."),
-            arguments=text_property("What the skill should work on."),
-            parent=text_property("The skill that asks for this one, if one does."),
-        ),
-    )
-
-
-def _define_search(surroundings: Surroundings) -> Definition:
-    most = surroundings.profile.search.max_limit
-    return Definition(
-        "Finds skills by what they are for. Use it when no skill in the prompt fits, or when the list was cut.",
-        schema(
-            ("query",),
-            query=text_property("A name, a path, or words that say what is needed."),
-            limit={"type": "integer", "description": f"How many to return, at most {most}.", "minimum": 1},
-            scope={
-                "type": "string",
-                "description": "Only skills of this scope.",
-                "enum": list(surroundings.scopes),
-            },
-        ),
-    )
-
-
-def _define_read(surroundings: Surroundings) -> Definition:
-    return Definition(
-        "Reads a file of a skill, such as references/guide.md, when its instructions need it.",
-        schema(
-            ("name", "path"),
-            name=_name(surroundings),
-            path=text_property("The file, relative to the skill's folder."),
-        ),
-    )
-
-
-def _define_output(_: Surroundings) -> Definition:
-    return Definition(
-        "Returns an earlier result by its ref: whole, a range of lines, or the lines that contain a text.",
-        schema(
-            ("ref",),
-            ref=text_property("The ref that came with the result."),
-            start={"type": "integer", "description": "The first line, from 1.", "minimum": 1},
-            end={"type": "integer", "description": "The last line.", "minimum": 1},
-            grep=text_property("Return only lines that contain this text."),
-        ),
-    )
-
-
-def _define_run(surroundings: Surroundings) -> Definition:
-    return Definition(
-        "Runs a script of a loaded skill in a sandbox and returns its output.",
-        schema(
-            ("name", "script"),
-            name=_name(surroundings),
-            script=text_property("The script, such as scripts/check.py."),
-            arguments={"type": "array", "items": {"type": "string"}, "description": "Its arguments, one item each."},
-            stdin=text_property("What it reads from standard input."),
-        ),
-    )
-
-
-_DEFINITIONS: Final[Mapping[Role, Callable[[Surroundings], Definition]]] = {
-    "load": _define_load,
-    "search": _define_search,
-    "read": _define_read,
-    "output": _define_output,
-    "run": _define_run,
-}
+    return {"enum": names} if few else {}

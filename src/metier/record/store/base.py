@@ -1,39 +1,37 @@
-"""What the three stores share: the checks before a write, waiting for a change, following, listening, export.
+"""The part that the built-in stores share: checks before a write, waiting, following, listening and export.
 
-A store rings its bell (`ring`) after each of its own writes and whenever it learns of a write by another process, and
-whoever waits looks again. Invariant: rings are counted before the look, so that one in between is never missed.
+A store calls `_wake` after each of its own writes, and whenever it learns of a write by another process; every waiting
+call then checks its condition again. Invariant: wake-ups are counted before the condition is checked, so one that
+happens in between is never missed.
 """
 
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from metier.errors import StoreError
 from metier.record.store import lines as jsonl
-from metier.record.store.values import (
-    NOTICE_BYTES,
-    STATE_BYTES,
-    Batch,
-    Document,
-    Draft,
-    Frame,
-    Page,
-    StateChange,
-    Summary,
-    artifacts_of,
-    check_artifact,
+from metier.record.store.checks import (
+    check_artifacts,
     check_digest,
-    check_frame,
     check_name,
-    check_whole,
-    encode,
-    missing_artifact,
-    plain,
-    prepare,
+    check_notice,
+    check_stored_artifact,
+)
+from metier.record.store.protocol import Listener, Store
+from metier.record.store.selection import Selection
+from metier.record.store.values import Document, Draft, Frame, Imported, Page, StateWrite
+from metier.record.store.writes import (
+    AppendBatch,
+    RestoreBatch,
+    StateChange,
+    prepare_append,
+    prepare_restore,
+    prepare_state,
 )
 
 TOUCH_MS: Final = 600_000
@@ -42,52 +40,63 @@ TOUCH_MS: Final = 600_000
 NOTICES_MS: Final = 3_600_000
 """How long a notice is kept for listeners that lost their connection."""
 
-_BREATH: Final = 1.0
-"""Seconds after which a follower looks whether it shall stop."""
+_STOP_SECONDS: Final = 1.0
+"""How often a follower checks whether it should stop."""
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Listener:
-    """An ear on one channel of a store."""
+class Notice(NamedTuple):
+    """A notice as a listener reads it. Numbers rise in the order in which notices were sent."""
 
-    def __init__(self, store: "BaseStore", channel: str) -> None:
-        self._store, self._channel, self._last = store, channel, store.last_notice()
+    number: int
+    payload: str
+
+
+class _NoticeListener:
+    """Reads the notices of one channel, starting after a number."""
+
+    def __init__(
+        self,
+        last: int,
+        read: Callable[[int], list[Notice]],
+        wait_until: Callable[[Callable[[], bool], float | None], bool],
+    ) -> None:
+        self._last, self._read, self._wait_until = last, read, wait_until
 
     def get(self, timeout: float | None = None) -> list[str]:
-        """The payloads since the last call; waits for the first. Empty when time is over or the store is closed."""
-        heard: list[tuple[int, str]] = []
+        found: list[Notice] = []
 
         def ready() -> bool:
-            heard.extend(self._store.notices(self._channel, self._last))
-            return bool(heard)
+            found.extend(self._read(self._last))
+            return bool(found)
 
-        if self._store.until(ready, timeout):
-            self._last = heard[-1][0]
-        return [payload for _, payload in heard]
+        if self._wait_until(ready, timeout):
+            self._last = found[-1].number
+        return [notice.payload for notice in found]
 
 
-class BaseStore(ABC):
-    """The common part of the stores; see `Store` for the contract of each method."""
+class BaseStore(Store):
+    """Implements the common part of `Store`. Each built-in store adds the rest and the hooks at the end."""
 
-    poll_seconds: ClassVar[float] = 3600.0
-    """How long a waiter trusts the bell alone."""
+    _poll_seconds: ClassVar[float] = 3600.0
+    """How long a waiting call relies on `_wake` alone before it calls `_poll`."""
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._bell = threading.Condition()
-        self._rings = 0
+        self._woken = threading.Condition()
+        self._wakes = 0
         self._closed = False
         self._pid = os.getpid()
 
-    def usable(self) -> None:
-        """Refuse a store that is closed, or that was opened before a fork: both sides would use one connection."""
+    def _check_open(self) -> None:
+        """Refuse a store that is closed or was opened before a fork: both processes would share a connection."""
         if self._closed:
             raise StoreError("the store is closed", reason="closed", store=self.location)
         if self._pid != os.getpid():
-            hint = "open a store of its own in each process"
+            hint = "open a new store in each process"
             raise StoreError("the store was opened before a fork", reason="closed", store=self.location, hint=hint)
 
     # Writing
@@ -99,98 +108,108 @@ class BaseStore(ABC):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: tuple[str, Any, int] | None = None,
+        state: StateWrite | tuple[str, object, int] | None = None,
     ) -> list[Frame]:
-        batch = prepare(session_id, stream_kind, stream_id, drafts, artifacts)
-        saved = None
-        if state is not None:
-            key, value, expected = state
-            check_whole(expected, "the expected version")
-            saved = StateChange(batch.session_id, check_name(key, "the key"), self._state_text(value), expected)
-        self.usable()
+        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state)
+        self._check_open()
         if not batch.drafts:
             if batch.artifacts:
-                self.write_artifacts(batch.artifacts)
-            if saved is not None:
-                self.write_state(saved)
+                self._write_artifacts(batch.artifacts)
+            if batch.state is not None:
+                self._write_state(batch.state)
             return []
-        frames = self.write(batch, saved)
-        self.ring()
+        frames = self._write(batch)
+        self._wake()
         return frames
 
     def restore(
         self,
-        frames: Iterable[Mapping[str, Any]],
+        frames: Iterable[Mapping[str, object]],
         artifacts: Iterable[bytes] = (),
         states: Iterable[tuple[str, Document]] = (),
-    ) -> jsonl.Imported:
-        checked = [check_frame(frame) for frame in frames]
-        texts = [
-            (check_name(session_id, "the session id"), check_name(document.key, "the key"), document.version, text)
-            for session_id, document in states
-            for text in [self._state_text(document.value)]
-        ]
-        contents = artifacts_of(artifacts)
-        self.usable()
-        done = self.write_restored(checked, contents, texts)
-        self.ring()
-        return done
+    ) -> Imported:
+        batch = prepare_restore(frames, artifacts, states)
+        self._check_open()
+        imported = self._write_restored(batch)
+        self._wake()
+        return imported
 
     def put_artifact(self, content: bytes) -> str:
-        contents = artifacts_of([content])
-        self.usable()
-        self.write_artifacts(contents)
+        contents = check_artifacts([content])
+        self._check_open()
+        self._write_artifacts(contents)
         return next(iter(contents))
 
-    def get_artifact(self, digest: str) -> bytes:
-        check_digest(digest)
-        self.usable()
-        content = self.read_artifact(digest)
-        if content is None:
-            raise missing_artifact(digest, self.location)
-        return check_artifact(content, digest, self.location)
-
-    def save_state(self, session_id: str, key: str, value: Any, expected_version: int | None = None) -> int:
-        check_name(session_id, "the session id")
-        check_name(key, "the key")
-        if expected_version is not None:
-            check_whole(expected_version, "the expected version")
-        change = StateChange(session_id, key, self._state_text(value), expected_version)
-        self.usable()
-        return self.write_state(change)
+    def save_state(self, session_id: str, key: str, value: object, expected_version: int | None = None) -> int:
+        change = prepare_state(session_id, key, value, expected_version)
+        self._check_open()
+        return self._write_state(change)
 
     def notify(self, channel: str, payload: str = "") -> None:
         check_name(channel, "the channel")
-        try:
-            size = len(payload.encode())
-        except UnicodeEncodeError:
-            size = -1
-        if not 0 <= size <= NOTICE_BYTES or "\0" in payload:
-            hint = f"text of at most {NOTICE_BYTES} bytes; say where to look"
-            raise StoreError("the notice cannot be sent", reason="invalid", hint=hint)
-        self.usable()
-        self.write_notice(channel, payload)
-        self.ring()
+        check_notice(payload)
+        self._check_open()
+        self._write_notice(channel, payload)
+        self._wake()
+
+    # Reading
+
+    def read(
+        self,
+        session_id: str | None = None,
+        stream_id: str | None = None,
+        types: Collection[str] | None = None,
+        after: int = -1,
+        limit: int | None = None,
+        since_ms: int | None = None,
+        *,
+        newest: bool = False,
+    ) -> list[Frame]:
+        self._check_open()
+        selection = Selection(
+            session_id=session_id,
+            stream_id=stream_id,
+            types=types,
+            after=after,
+            since_ms=since_ms,
+            limit=limit,
+            newest=newest,
+        )
+        return self._read_frames(selection)
+
+    def page(
+        self,
+        cursor: int = 0,
+        session_id: str | None = None,
+        stream_id: str | None = None,
+        types: Collection[str] | None = None,
+        limit: int = 500,
+    ) -> Page:
+        self._check_open()
+        return self._read_page(
+            Selection(session_id=session_id, stream_id=stream_id, types=types, cursor=cursor, limit=max(limit, 1))
+        )
+
+    def get_artifact(self, digest: str) -> bytes:
+        check_digest(digest)
+        self._check_open()
+        return check_stored_artifact(self._read_artifact(digest), digest, self.location)
 
     # Waiting
 
-    def ring(self) -> None:
-        """Wake whoever waits for a change."""
-        with self._bell:
-            self._rings += 1
-            self._bell.notify_all()
+    def _wake(self) -> None:
+        """Make all waiting calls check their condition again."""
+        with self._woken:
+            self._wakes += 1
+            self._woken.notify_all()
 
-    @abstractmethod
-    def look_outside(self) -> None:
-        """Ring if another process wrote. Called every `poll_seconds` by waiters."""
-
-    def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for a change that makes `ready` true; false when time is over or the store is closed."""
+    def _wait_until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for a change that makes `ready` true. Return false on a timeout or when the store is closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        self.usable()
+        self._check_open()
         while not self._closed:
-            with self._bell:
-                heard = self._rings
+            with self._woken:
+                seen = self._wakes
             try:
                 if ready():
                     return True
@@ -198,21 +217,27 @@ class BaseStore(ABC):
                 if self._closed:
                     return False
                 raise
-            while not self._closed:
-                left = self.poll_seconds if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                with self._bell:
-                    if self._rings == heard and not self._closed:
-                        self._bell.wait(min(left, self.poll_seconds))
-                    if self._rings != heard:
-                        break
-                if not self._closed:
-                    self.look_outside()
+            if not self._wait_for_wake(seen, deadline):
+                return False
+        return False
+
+    def _wait_for_wake(self, seen: int, deadline: float | None) -> bool:
+        """Wait until there were more wake-ups than `seen`. Return false on a timeout or when the store is closed."""
+        while not self._closed:
+            left = self._poll_seconds if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with self._woken:
+                if self._wakes == seen and not self._closed:
+                    self._woken.wait(min(left, self._poll_seconds))
+                if self._wakes != seen:
+                    return True
+            if not self._closed:
+                self._poll()
         return False
 
     def wait(self, after_cursor: int, timeout: float | None = None) -> bool:
-        return self.until(lambda: self.cursor() > after_cursor, timeout)
+        return self._wait_until(lambda: self.cursor() > after_cursor, timeout)
 
     def follow(
         self,
@@ -232,28 +257,28 @@ class BaseStore(ABC):
                 raise
             yield from page.frames
             if page.cursor == place:
-                self.wait(place, _BREATH)
+                self.wait(place, _STOP_SECONDS)
             place = page.cursor
 
     def listen(self, channel: str) -> Listener:
         check_name(channel, "the channel")
-        self.usable()
-        return Listener(self, channel)
+        self._check_open()
+        return _NoticeListener(self._last_notice(), lambda after: self._read_notices(channel, after), self._wait_until)
 
-    # Moving
+    # Export, import and closing
 
     def export_lines(self, session_id: str | None = None) -> Iterator[str]:
         return jsonl.export_lines(self, session_id)
 
-    def import_lines(self, lines: Iterable[str]) -> jsonl.Imported:
+    def import_lines(self, lines: Iterable[str]) -> Imported:
         return jsonl.import_lines(self, lines)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self.ring()
+            self._wake()
             if self._pid == os.getpid():
-                self.release()
+                self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -263,78 +288,52 @@ class BaseStore(ABC):
     ) -> None:
         self.close()
 
-    @staticmethod
-    def _state_text(value: Any) -> str:
-        return encode(plain(value, "state"), "the state", STATE_BYTES)
-
-    # What each store does in its own way
+    # Hooks that each store implements. Their arguments are checked, and the store is open.
 
     @abstractmethod
-    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]: ...
+    def _write(self, batch: AppendBatch) -> list[Frame]:
+        """Write a batch that has drafts, in one transaction."""
 
     @abstractmethod
-    def write_restored(
-        self, frames: list[Frame], artifacts: Mapping[str, bytes], states: list[tuple[str, str, int, str]]
-    ) -> jsonl.Imported: ...
+    def _write_restored(self, batch: RestoreBatch) -> Imported:
+        """Write the new frames, artifacts and documents of a batch in one transaction."""
 
     @abstractmethod
-    def write_artifacts(self, artifacts: Mapping[str, bytes]) -> None: ...
+    def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
+        """Write artifacts by digest."""
 
     @abstractmethod
-    def write_state(self, change: StateChange) -> int: ...
+    def _write_state(self, change: StateChange) -> int:
+        """Save a document, and return its new version."""
 
     @abstractmethod
-    def write_notice(self, channel: str, payload: str) -> None: ...
+    def _write_notice(self, channel: str, payload: str) -> None:
+        """Write a notice, and remove those older than `NOTICES_MS`."""
 
     @abstractmethod
-    def read_artifact(self, digest: str) -> bytes | None: ...
+    def _read_frames(self, selection: Selection) -> list[Frame]:
+        """Return the selected frames, the oldest first."""
 
     @abstractmethod
-    def notices(self, channel: str, after: int) -> list[tuple[int, str]]: ...
+    def _read_page(self, selection: Selection) -> Page:
+        """Return the page that begins after the cursor of the selection, which has a limit of at least 1."""
 
     @abstractmethod
-    def last_notice(self) -> int: ...
+    def _read_artifact(self, digest: str) -> bytes | None:
+        """Return the stored content of an artifact without verifying it."""
 
     @abstractmethod
-    def read(
-        self,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        after: int = -1,
-        limit: int | None = None,
-        since_ms: int | None = None,
-        *,
-        newest: bool = False,
-    ) -> list[Frame]: ...
+    def _read_notices(self, channel: str, after: int) -> list[Notice]:
+        """Return the notices of a channel after a number."""
 
     @abstractmethod
-    def page(
-        self,
-        cursor: int = 0,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        limit: int = 500,
-    ) -> Page: ...
+    def _last_notice(self) -> int:
+        """Return the number of the last notice of any channel, or 0."""
 
     @abstractmethod
-    def cursor(self) -> int: ...
+    def _poll(self) -> None:
+        """Call `_wake` if another process wrote. Waiting calls do this every `_poll_seconds`."""
 
     @abstractmethod
-    def last_seq(self, stream_id: str) -> int: ...
-
-    @abstractmethod
-    def sessions(self) -> list[Summary]: ...
-
-    @abstractmethod
-    def artifacts(self, session_id: str | None = None) -> list[str]: ...
-
-    @abstractmethod
-    def load_state(self, session_id: str, key: str) -> Document | None: ...
-
-    @abstractmethod
-    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]: ...
-
-    @abstractmethod
-    def release(self) -> None: ...
+    def _release(self) -> None:
+        """Close files and connections."""

@@ -1,77 +1,38 @@
-"""A store as JSON lines, and back: the same lines for the same content, whatever store it came from.
+"""A store as JSON lines, and back. Equal content gives equal lines, whichever store it comes from.
 
-Export writes what is stored, text for text. Import reads its input twice (it is kept in an unnamed temporary file
-meanwhile): once to check everything, once to write, so that a broken file changes nothing. It writes in batches that
-are each a transaction and a prefix of every stream, so an import that was cut off is finished by running it again.
+An export writes the text that is stored. An import keeps its input in an unnamed temporary file and reads it twice,
+first to check everything and then to write, so that a damaged file changes nothing. Each batch it writes is a
+transaction and a prefix of every stream, so an import that was interrupted is completed by running it again.
 """
 
 import base64
 import binascii
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Final
 
 from metier.errors import StoreError
-from metier.record.store.values import (
-    Document,
-    Frame,
-    Page,
-    Stream,
-    Summary,
-    canonical,
-    check_artifact,
+from metier.record.store.checks import (
     check_digest,
     check_frame,
+    check_integer,
     check_name,
-    check_whole,
+    check_stored_artifact,
     plain,
-    same_stream,
 )
+from metier.record.store.protocol import Store
+from metier.record.store.values import Document, Frame, Imported, Json, canonical, encode
+from metier.record.store.writes import StreamHead, check_stream, seq_gap
 
 _FRAMES: Final = 500
 _BYTES: Final = 8_000_000
-"""A batch of an import is written when it has this many frames, or artifacts of this size."""
+"""An import writes a batch when it has this many frames and documents, or artifacts of this size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import wrote; what was there already does not count."""
-
-    events: int = 0
-    artifacts: int = 0
-    states: int = 0
-
-    def __add__(self, other: "Imported") -> "Imported":
-        return Imported(self.events + other.events, self.artifacts + other.artifacts, self.states + other.states)
-
-    def as_dict(self) -> dict[str, int]:
-        return {"events": self.events, "artifacts": self.artifacts, "states": self.states}
-
-
-class Portable(Protocol):
-    """The part of a store that moving its content needs."""
-
-    def sessions(self) -> list[Summary]: ...
-    def page(self, cursor: int = 0, session_id: str | None = None, *, limit: int = 500) -> Page: ...
-    def read(
-        self, session_id: str | None = None, stream_id: str | None = None, *, after: int = -1, limit: int | None = None
-    ) -> list[Frame]: ...
-    def last_seq(self, stream_id: str) -> int: ...
-    def artifacts(self, session_id: str | None = None) -> list[str]: ...
-    def get_artifact(self, digest: str) -> bytes: ...
-    def states(self, session_id: str | None = None) -> list[tuple[str, Document]]: ...
-    def restore(
-        self,
-        frames: Iterable[Mapping[str, Any]],
-        artifacts: Iterable[bytes] = (),
-        states: Iterable[tuple[str, Document]] = (),
-    ) -> Imported: ...
-
-
-def export_lines(store: Portable, session_id: str | None = None) -> Iterator[str]:
-    """The lines of one session, or of all and of whatever belongs to none."""
+def export_lines(store: Store, session_id: str | None = None) -> Iterator[str]:
+    """Yield the lines of one session, or of the whole store. See `Store.export_lines`."""
     known = [summary.id for summary in store.sessions()]
     if session_id is not None and session_id not in known:
         raise StoreError(f"there is no session {session_id!r}", reason="invalid")
@@ -90,22 +51,19 @@ def export_lines(store: Portable, session_id: str | None = None) -> Iterator[str
             yield from _state_lines(store, session)
 
 
-def _artifact_lines(store: Portable, digests: list[str], done: set[str]) -> Iterator[str]:
+def _artifact_lines(store: Store, digests: list[str], done: set[str]) -> Iterator[str]:
     for digest in digests:
         if digest not in done:
             done.add(digest)
             content = base64.b64encode(store.get_artifact(digest)).decode("ascii")
-            yield _dump({"artifact": digest, "base64": content})
+            yield encode({"artifact": digest, "base64": content})
 
 
-def _state_lines(store: Portable, session: str) -> Iterator[str]:
+def _state_lines(store: Store, session: str) -> Iterator[str]:
     for _, document in store.states(session):
-        record = {"state": document.key, "session_id": session, "version": document.version, "value": document.value}
-        yield _dump(record)
-
-
-def _dump(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        yield encode(
+            {"state": document.key, "session_id": session, "version": document.version, "value": document.value}
+        )
 
 
 @dataclass(slots=True)
@@ -131,36 +89,43 @@ class _Pending:
         return len(self.frames) + len(self.states) >= _FRAMES or self.size >= _BYTES
 
 
-def import_lines(store: Portable, lines: Iterable[str]) -> Imported:
-    """Check all lines, then write those that are new."""
-    check = _Check(store)
+def import_lines(store: Store, lines: Iterable[str]) -> Imported:
+    """Check all lines, then write those that are new. See `Store.import_lines`."""
     with tempfile.SpooledTemporaryFile(_BYTES, "w+", encoding="utf-8", newline="\n") as kept:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    record = _record(line)
-                    if isinstance(record, dict):
-                        check.frame(record)
-                except StoreError as error:
-                    raise _at(number, error) from error
-                kept.write(line.rstrip("\r\n") + "\n")
+        for line in _checked(store, lines):
+            kept.write(line + "\n")
         kept.seek(0)
-        done = Imported()
+        imported = Imported()
         pending = _Pending()
         for line in kept:
             pending.add(_record(line))
             if pending.full:
-                done += store.restore(pending.frames, pending.artifacts, pending.states)
+                imported += store.restore(pending.frames, pending.artifacts, pending.states)
                 pending = _Pending()
-        return done + store.restore(pending.frames, pending.artifacts, pending.states)
+        return imported + store.restore(pending.frames, pending.artifacts, pending.states)
 
 
-class _Check:
-    """Frames in the order of a file: each stream goes on where the file or the store left it, and nothing differs."""
+def _checked(store: Store, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that are not blank, without line ends, each checked by itself and against those before it."""
+    check = _FrameCheck(store)
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                record = _record(line)
+                if isinstance(record, dict):
+                    check.frame(record)
+            except StoreError as error:
+                message = f"line {number}: {error.message}"
+                raise StoreError(message, reason=error.reason, hint=error.hint) from error
+            yield line.rstrip("\r\n")
 
-    def __init__(self, store: Portable) -> None:
+
+class _FrameCheck:
+    """Checks frames in the order of a file: no stream has a gap, and no frame differs from the stored one."""
+
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, StreamHead] = {}
         self._stored: dict[str, tuple[int, Iterator[Frame]]] = {}
 
     def frame(self, frame: Frame) -> None:
@@ -168,47 +133,45 @@ class _Check:
         stream = self._streams.get(stream_id)
         if stream is None:
             last = self._store.last_seq(stream_id)
-            stream = Stream(stream_id, frame["session_id"], frame["stream_kind"], min(seq, last + 1))
+            stream = StreamHead(stream_id, frame["session_id"], frame["stream_kind"], min(seq, last + 1))
             self._streams[stream_id] = stream
-            self._stored[stream_id] = (last, self._from(stream_id, seq))
-        same_stream(stream, frame["session_id"], frame["stream_kind"])
+            self._stored[stream_id] = (last, self._stored_from(stream_id, seq))
+        check_stream(stream, frame["session_id"], frame["stream_kind"])
         if seq != stream.next_seq:
-            message = f"stream {stream_id!r} goes on with seq {stream.next_seq}, but this frame has {seq}"
-            raise StoreError(message, reason="gap", hint="export it again, whole")
+            raise seq_gap(stream_id, stream.next_seq, seq)
         last, stored = self._stored[stream_id]
         if seq <= last and canonical(next(stored)) != canonical(frame):
-            message = f"seq {seq} of stream {stream_id!r} is stored with another content"
+            message = f"seq {seq} of stream {stream_id!r} is stored with different content"
             raise StoreError(message, reason="conflict")
         stream.next_seq += 1
 
-    def _from(self, stream_id: str, seq: int) -> Iterator[Frame]:
+    def _stored_from(self, stream_id: str, seq: int) -> Iterator[Frame]:
         while frames := self._store.read(stream_id=stream_id, after=seq - 1, limit=_FRAMES):
             yield from frames
             seq = frames[-1]["seq"] + 1
 
 
 def _record(line: str) -> bytes | Frame | tuple[str, Document]:
-    """What a line holds: the content of an artifact, a frame, or a session's document."""
+    """Return what a line holds: the content of an artifact, a frame, or a document with its session."""
     try:
-        content: Any = json.loads(line)
+        record: Json = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"no JSON: {error}", reason="invalid") from error
-    if not isinstance(content, dict):
-        raise StoreError("a line is one JSON object", reason="invalid")
-    record = cast("dict[str, Any]", content)
+        raise StoreError(f"not valid JSON: {error}", reason="invalid") from error
+    if not isinstance(record, dict):
+        raise StoreError("a line must be one JSON object", reason="invalid")
     if "artifact" in record and "seq" not in record:
-        digest = check_digest(str(record["artifact"]))
-        try:
-            decoded = base64.b64decode(str(record.get("base64")), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise StoreError(f"artifact {digest} is no base64: {error}", reason="changed-artifact") from error
-        return check_artifact(decoded, digest, "")
+        return _artifact(str(record["artifact"]), str(record.get("base64")))
     if "state" in record and "seq" not in record:
         session = check_name(record.get("session_id"), "the session id")
-        version = check_whole(record.get("version"), "the version", 1)
+        version = check_integer(record.get("version"), "the version", 1)
         return session, Document(check_name(record["state"], "the key"), version, plain(record.get("value"), "value"))
     return check_frame(record)
 
 
-def _at(number: int, error: StoreError) -> StoreError:
-    return StoreError(f"line {number}: {error.message}", reason=error.reason, hint=error.hint)
+def _artifact(digest: str, encoded: str) -> bytes:
+    check_digest(digest)
+    try:
+        content = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise StoreError(f"artifact {digest} is not valid base64: {error}", reason="changed-artifact") from error
+    return check_stored_artifact(content, digest)

@@ -1,100 +1,111 @@
-"""A store that lives and dies with its process: for tests, and for sessions that nobody wants to keep.
+"""A store in memory, for tests and for sessions that are not kept.
 
-It keeps texts, as the others do, so that whatever it returns went through the same encoding. One lock guards
-everything; a write either raises before it changes anything or happens whole.
+It keeps texts, as the other stores do, so that everything it returns went through the same encoding. One lock guards
+all content. Invariant: a write raises before it changes anything, or happens as a whole.
 """
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
-from metier.record.store.base import NOTICES_MS, BaseStore, now_ms
-from metier.record.store.lines import Imported
+from metier.record.store.base import NOTICES_MS, BaseStore, Notice, now_ms
+from metier.record.store.selection import Selection
 from metier.record.store.values import (
     GRACE_MS,
-    Batch,
     Document,
     Frame,
+    Imported,
     Page,
     Pruned,
-    Row,
-    StateChange,
     Stats,
-    Stream,
     Summary,
-    number,
-    parse,
-    references,
-    same_stream,
-    settle,
+    parse_frame,
+    parse_value,
+)
+from metier.record.store.writes import (
+    AppendBatch,
+    EventRow,
+    RestoreBatch,
+    StateChange,
+    StreamHead,
+    digests_in,
+    new_rows,
+    number_drafts,
 )
 
 
-@dataclass(slots=True)
-class _State:
+class _StoredArtifact(NamedTuple):
+    content: bytes
+    touched_ms: int
+
+
+class _State(NamedTuple):
     version: int
     text: str
     saved_ms: int
 
 
+class _SentNotice(NamedTuple):
+    number: int
+    channel: str
+    payload: str
+    sent_ms: int
+
+
 class MemoryStore(BaseStore):
-    """See `Store`."""
+    """A `Store` that exists as long as its process."""
 
     def __init__(self) -> None:
         super().__init__("memory:")
         self._lock = threading.RLock()
         self._position = 0
-        self._events: dict[int, Row] = {}
+        self._events: dict[int, EventRow] = {}
         self._by_id: dict[str, int] = {}
-        self._streams: dict[str, Stream] = {}
-        self._contents: dict[str, tuple[bytes, int]] = {}
+        self._streams: dict[str, StreamHead] = {}
+        self._contents: dict[str, _StoredArtifact] = {}
         self._uses: dict[str, set[str]] = {}
         self._states: dict[tuple[str, str], _State] = {}
-        self._notices: list[tuple[int, str, str, int]] = []
-        self._noticed = 0
+        self._notices: list[_SentNotice] = []
+        self._notice_number = 0
 
-    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]:
+    # Writing
+
+    def _write(self, batch: AppendBatch) -> list[Frame]:
         with self._lock:
-            stream = self._streams.get(batch.stream_id)
-            stream = stream or Stream(batch.stream_id, batch.session_id, batch.stream_kind)
-            same_stream(stream, batch.session_id, batch.stream_kind)
-            frames, rows = number(batch, stream.next_seq, self._texts(batch.ids))
-            if state is not None:
-                self.write_state(state)
-            self.write_artifacts(batch.artifacts)
+            stream = self._streams.get(batch.stream_id) or batch.new_stream()
+            frames, rows = number_drafts(batch, stream, self._texts(batch.ids))
+            if batch.state is not None:
+                self._write_state(batch.state)
+            self._write_artifacts(batch.artifacts)
             self._streams[stream.id] = stream
             self._insert(rows)
             return frames
 
-    def write_restored(
-        self, frames: list[Frame], artifacts: Mapping[str, bytes], states: list[tuple[str, str, int, str]]
-    ) -> Imported:
+    def _write_restored(self, batch: RestoreBatch) -> Imported:
         with self._lock:
-            streams = {
-                frame["stream_id"]: Stream(frame["stream_id"], frame["session_id"], frame["stream_kind"])
-                for frame in frames
-            }
+            streams = batch.new_streams()
             streams.update((id_, stream) for id_, stream in self._streams.items() if id_ in streams)
-            rows = settle(frames, streams, self._texts([frame["id"] for frame in frames]))
-            fresh = len(artifacts.keys() - self._contents.keys())
-            self.write_artifacts(artifacts)
+            rows = new_rows(batch.frames, streams, self._texts(batch.ids))
+            new_artifacts = len(batch.artifacts.keys() - self._contents.keys())
+            self._write_artifacts(batch.artifacts)
             self._streams.update(streams)
             self._insert(rows)
             saved = 0
-            for session_id, key, version, text in states:
+            for session_id, key, version, text in batch.states:
                 state = self._states.get((session_id, key))
                 if state is None or state.version < version:
                     self._states[session_id, key] = _State(version, text, now_ms())
                     saved += 1
-            return Imported(len(rows), fresh, saved)
+            return Imported(len(rows), new_artifacts, saved)
 
-    def write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
+    def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         with self._lock:
-            self._contents.update((digest, (content, now_ms())) for digest, content in artifacts.items())
+            for digest, content in artifacts.items():
+                self._contents[digest] = _StoredArtifact(content, now_ms())
 
-    def write_state(self, change: StateChange) -> int:
+    def _write_state(self, change: StateChange) -> int:
         with self._lock:
             place = (change.session_id, change.key)
             known = self._states.get(place)
@@ -102,66 +113,65 @@ class MemoryStore(BaseStore):
             self._states[place] = _State(version, change.text, now_ms())
             return version
 
-    def write_notice(self, channel: str, payload: str) -> None:
+    def _write_notice(self, channel: str, payload: str) -> None:
         with self._lock:
             now = now_ms()
-            self._noticed += 1
-            self._notices = [notice for notice in self._notices if notice[3] > now - NOTICES_MS]
-            self._notices.append((self._noticed, channel, payload, now))
+            self._notice_number += 1
+            self._notices = [notice for notice in self._notices if notice.sent_ms > now - NOTICES_MS]
+            self._notices.append(_SentNotice(self._notice_number, channel, payload, now))
 
-    def notices(self, channel: str, after: int) -> list[tuple[int, str]]:
+    def _insert(self, rows: list[EventRow]) -> None:
+        for row in rows:
+            self._position += 1
+            self._events[self._position] = row
+            self._by_id[row.id] = self._position
+            self._streams[row.stream_id].next_seq = row.seq + 1
+            self._uses.setdefault(row.session_id, set()).update(digests_in(row.text))
+
+    # Reading
+
+    def _read_frames(self, selection: Selection) -> list[Frame]:
         with self._lock:
-            return [(number_, text) for number_, name, text, _ in self._notices if number_ > after and name == channel]
+            found = (row.text for row in self._select(selection))
+            limit = selection.limit
+            texts = deque(found, limit) if selection.newest else list(islice(found, limit))
+        return [parse_frame(text) for text in texts]
 
-    def last_notice(self) -> int:
-        return self._noticed
-
-    def read(
-        self,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        after: int = -1,
-        limit: int | None = None,
-        since_ms: int | None = None,
-        *,
-        newest: bool = False,
-    ) -> list[Frame]:
-        self.usable()
+    def _read_page(self, selection: Selection) -> Page:
         with self._lock:
-            found = (
-                row.text
-                for row in self._select(0, session_id, stream_id, types)
-                if row.seq > after and (since_ms is None or row.timestamp_ms >= since_ms)
-            )
-            texts = deque(found, limit) if newest else list(islice(found, limit))
-        return [parse(text) for text in texts]
+            rows = list(islice(self._select(selection), selection.limit))
+            full = len(rows) == selection.limit
+            end = self._by_id[rows[-1].id] if full else max(self._position, selection.cursor)
+        return Page(tuple(parse_frame(row.text) for row in rows), end)
 
-    def page(
-        self,
-        cursor: int = 0,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        limit: int = 500,
-    ) -> Page:
-        self.usable()
-        with self._lock:
-            rows = list(islice(self._select(cursor, session_id, stream_id, types), max(limit, 1)))
-            end = self._by_id[rows[-1].id] if len(rows) == max(limit, 1) else max(self._position, cursor)
-        return Page(tuple(parse(row.text) for row in rows), end)
+    def _select(self, selection: Selection) -> Iterator[EventRow]:
+        session_id, stream_id, types = selection.session_id, selection.stream_id, selection.types
+        cursor, after, since_ms = selection.cursor, selection.after, selection.since_ms
+        return (
+            row
+            for position, row in self._events.items()
+            if position > cursor
+            and session_id in (None, row.session_id)
+            and stream_id in (None, row.stream_id)
+            and (types is None or row.type in types)
+            and row.seq > after
+            and (since_ms is None or row.timestamp_ms >= since_ms)
+        )
+
+    def _texts(self, ids: Iterable[str]) -> dict[str, str]:
+        return {id_: self._events[self._by_id[id_]].text for id_ in ids if id_ in self._by_id}
 
     def cursor(self) -> int:
         return self._position
 
     def last_seq(self, stream_id: str) -> int:
-        self.usable()
+        self._check_open()
         with self._lock:
             stream = self._streams.get(stream_id)
             return stream.next_seq - 1 if stream else -1
 
     def sessions(self) -> list[Summary]:
-        self.usable()
+        self._check_open()
         times: dict[str, list[int]] = {}
         with self._lock:
             for row in self._events.values():
@@ -169,34 +179,46 @@ class MemoryStore(BaseStore):
         found = [Summary(session_id, min(given), max(given), len(given)) for session_id, given in times.items()]
         return sorted(found, key=lambda summary: (summary.first_ms, summary.id))
 
-    def read_artifact(self, digest: str) -> bytes | None:
+    def _read_artifact(self, digest: str) -> bytes | None:
         with self._lock:
-            return self._contents.get(digest, (None, 0))[0]
+            artifact = self._contents.get(digest)
+        return artifact.content if artifact else None
 
     def artifacts(self, session_id: str | None = None) -> list[str]:
-        self.usable()
+        self._check_open()
         with self._lock:
             wanted = self._contents.keys() if session_id is None else self._uses.get(session_id, set())
             return sorted(digest for digest in wanted if digest in self._contents)
 
     def load_state(self, session_id: str, key: str) -> Document | None:
-        self.usable()
+        self._check_open()
         with self._lock:
             state = self._states.get((session_id, key))
-        return Document(key, state.version, parse(state.text)) if state else None
+        return Document(key, state.version, parse_value(state.text)) if state else None
 
     def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
-        self.usable()
+        self._check_open()
         with self._lock:
             found = sorted(
                 item for item in self._states.items() if session_id in (None, item[0][0]) and key in (None, item[0][1])
             )
-        return [(session, Document(name, state.version, parse(state.text))) for (session, name), state in found]
+        return [(session, Document(name, state.version, parse_value(state.text))) for (session, name), state in found]
+
+    def _read_notices(self, channel: str, after: int) -> list[Notice]:
+        with self._lock:
+            return [
+                Notice(notice.number, notice.payload)
+                for notice in self._notices
+                if notice.number > after and notice.channel == channel
+            ]
+
+    def _last_notice(self) -> int:
+        return self._notice_number
 
     def stats(self) -> Stats:
-        self.usable()
+        self._check_open()
         with self._lock:
-            size = sum(len(content) for content, _ in self._contents.values())
+            size = sum(len(artifact.content) for artifact in self._contents.values())
             texts = sum(len(row.text) for row in self._events.values())
             return Stats(
                 kind="memory",
@@ -211,57 +233,52 @@ class MemoryStore(BaseStore):
                 bytes=size + texts,
             )
 
+    # Retention
+
     def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
-        self.usable()
+        self._check_open()
         with self._lock:
             old = {
                 summary.id
                 for summary in self.sessions()
                 if summary.last_ms < older_than_ms and summary.id not in keep_sessions
             }
-            gone = [(position, row) for position, row in self._events.items() if row.session_id in old]
-            for position, row in gone:
-                del self._events[position], self._by_id[row.id]
-            self._streams = {id_: stream for id_, stream in self._streams.items() if stream.session_id not in old}
-            self._uses = {session: digests for session, digests in self._uses.items() if session not in old}
-            living = {stream.session_id for stream in self._streams.values()} | set(keep_sessions)
-            for session, key in list(self._states):
-                stale = session not in living and self._states[session, key].saved_ms < older_than_ms
-                if session in old or stale:
-                    del self._states[session, key]
-            used = set[str]().union(*self._uses.values())
-            limit = now_ms() - grace_ms
-            loose = [
-                digest for digest, (_, touched) in self._contents.items() if digest not in used and touched <= limit
-            ]
-            freed = sum(len(self._contents.pop(digest)[0]) for digest in loose)
-            return Pruned(len(old), len(gone), len(loose), freed)
+            events = self._remove_sessions(old)
+            self._remove_states(old, older_than_ms, keep_sessions)
+            sizes = self._remove_artifacts(now_ms() - grace_ms)
+            return Pruned(len(old), events, len(sizes), sum(sizes))
 
-    def look_outside(self) -> None:
-        """There is no outside."""
+    def _remove_sessions(self, old: set[str]) -> int:
+        """Remove the events of sessions, and return their number."""
+        gone = [(position, row) for position, row in self._events.items() if row.session_id in old]
+        for position, row in gone:
+            del self._events[position], self._by_id[row.id]
+        self._streams = {id_: stream for id_, stream in self._streams.items() if stream.session_id not in old}
+        self._uses = {session: digests for session, digests in self._uses.items() if session not in old}
+        return len(gone)
 
-    def release(self) -> None:
-        """Nothing to let go of."""
+    def _remove_states(self, old: set[str], older_than_ms: int, keep_sessions: Collection[str]) -> None:
+        """Remove the documents of removed sessions, and old ones of sessions that have no events."""
+        living = {stream.session_id for stream in self._streams.values()} | set(keep_sessions)
+        for place, state in list(self._states.items()):
+            stale = place[0] not in living and state.saved_ms < older_than_ms
+            if place[0] in old or stale:
+                del self._states[place]
 
-    def _texts(self, ids: Iterable[str]) -> dict[str, str]:
-        return {id_: self._events[self._by_id[id_]].text for id_ in ids if id_ in self._by_id}
+    def _remove_artifacts(self, unused_since_ms: int) -> list[int]:
+        """Remove the artifacts that no event names, and return their sizes."""
+        used = set[str]().union(*self._uses.values())
+        unused = [
+            digest
+            for digest, artifact in self._contents.items()
+            if digest not in used and artifact.touched_ms <= unused_since_ms
+        ]
+        return [len(self._contents.pop(digest).content) for digest in unused]
 
-    def _insert(self, rows: list[Row]) -> None:
-        for row in rows:
-            self._position += 1
-            self._events[self._position] = row
-            self._by_id[row.id] = self._position
-            self._streams[row.stream_id].next_seq = row.seq + 1
-            self._uses.setdefault(row.session_id, set()).update(references([row.text]))
+    # Hooks without an effect: no other process can write here, and there is nothing to close.
 
-    def _select(
-        self, cursor: int, session_id: str | None, stream_id: str | None, types: Collection[str] | None
-    ) -> Iterable[Row]:
-        return (
-            row
-            for position, row in self._events.items()
-            if position > cursor
-            and session_id in (None, row.session_id)
-            and stream_id in (None, row.stream_id)
-            and (types is None or row.type in types)
-        )
+    def _poll(self) -> None:
+        pass
+
+    def _release(self) -> None:
+        pass

@@ -1,297 +1,258 @@
-"""The store for many hosts with one trail: PostgreSQL.
+"""The store for many hosts that share one record: PostgreSQL.
 
-Seq: a writer holds the row of its stream, so its stream has no gap. Positions: they are drawn from a sequence, and a
-transaction may end long after it drew, so a follower that went by visible positions would jump over it. Each writer
-therefore publishes, as a shared advisory lock and before it draws, the last position that was given; everything up to
-the lowest lock that is held is settled, and a page never goes beyond. Writers of different streams thus never wait for
-each other, and their commits share the server's flushes.
+Seq: a writer locks the row of its stream, so a stream has no gap. Positions: they come from a sequence, and a
+transaction may end long after it took one, so a follower that goes by visible positions would skip it. Each writer
+therefore publishes the last position taken, as a shared advisory lock, before it takes its own. All positions up to the
+lowest published one are settled, and a page never goes further. Writers of different streams never wait for each other,
+and their commits share the server's flushes.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, LiteralString
+from typing import ClassVar, LiteralString
 
 from metier.record.store import postgres_statements as statements
-from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, now_ms
-from metier.record.store.lines import Imported
-from metier.record.store.postgres_link import Connection, Link
+from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
+from metier.record.store.postgres_connection import Connection, PostgresConnection, TupleRow
+from metier.record.store.selection import Selection, newest_first
 from metier.record.store.values import (
     GRACE_MS,
-    Batch,
     Document,
     Frame,
+    Imported,
     Page,
     Pruned,
-    Row,
-    StateChange,
     Stats,
-    Stream,
     Summary,
-    backwards,
-    number,
-    parse,
-    references,
-    same_stream,
-    settle,
+    parse_frame,
+    parse_value,
+)
+from metier.record.store.writes import (
+    AppendBatch,
+    EventRow,
+    RestoreBatch,
+    StateChange,
+    StreamHead,
+    digests_in,
+    new_rows,
+    number_drafts,
 )
 
 
 class PostgresStore(BaseStore):
-    """See `Store`. One pool for the process; every write is one transaction that may safely run twice."""
+    """A `Store` in a PostgreSQL database, with one pool for the process. Every write can safely run twice."""
 
-    poll_seconds: ClassVar[float] = 1.0
+    _poll_seconds: ClassVar[float] = 1.0
 
     def __init__(self, url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0) -> None:
-        self._link = Link(url, patience=patience, on_trouble=on_trouble, ring=self.ring)
-        self._terms = {"ms": str(int(patience * 1000))}
-        super().__init__(self._link.location)
+        self._server = PostgresConnection(url, patience=patience, on_trouble=on_trouble, on_change=self._wake)
+        self._settings = {"ms": str(int(patience * 1000))}
+        super().__init__(self._server.location)
 
-    def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        self._link.listen()
-        return super().until(ready, timeout)
+    def _wait_until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        self._server.start_listening()
+        return super()._wait_until(ready, timeout)
 
-    def look_outside(self) -> None:
-        self.ring()  # a notification can be lost with its connection, so waiters look for themselves once a second
+    def _poll(self) -> None:
+        self._wake()  # a notification can be lost with its connection, so waiting calls check once a second
 
-    def release(self) -> None:
-        self._link.close()
+    def _release(self) -> None:
+        self._server.close()
 
     # Writing
 
-    def write(self, batch: Batch, state: StateChange | None) -> list[Frame]:
-        def work(connection: Connection, again: bool) -> list[Frame]:
-            wanted = {batch.stream_id: Stream(batch.stream_id, batch.session_id, batch.stream_kind)}
+    def _write(self, batch: AppendBatch) -> list[Frame]:
+        def work(connection: Connection, repeated: bool) -> list[Frame]:
             with connection.pipeline():
                 with connection.transaction():
-                    connection.execute(statements.TERMS, self._terms)
-                    streams, known = self._hold(connection, wanted, batch.ids)
-                    stream = streams[batch.stream_id]
-                    same_stream(stream, batch.session_id, batch.stream_kind)
-                    frames, rows = number(batch, stream.next_seq, known)
-                    self._keep(connection, batch.artifacts)
+                    connection.execute(statements.SETTINGS, self._settings)
+                    streams, known = self._lock_streams(connection, {batch.stream_id: batch.new_stream()}, batch.ids)
+                    frames, rows = number_drafts(batch, streams[batch.stream_id], known)
+                    self._insert_artifacts(connection, batch.artifacts)
                     self._insert(connection, rows)
-                    if state is not None:
-                        self._save(connection, state, again)
-                self._tell(connection)
+                    if batch.state is not None:
+                        self._save(connection, batch.state, repeated)
+                self._notify_followers(connection)
             return frames
 
-        return self._link.run(work)
+        return self._server.run(work)
 
-    def write_restored(
-        self, frames: list[Frame], artifacts: Mapping[str, bytes], states: list[tuple[str, str, int, str]]
-    ) -> Imported:
+    def _write_restored(self, batch: RestoreBatch) -> Imported:
         def work(connection: Connection, _: bool) -> Imported:
-            wanted = {
-                frame["stream_id"]: Stream(frame["stream_id"], frame["session_id"], frame["stream_kind"])
-                for frame in frames
-            }
             with connection.transaction():
-                connection.execute(statements.TERMS, self._terms)
-                streams, known = self._hold(connection, wanted, [frame["id"] for frame in frames])
-                rows = settle(frames, streams, known)
-                kept = self._keep(connection, artifacts)
+                connection.execute(statements.SETTINGS, self._settings)
+                streams, known = self._lock_streams(connection, batch.new_streams(), batch.ids)
+                rows = new_rows(batch.frames, streams, known)
+                new_artifacts = self._insert_artifacts(connection, batch.artifacts)
                 self._insert(connection, rows)
                 saved = 0
-                statement = """
-                    INSERT INTO metier_states AS old (session_id, key, version, saved_ms, value)
-                    VALUES (%s, %s, %s, %s, %s) ON CONFLICT (session_id, key) DO UPDATE
-                    SET version = excluded.version, saved_ms = excluded.saved_ms, value = excluded.value
-                    WHERE old.version < excluded.version"""
-                for session, key, version, text in states:
-                    saved += connection.execute(statement, (session, key, version, now_ms(), text)).rowcount
-            self._tell(connection)
-            return Imported(len(rows), kept, saved)
+                for session, key, version, text in batch.states:
+                    values = (session, key, version, now_ms(), text)
+                    saved += connection.execute(statements.RESTORE_STATE, values).rowcount
+            self._notify_followers(connection)
+            return Imported(len(rows), new_artifacts, saved)
 
-        return self._link.run(work)
+        return self._server.run(work)
 
-    def write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
+    def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         def work(connection: Connection, _: bool) -> None:
             with connection.transaction():
-                connection.execute(statements.TERMS, self._terms)
-                self._keep(connection, artifacts)
+                connection.execute(statements.SETTINGS, self._settings)
+                self._insert_artifacts(connection, artifacts)
 
-        self._link.run(work)
+        self._server.run(work)
 
-    def write_state(self, change: StateChange) -> int:
-        def work(connection: Connection, again: bool) -> int:
+    def _write_state(self, change: StateChange) -> int:
+        def work(connection: Connection, repeated: bool) -> int:
             with connection.transaction():
-                connection.execute(statements.TERMS, self._terms)
-                return self._save(connection, change, again)
+                connection.execute(statements.SETTINGS, self._settings)
+                return self._save(connection, change, repeated)
 
-        return self._link.run(work)
+        return self._server.run(work)
 
     @staticmethod
-    def _save(connection: Connection, change: StateChange, again: bool) -> int:
+    def _save(connection: Connection, change: StateChange, repeated: bool) -> int:
         place = (change.session_id, change.key)
         query = "SELECT version, value FROM metier_states WHERE session_id = %s AND key = %s FOR UPDATE"
         found = connection.execute(query, place).fetchone()
         if found is None:
-            # An empty place to lock, so that of two first saves one waits for the other.
+            # An empty row to lock, so that of two first saves one waits for the other.
             connection.execute("INSERT INTO metier_states VALUES (%s, %s, 0, 0, '') ON CONFLICT DO NOTHING", place)
             found = connection.execute(query, place).fetchone()
             assert found
-        standing: int = found[0]
-        if again and change.expected is not None and found == (change.expected + 1, change.text):
-            return standing  # the first try was committed, only its answer was lost
-        version = change.next_version(standing)
+        stored: int = found[0]
+        if repeated and change.expected is not None and found == (change.expected + 1, change.text):
+            return stored  # the first attempt was committed, and only its answer was lost
+        version = change.next_version(stored)
         statement = """
             UPDATE metier_states SET version = %s, saved_ms = %s, value = %s WHERE session_id = %s AND key = %s"""
         connection.execute(statement, (version, now_ms(), change.text, *place))
         return version
 
-    def write_notice(self, channel: str, payload: str) -> None:
+    def _write_notice(self, channel: str, payload: str) -> None:
         def work(connection: Connection, _: bool) -> None:
             now = now_ms()
             with connection.transaction():
-                connection.execute(statements.TERMS, self._terms)
-                # One sender at a time: the order of numbers is then the order of commits, and no listener misses one.
+                connection.execute(statements.SETTINGS, self._settings)
+                # One sender at a time: numbers are then in the order of commits, and no listener misses one.
                 connection.execute("LOCK TABLE metier_notices IN SHARE ROW EXCLUSIVE MODE")
                 connection.execute("DELETE FROM metier_notices WHERE sent_ms < %s", (now - NOTICES_MS,))
                 statement = "INSERT INTO metier_notices (channel, sent_ms, payload) VALUES (%s, %s, %s)"
                 connection.execute(statement, (channel, now, payload))
-            self._tell(connection)
+            self._notify_followers(connection)
 
-        self._link.run(work)
+        self._server.run(work)
 
-    def _tell(self, connection: Connection) -> None:
+    def _notify_followers(self, connection: Connection) -> None:
         """Wake the followers on other hosts.
 
-        It is a transaction of its own: commits that notify wait for each other inside of the server, and would no
-        longer share a flush. Should it be lost, followers look once a second anyway.
+        This is a separate transaction: commits that notify wait for each other inside the server, and would no longer
+        share a flush. If it is lost, followers still poll once a second.
         """
-        connection.execute("SELECT pg_notify(%s, '')", (self._link.channel,))
+        connection.execute("SELECT pg_notify(%s, '')", (self._server.channel,))
 
     @staticmethod
-    def _hold(
-        connection: Connection, wanted: Mapping[str, Stream], events: list[str]
-    ) -> tuple[dict[str, Stream], dict[str, str]]:
-        """The heads of streams, locked until the end of the transaction, and the texts of those events that are there.
+    def _lock_streams(
+        connection: Connection, wanted: Mapping[str, StreamHead], events: list[str]
+    ) -> tuple[dict[str, StreamHead], dict[str, str]]:
+        """Lock streams until the end of the transaction. Return their heads, and the stored texts of the events.
 
-        Streams are locked in an order that is the same for everybody. The texts are looked up after that, by a
-        statement of its own: it sees what the writer before us committed.
+        All writers lock streams in the same order. The texts are read by a separate statement after the lock, so that
+        it sees everything the previous writer committed.
         """
         ids = sorted(wanted)
         while True:
-            held = connection.execute(statements.HOLD, (ids,))
-            known = connection.execute(statements.TEXTS, (events,))
-            streams = {row[0]: Stream(*row) for row in held}
+            locked = connection.execute(statements.LOCK_STREAMS, (ids,))
+            known = connection.execute(statements.SELECT_TEXTS, (events,))
+            streams = {row[0]: StreamHead(*row) for row in locked}
             missing = [wanted[id_] for id_ in ids if id_ not in streams]
             if not missing:
                 return streams, dict(known.fetchall())
             for stream in missing:
-                connection.execute(statements.CREATE, (stream.id, stream.session_id, stream.kind, statements.NO_END))
+                values = (stream.id, stream.session_id, stream.kind, statements.MAX_BIGINT)
+                connection.execute(statements.CREATE_STREAM, values)
 
     @staticmethod
-    def _keep(connection: Connection, artifacts: Mapping[str, bytes]) -> int:
-        """Write the artifacts that are new; the number of them."""
+    def _insert_artifacts(connection: Connection, artifacts: Mapping[str, bytes]) -> int:
+        """Write the artifacts that are new, and return their number."""
         if not artifacts:
             return 0
-        # Keeps a prune out (it locks the table) between the look and the end of the transaction.
+        # A prune locks this table, so it cannot run between the query and the end of the transaction.
         connection.execute("LOCK TABLE metier_streams IN ROW SHARE MODE")
         query = "SELECT digest, touched_ms FROM metier_artifacts WHERE digest = ANY(%s)"
         found: dict[str, int] = dict(connection.execute(query, (list(artifacts),)).fetchall())
-        kept, now = 0, now_ms()
+        count, now = 0, now_ms()
         for digest, content in artifacts.items():
             if digest not in found:
-                kept += connection.execute(statements.KEEP, (digest, now, len(content), content)).rowcount
+                count += connection.execute(statements.INSERT_ARTIFACT, (digest, now, len(content), content)).rowcount
         stale = [digest for digest, touched in found.items() if touched < now - TOUCH_MS]
-        if stale:
-            statement = "UPDATE metier_artifacts SET touched_ms = %s WHERE digest = %s"
-            for digest in sorted(stale):
-                connection.execute(statement, (now, digest))
-        return kept
+        for digest in sorted(stale):
+            connection.execute("UPDATE metier_artifacts SET touched_ms = %s WHERE digest = %s", (now, digest))
+        return count
 
     @staticmethod
-    def _insert(connection: Connection, rows: list[Row]) -> None:
+    def _insert(connection: Connection, rows: list[EventRow]) -> None:
         if not rows:
             return
-        connection.execute(statements.PUBLISH)
+        connection.execute(statements.PUBLISH_POSITION)
         with connection.cursor() as cursor:
-            cursor.executemany(statements.INSERT, rows)
-            uses = sorted({(row.session_id, digest) for row in rows for digest in references([row.text])})
+            cursor.executemany(statements.INSERT_EVENT, rows)
+            uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
             if uses:
-                cursor.executemany(statements.USE, uses)
+                cursor.executemany(statements.INSERT_USE, uses)
             for stream_id in sorted({row.stream_id for row in rows}):
                 own = [row for row in rows if row.stream_id == stream_id]
                 times = [row.timestamp_ms for row in own]
-                cursor.execute(statements.ADVANCE, (own[-1].seq + 1, min(times), max(times), stream_id))
+                cursor.execute(statements.UPDATE_STREAM, (own[-1].seq + 1, min(times), max(times), stream_id))
 
     # Reading
 
-    def read(
-        self,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        after: int = -1,
-        limit: int | None = None,
-        since_ms: int | None = None,
-        *,
-        newest: bool = False,
-    ) -> list[Frame]:
-        self.usable()
-        query, values = self._selection(0, statements.NO_END, session_id, stream_id, types, limit, after, since_ms)
-        ordered: Any = backwards(query) if newest else query
-        rows = self._link.run(lambda connection, _: connection.execute(ordered, values).fetchall())
-        return [parse(text) for _, text in (reversed(rows) if newest else rows)]
+    def _read_frames(self, selection: Selection) -> list[Frame]:
+        rows = self._server.run(
+            lambda connection, _: self._select(connection, selection, statements.MAX_BIGINT),
+        )
+        return [parse_frame(text) for _, text in (reversed(rows) if selection.newest else rows)]
 
-    def page(
-        self,
-        cursor: int = 0,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        limit: int = 500,
-    ) -> Page:
-        self.usable()
-        limit = max(limit, 1)
-
-        def work(connection: Connection, _: bool) -> tuple[int, list[tuple[Any, ...]]]:
+    def _read_page(self, selection: Selection) -> Page:
+        def work(connection: Connection, _: bool) -> tuple[int, list[TupleRow]]:
             end = self._settled(connection)
-            query, values = self._selection(cursor, end, session_id, stream_id, types, limit)
-            return end, connection.execute(query, values).fetchall()
+            return end, self._select(connection, selection, end)
 
-        end, rows = self._link.run(work)
-        place = rows[-1][0] if len(rows) == limit else max(end, cursor)
-        return Page(tuple(parse(text) for _, text in rows), place)
+        end, rows = self._server.run(work)
+        cursor = rows[-1][0] if len(rows) == selection.limit else max(end, selection.cursor)
+        return Page(tuple(parse_frame(text) for _, text in rows), cursor)
+
+    @staticmethod
+    def _select(connection: Connection, selection: Selection, end: int) -> list[TupleRow]:
+        """Return the positions and texts of the selected events up to a position."""
+        values = {
+            "cursor": selection.cursor,
+            "end": end,
+            "session": selection.session_id,
+            "stream": selection.stream_id,
+            "types": None if selection.types is None else list(selection.types),
+            "after": selection.after,
+            "since": -1 if selection.since_ms is None else selection.since_ms,
+            "limit": selection.limit,
+        }
+        query = statements.ALL if selection.session_id is None else statements.OF_SESSION
+        query = query if selection.stream_id is None else statements.OF_STREAM
+        return connection.execute(newest_first(query) if selection.newest else query, values).fetchall()
 
     @staticmethod
     def _settled(connection: Connection) -> int:
-        """The position up to which everything that was drawn is committed or gone."""
-        # In this order: who publishes after the first look draws behind it; who ended before the second is visible.
-        row = connection.execute(statements.GIVEN).fetchone()
+        """Return the position up to which every position taken is committed or was rolled back."""
+        # In this order: a writer that publishes after the first query takes a later position, and one that ended before
+        # the second query is visible.
+        row = connection.execute(statements.SELECT_TAKEN).fetchone()
         assert row
-        given: int = row[0]
-        behind = [(given - low) % statements.ROUND for (low,) in connection.execute(statements.PUBLISHED)]
-        # Who published after the first look may be ahead of it, which comes out as almost a whole round behind.
-        return given - max((steps for steps in behind if steps < statements.ROUND // 2), default=0)
-
-    @staticmethod
-    def _selection(
-        cursor: int,
-        end: int,
-        session_id: str | None,
-        stream_id: str | None,
-        types: Collection[str] | None,
-        limit: int | None,
-        after: int = -1,
-        since_ms: int | None = None,
-    ) -> tuple[Any, dict[str, Any]]:
-        query = statements.ALL if session_id is None else statements.OF_SESSION
-        values: dict[str, Any] = {
-            "cursor": cursor,
-            "end": end,
-            "session": session_id,
-            "stream": stream_id,
-            "types": None if types is None else list(types),
-            "after": after,
-            "since": -1 if since_ms is None else since_ms,
-            "limit": limit,
-        }
-        return statements.OF_STREAM if stream_id is not None else query, values
+        taken: int = row[0]
+        behind = [(taken - low) % statements.LOCK_RANGE for (low,) in connection.execute(statements.SELECT_PUBLISHED)]
+        # A writer that published after the first query may be ahead of it, and then seems to be far behind.
+        return taken - max((steps for steps in behind if steps < statements.LOCK_RANGE // 2), default=0)
 
     def cursor(self) -> int:
-        self.usable()
-        return self._link.run(lambda connection, _: self._settled(connection))
+        self._check_open()
+        return self._server.run(lambda connection, _: self._settled(connection))
 
     def last_seq(self, stream_id: str) -> int:
         found = self._rows("SELECT next_seq FROM metier_streams WHERE stream_id = %s", stream_id)
@@ -302,10 +263,10 @@ class PostgresStore(BaseStore):
             SELECT session_id, min(first_ms), max(last_ms), sum(next_seq)::int8 FROM metier_streams
             GROUP BY session_id"""
         found = [Summary(*row) for row in self._rows(query)]
-        # Sorted here and not there: the server's collation is anybody's.
+        # Sorted here because the collation of the server is unknown.
         return sorted(found, key=lambda summary: (summary.first_ms, summary.id))
 
-    def read_artifact(self, digest: str) -> bytes | None:
+    def _read_artifact(self, digest: str) -> bytes | None:
         found = self._rows("SELECT content FROM metier_artifacts WHERE digest = %s", digest)
         return bytes(found[0][0]) if found else None
 
@@ -319,34 +280,40 @@ class PostgresStore(BaseStore):
     def load_state(self, session_id: str, key: str) -> Document | None:
         query = "SELECT version, value FROM metier_states WHERE session_id = %s AND key = %s"
         found = self._rows(query, session_id, key)
-        return Document(key, found[0][0], parse(found[0][1])) if found else None
+        return Document(key, found[0][0], parse_value(found[0][1])) if found else None
 
     def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
         query = """
             SELECT session_id, key, version, value FROM metier_states
             WHERE (%s::text IS NULL OR session_id = %s) AND (%s::text IS NULL OR key = %s)"""
         rows = sorted(self._rows(query, session_id, session_id, key, key), key=lambda row: row[:2])
-        return [(session, Document(name, version, parse(text))) for session, name, version, text in rows]
+        return [(session, Document(name, version, parse_value(text))) for session, name, version, text in rows]
 
-    def notices(self, channel: str, after: int) -> list[tuple[int, str]]:
+    def _read_notices(self, channel: str, after: int) -> list[Notice]:
         query = "SELECT number, payload FROM metier_notices WHERE number > %s AND channel = %s ORDER BY number"
-        return [(row[0], row[1]) for row in self._rows(query, after, channel)]
+        return [Notice(*row) for row in self._rows(query, after, channel)]
 
-    def last_notice(self) -> int:
+    def _last_notice(self) -> int:
         return int(self._rows("SELECT coalesce(max(number), 0) FROM metier_notices")[0][0])
 
     def stats(self) -> Stats:
-        query = """
-            SELECT (SELECT count(DISTINCT session_id) FROM metier_streams), (SELECT count(*) FROM metier_streams),
-            (SELECT coalesce(sum(next_seq), 0)::int8 FROM metier_streams), (SELECT count(*) FROM metier_artifacts),
-            (SELECT coalesce(sum(size), 0)::int8 FROM metier_artifacts), (SELECT count(*) FROM metier_states),
-            (SELECT sum(pg_total_relation_size(name::regclass))::int8 FROM unnest(array['metier_streams',
-            'metier_events', 'metier_artifacts', 'metier_artifact_uses', 'metier_states', 'metier_notices']) AS name)"""
-        return Stats("postgres", self.location, self._link.schema, *self._rows(query)[0])
+        sessions, streams, events, artifacts, artifact_bytes, states, size = self._rows(statements.COUNTS)[0]
+        return Stats(
+            kind="postgres",
+            location=self.location,
+            schema=self._server.schema,
+            sessions=sessions,
+            streams=streams,
+            events=events,
+            artifacts=artifacts,
+            artifact_bytes=artifact_bytes,
+            states=states,
+            bytes=size,
+        )
 
-    def _rows(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
-        self.usable()
-        return self._link.run(lambda connection, _: connection.execute(query, values).fetchall())
+    def _rows(self, query: LiteralString, *values: str | int | None) -> list[TupleRow]:
+        self._check_open()
+        return self._server.run(lambda connection, _: connection.execute(query, values).fetchall())
 
     # Retention
 
@@ -355,12 +322,12 @@ class PostgresStore(BaseStore):
         sessions = events = 0
         for summary in self.sessions():
             if summary.last_ms < older_than_ms and summary.id not in keep:
-                gone = self._forget(summary.id, older_than_ms)
-                sessions, events = sessions + (gone > 0), events + gone
+                removed = self._remove_session(summary.id, older_than_ms)
+                sessions, events = sessions + (removed > 0), events + removed
 
-        def sweep(connection: Connection, _: bool) -> list[int]:
+        def work(connection: Connection, _: bool) -> list[int]:
             with connection.transaction():
-                self._alone(connection)
+                self._block_appends(connection)
                 statement = """
                     DELETE FROM metier_states WHERE saved_ms < %s AND session_id <> ALL(%s)
                     AND session_id NOT IN (SELECT session_id FROM metier_streams)"""
@@ -371,15 +338,15 @@ class PostgresStore(BaseStore):
                     RETURNING size"""
                 return [row[0] for row in connection.execute(statement, (now_ms() - grace_ms,))]
 
-        sizes = self._link.run(sweep)
+        sizes = self._server.run(work)
         return Pruned(sessions, events, len(sizes), sum(sizes))
 
-    def _forget(self, session_id: str, older_than_ms: int) -> int:
-        """Remove a session whole, unless it has come back to life since it was listed; the number of its events."""
+    def _remove_session(self, session_id: str, older_than_ms: int) -> int:
+        """Remove a session, unless it got new events since it was listed, and return the number of its events."""
 
         def work(connection: Connection, _: bool) -> int:
             with connection.transaction():
-                self._alone(connection)
+                self._block_appends(connection)
                 query = "SELECT max(last_ms) FROM metier_streams WHERE session_id = %s"
                 row = connection.execute(query, (session_id,)).fetchone()
                 if not row or row[0] is None or row[0] >= older_than_ms:
@@ -392,9 +359,9 @@ class PostgresStore(BaseStore):
                     connection.execute(statement, (session_id,))
                 return connection.execute("DELETE FROM metier_events WHERE session_id = %s", (session_id,)).rowcount
 
-        return self._link.run(work)
+        return self._server.run(work)
 
-    def _alone(self, connection: Connection) -> None:
-        """Keep appends out until the end of the transaction; each of them begins with a look at this table."""
-        connection.execute(statements.TERMS, self._terms)
+    def _block_appends(self, connection: Connection) -> None:
+        """Keep appends out until the end of the transaction; each of them starts by reading this table."""
+        connection.execute(statements.SETTINGS, self._settings)
         connection.execute("LOCK TABLE metier_streams IN EXCLUSIVE MODE")

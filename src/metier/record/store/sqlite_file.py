@@ -1,10 +1,10 @@
-"""The file of a SQLite store: made, opened, locked, kept durable, and what is said when that cannot be.
+"""The file of a SQLite store: creating, opening and locking it, durable commits, and clear errors.
 
-WAL with synchronous=FULL: a commit is in the log, and the log on the disk, before a write returns, so that neither a
-killed process nor a power cut takes it away. One connection writes, another reads, each under a lock of its own.
+The file uses WAL with synchronous=FULL: a commit is in the log, and the log is on disk, before a write returns, so
+neither a killed process nor a power cut loses it. One connection writes and another reads, each under its own lock.
 
-Invariant: a file that exists is never opened and closed here by hand. SQLite's locks belong to the process, and closing
-any descriptor of the file would drop those of a store that has it open in another thread.
+Invariant: an existing file is never opened and closed here directly. SQLite's locks belong to the process, and closing
+any descriptor of the file would drop the locks of a store that has it open in another thread.
 """
 
 import errno
@@ -19,31 +19,31 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from metier.errors import StoreError, StoreReason
-from metier.record.store.migrations import migrations
-from metier.record.store.values import newer_schema, not_text
+from metier.record.store.checks import invalid_text
+from metier.record.store.migrations import migrations, newer_schema
 
 _APPLICATION: Final = 0x4D455452
-"""The mark in the file's header that makes it ours ("METR")."""
+"""The application id in the file's header ("METR")."""
 
 _LOG_BYTES: Final = 64_000_000
-"""To what size the log is cut back after a checkpoint; it grows beyond while a reader holds on to an old state."""
+"""The size to which the log is truncated after a checkpoint. It is larger while a reader uses an old state."""
 
 _LOG_PAGES: Final = 4000
-"""When the log is merged into the file. An append touches the same few pages as the last one, so a longer log saves
-most of the merging; 16 MB of it are read in a moment after a crash."""
+"""How long the log gets before it is merged into the file. Most appends touch the same few pages as the last one, so a
+longer log saves most of the merging. After a crash, 16 MB of log are read quickly."""
 
-_ELSEWHERE: Final = "name another place with --store"
-_FULL: Final = "free some space or `metier store prune`, then go on; nothing stored was harmed"
-_READ_ONLY: Final = f"give this user the right to write there, or {_ELSEWHERE}"
-_DAMAGED: Final = "move the file aside; a new one is made at the next start, and `metier store import` fills it"
+_ELSEWHERE: Final = "choose another path with --store"
+_FULL: Final = "free some space or run `metier store prune`, then try again; all stored data is intact"
+_READ_ONLY: Final = f"allow this user to write there, or {_ELSEWHERE}"
+_DAMAGED: Final = "move the file away and restore an export with `metier store import`"
 
 
 class SqliteFile:
-    """Two connections to one file: `writing` for one durable transaction, `reading` for one unchanging state."""
+    """Two connections to one file: `writing` runs a durable transaction, `reading` sees one consistent state."""
 
-    def __init__(self, path: str, patience: float, guard: Callable[[], None]) -> None:
-        """`guard` is asked under the lock before each use, and raises when the store must not be used any more."""
-        self._path, self._patience, self._guard = path, patience, guard
+    def __init__(self, path: str, patience: float, check_open: Callable[[], None]) -> None:
+        """`check_open` is called under the lock before each use, and raises if the store can no longer be used."""
+        self._path, self._patience, self._check_open = path, patience, check_open
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
         self._closed = False
         make_file(path)
@@ -56,18 +56,18 @@ class SqliteFile:
                 self._writer.close()
                 raise
             self._writer.execute("PRAGMA busy_timeout = 0")
-        # A store that nobody closed is closed when nobody has it any more, but never by a fork of its process.
+        # A store that was not closed is closed when it is garbage collected, but never by a forked process.
         weakref.finalize(self, _release, os.getpid(), self._reader, self._writer)
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
-        """The write lock of the file, for one transaction that is on disk when the block ends."""
+        """Hold the file's write lock for one transaction, which is on disk when the block ends."""
         deadline = time.monotonic() + self._patience
         with self._translated():
             if not self._write_lock.acquire(timeout=self._patience):
                 raise _busy(self._path, self._patience)
             try:
-                self._guard()
+                self._check_open()
                 self._begin(deadline)
                 try:
                     yield self._writer
@@ -80,9 +80,9 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """One state of the file, which stays as it is while others write on."""
+        """Read one state of the file, which does not change while others write."""
         with self._translated(), self._read_lock:
-            self._guard()
+            self._check_open()
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -90,15 +90,15 @@ class SqliteFile:
                 _roll_back(self._reader)
 
     def version(self) -> int:
-        """A number that changes with every commit by anybody but the reader, which never writes."""
+        """Return a number that changes with every commit of any other connection. The reader itself never writes."""
         with self._translated(), self._read_lock:
             return 0 if self._closed else int(self._reader.execute("PRAGMA data_version").fetchone()[0])
 
     def shrink(self) -> None:
-        """Give the space of what was removed back to the disk."""
+        """Return the space of removed content to the disk."""
         with self._translated(), self._write_lock:
-            self._guard()
-            # A script, because only that runs the statement to its end: it frees one page a step.
+            self._check_open()
+            # The statement frees one page a step, and only `executescript` runs it to its end.
             self._writer.executescript("PRAGMA incremental_vacuum")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -115,7 +115,7 @@ class SqliteFile:
         db = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk there
+            db.execute("PRAGMA fullfsync = ON")  # on macOS, fsync alone does not reach the disk
             db.execute("PRAGMA checkpoint_fullfsync = ON")
             db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
         except sqlite3.Error:
@@ -124,9 +124,9 @@ class SqliteFile:
         return db
 
     def _prepare(self) -> int:
-        """Look whose file it is before anything in it is changed, then bring its schema up to date."""
+        """Check that the file is a Metier store before changing it, then run the missing migrations."""
         db, steps = self._writer, migrations("sqlite")
-        version = self._judge(db)
+        version = self._schema_of(db)
         if version == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -134,7 +134,7 @@ class SqliteFile:
         if version < len(steps):
             db.execute("BEGIN IMMEDIATE")
             try:
-                for step in steps[self._judge(db) :]:
+                for step in steps[self._schema_of(db) :]:
                     for statement in step.statements:
                         db.execute(statement)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -145,18 +145,21 @@ class SqliteFile:
                 raise
         return len(steps)
 
-    def _judge(self, db: sqlite3.Connection) -> int:
+    def _schema_of(self, db: sqlite3.Connection) -> int:
+        """Return the schema of the file, 0 for an empty one, or refuse a file that is not ours."""
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        mark = int(db.execute("PRAGMA application_id").fetchone()[0])
-        if mark != _APPLICATION and (mark or version or db.execute("SELECT 1 FROM sqlite_master").fetchone()):
-            message = "is a SQLite database of another program"
+        application = int(db.execute("PRAGMA application_id").fetchone()[0])
+        if application != _APPLICATION and (
+            application or version or db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        ):
+            message = "is the SQLite database of another application"
             raise StoreError(message, reason="unopenable", store=self._path, hint=_ELSEWHERE)
         if version > len(migrations("sqlite")):
             raise newer_schema(self._path, version, len(migrations("sqlite")))
         return version
 
     def _retried(self, attempt: Callable[[], int]) -> int:
-        """Changing the journal mode gives up at once where another starter does the same, whatever the timeout says."""
+        """Retry while the file is busy: a change of the journal mode can fail at once, whatever the timeout is."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -167,8 +170,8 @@ class SqliteFile:
                 _pause(1)
 
     def _begin(self, deadline: float) -> None:
-        # SQLite's own waiting sleeps up to 100 ms while the lock is free; short uneven pauses keep it in use.
-        turns = 0
+        # SQLite itself waits up to 100 ms although the lock is free; short uneven pauses leave it unused less often.
+        attempts = 0
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -176,8 +179,8 @@ class SqliteFile:
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
-                turns += 1
-                _pause(turns)
+                attempts += 1
+                _pause(attempts)
 
     @contextmanager
     def _translated(self, *, opening: bool = False) -> Generator[None]:
@@ -186,11 +189,11 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise database_error(error, self._path, opening=opening, patience=self._patience) from error
         except UnicodeEncodeError as error:
-            raise not_text(self._path) from error
+            raise invalid_text(self._path) from error
 
 
 def make_file(path: str) -> None:
-    """Create the file (0600) and its folder (0700) where they are missing, and refuse what can never be a store."""
+    """Create the file (mode 0600) and its folder (0700) if missing, and refuse a path that cannot be a store."""
     try:
         folder = os.path.dirname(path)
         _make_folder(folder)
@@ -205,11 +208,11 @@ def make_file(path: str) -> None:
     except OSError as error:
         raise file_error(error, path) from error
     if stat.S_ISDIR(mode):
-        raise StoreError("is a folder, not a file", reason="unopenable", store=path, hint="name a file inside of it")
+        raise StoreError("is a folder, not a file", reason="unopenable", store=path, hint="name a file inside it")
     if not stat.S_ISREG(mode):
         raise StoreError("is not a regular file", reason="unopenable", store=path, hint=_ELSEWHERE)
     for place, what in ((path, "the file"), (folder, "its folder")):
-        # SQLite would open it and fail at the first write, or fail with a message that does not say why.
+        # SQLite would fail later, at the first write, or with a message that does not name the cause.
         if os.path.exists(place) and not os.access(place, os.R_OK | os.W_OK):
             raise StoreError(f"{what} cannot be written", reason="read-only", store=path, hint=_READ_ONLY)
 
@@ -229,7 +232,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """A new name survives a power cut only when its folder is on disk as well."""
+    """Flush a folder: a new file survives a power cut only if its folder is on disk as well."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -238,18 +241,18 @@ def _sync_folder(folder: str) -> None:
 
 
 def file_error(error: OSError, path: str) -> StoreError:
-    """What the operating system refused, as one clear error."""
+    """Return the `StoreError` for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError("the disk is full", reason="full", store=path, hint=_FULL)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        why = "the file system is read-only" if error.errno == errno.EROFS else "no permission to create it"
-        return StoreError(why, reason="read-only", store=path, hint=_READ_ONLY)
+        message = "the file system is read-only" if error.errno == errno.EROFS else "no permission to create it"
+        return StoreError(message, reason="read-only", store=path, hint=_READ_ONLY)
     where = f" ({error.filename})" if error.filename and error.filename != path else ""
     return StoreError(f"cannot be created: {error.strerror}{where}", reason="unopenable", store=path, hint=_ELSEWHERE)
 
 
 def database_error(error: sqlite3.Error, path: str, *, opening: bool, patience: float) -> StoreError:
-    """What SQLite refused, as one clear error with the way out."""
+    """Return the `StoreError` for an error of SQLite, with a hint at what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(path)):
         return StoreError("the disk is full", reason="full", store=path, hint=_FULL)
@@ -258,18 +261,18 @@ def database_error(error: sqlite3.Error, path: str, *, opening: bool, patience: 
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _busy(path, patience)
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreError("is no SQLite database, or damaged", reason="corrupt", store=path, hint=_DAMAGED)
+        return StoreError("is not a SQLite database, or is damaged", reason="corrupt", store=path, hint=_DAMAGED)
     if code == sqlite3.SQLITE_CORRUPT:
         return StoreError(f"is damaged: {error}", reason="corrupt", store=path, hint=_DAMAGED)
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreError("cannot be opened", reason="unopenable", store=path, hint=_READ_ONLY)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     reason: StoreReason = "unopenable" if opening else "failed"
-    return StoreError(f"{error} [{name}]", reason=reason, store=path, hint="the disk may have a fault; see the log")
+    return StoreError(f"{error} [{name}]", reason=reason, store=path, hint="the disk may be faulty; see the system log")
 
 
 def _busy(path: str, patience: float) -> StoreError:
-    hint = "another process holds it; end that one, or wait"
+    hint = "another process holds the lock; wait for it, or end it"
     return StoreError(f"busy for more than {patience:g} s", reason="busy", store=path, hint=hint)
 
 
@@ -289,9 +292,9 @@ def _roll_back(db: sqlite3.Connection) -> None:
             db.execute("ROLLBACK")
 
 
-def _pause(turns: int) -> None:
-    """Between half a millisecond and some milliseconds, never the same for two processes in step."""
-    time.sleep((500 + time.perf_counter_ns() % 1000 * min(turns, 10)) / 1_000_000)
+def _pause(attempts: int) -> None:
+    """Sleep for half a millisecond to about ten, unevenly, so that two processes do not stay in step."""
+    time.sleep((500 + time.perf_counter_ns() % 1000 * min(attempts, 10)) / 1_000_000)
 
 
 def _is_full(path: str) -> bool:

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.model_choice import PROVIDERS
 from metier.files.text import visible
-from metier.web.operations import encode
+from metier.web.endpoints import encode
 from metier.web.pages.site import Site
 
 if TYPE_CHECKING:

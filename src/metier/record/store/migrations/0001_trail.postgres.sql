@@ -1,6 +1,7 @@
--- The trail: streams with their next seq, events as their exact text, artifacts by digest, and who needs which.
--- position comes from a sequence of its own whose last value a writer publishes before it draws (see postgres.py);
--- the first number is drawn here, so that "last value" always means a number that was given.
+-- The record: streams with their next seq, events with their exact text, artifacts by digest, and which session
+-- uses which artifact.
+-- position comes from its own sequence. A writer publishes the last value before it takes the next one (see postgres.py).
+-- The first value is taken here, so that "last value" always means a value that was taken.
 CREATE TABLE metier_streams (
     stream_id text PRIMARY KEY,
     session_id text NOT NULL,

@@ -1,5 +1,6 @@
--- The trail: streams with their next seq, events as their exact text, artifacts by digest, and who needs which.
--- position is the order of commits; AUTOINCREMENT, so that a number is not given again after a prune.
+-- The record: streams with their next seq, events with their exact text, artifacts by digest, and which session
+-- uses which artifact.
+-- position is the order of commits. AUTOINCREMENT ensures that a position is not used again after a prune.
 CREATE TABLE streams (
     stream_id TEXT PRIMARY KEY,
     session_id TEXT NOT NULL,

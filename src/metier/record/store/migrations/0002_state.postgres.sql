@@ -1,4 +1,4 @@
--- Session state by key with its version, and notices to the other hosts (kept for an hour).
+-- Documents of session state by key, with their version, and notices to other hosts (kept for an hour).
 CREATE TABLE metier_states (
     session_id text NOT NULL,
     key text NOT NULL,

@@ -1,4 +1,4 @@
--- Session state by key with its version, and notices to the other processes (kept for an hour).
+-- Documents of session state by key, with their version, and notices to other processes (kept for an hour).
 CREATE TABLE states (
     session_id TEXT NOT NULL,
     key TEXT NOT NULL,

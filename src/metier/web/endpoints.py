@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from metier import __version__
 from metier.files.text import utf8
-from metier.web.schemas import ERROR, Schema
+from metier.session.json_schema import Schema, counted, mismatch
+from metier.web.schemas import ERROR
 
 if TYPE_CHECKING:
     from metier.web.api import Api
@@ -33,10 +34,10 @@ class Problem(Exception):
 
 
 class BadRequest(Problem):
-    """The request does not fit the operation."""
+    """The request does not fit the endpoint."""
 
 
-class Refused(Problem):
+class RequestRefused(Problem):
     """The request has the right shape, and still cannot be done."""
 
     status = 422
@@ -48,14 +49,14 @@ class NotFound(Problem):
     status, code = 404, "NOT_FOUND"
 
 
-class Busy(Problem):
+class ServerBusy(Problem):
     """Too much is under way already; the same again may succeed."""
 
     status, code = 503, "BUSY"
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Endpoint:
     """One operation: where it is, what it takes, what it answers.
 
     `{parts}` of the path are parameters. `answers` maps each status of success to a content type and its schema; an
@@ -117,10 +118,10 @@ async def raw_body(request: Request) -> bytes:
         raise BadRequest("the body was cut off") from error
 
 
-async def json_body(request: Request, operation: Operation) -> dict[str, Any]:
+async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The body as the operation's schema wants it; an empty one is an empty object where none is required."""
     data = await raw_body(request)
-    if not data and not operation.body_required:
+    if not data and not endpoint.body_required:
         return {}
     try:
         value: Any = json.loads(data, parse_constant=_no_constant)
@@ -129,81 +130,18 @@ async def json_body(request: Request, operation: Operation) -> dict[str, Any]:
         raise BadRequest("the body holds half a surrogate pair; send whole characters") from error
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
-    wrong = mismatch(value, operation.body or {}, "the body")
+    wrong = mismatch(value, endpoint.body or {}, "the body")
     if wrong:
         raise BadRequest(wrong)
-    return {key: _counted(item, _property(operation, key)) for key, item in cast("dict[str, Any]", value).items()}
+    return {key: counted(item, _property(endpoint, key)) for key, item in cast("dict[str, Any]", value).items()}
 
 
-def _property(operation: Operation, key: str) -> Schema:
-    return (operation.body or {}).get("properties", {}).get(key, {})
-
-
-def _counted(value: Any, schema: Schema) -> Any:
-    """JSON has one kind of number: 3.0 is a whole one."""
-    return int(value) if schema.get("type") == "integer" and isinstance(value, float) else value
+def _property(endpoint: Endpoint, key: str) -> Schema:
+    return (endpoint.body or {}).get("properties", {}).get(key, {})
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number")
-
-
-_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-    "number": (int, float),
-}
-
-
-def mismatch(value: Any, schema: Schema, where: str) -> str:
-    """Why a value does not fit a schema, in words; empty where it does. The words of JSON Schema that we use."""
-    kinds = schema.get("type")
-    allowed = [kinds] if isinstance(kinds, str) else list(kinds or ())
-    if allowed and not any(_is(value, kind) for kind in allowed):
-        return f"{where} must be {' or '.join(_NAMES[kind] for kind in allowed)}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"{where} must be one of: {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        for key in schema.get("required", ()):
-            if key not in given:
-                return f"{key} is missing"
-        known: Mapping[str, Schema] = schema.get("properties", {})
-        return next((wrong for key in given if key in known and (wrong := mismatch(given[key], known[key], key))), "")
-    if isinstance(value, list) and "items" in schema:
-        items = cast("list[Any]", value)
-        return next((wrong for item in items if (wrong := mismatch(item, schema["items"], f"each of {where}"))), "")
-    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
-        return f"{where} must not be empty"
-    if isinstance(value, int | float) and value < schema.get("minimum", value):
-        return f"{where} must be at least {schema['minimum']}"
-    if isinstance(value, int | float) and value > schema.get("maximum", value):
-        return f"{where} must be at most {schema['maximum']}"
-    return ""
-
-
-_NAMES: Final = {
-    "object": "a JSON object",
-    "array": "a list",
-    "string": "text",
-    "boolean": "true or false",
-    "null": "null",
-    "number": "a number",
-    "integer": "a whole number",
-}
-
-
-def _is(value: Any, kind: str) -> bool:
-    if kind == "integer":
-        return not isinstance(value, bool) and (isinstance(value, int) or _is_whole(value))
-    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, float) and value.is_integer()
 
 
 # --- answers ---
@@ -234,11 +172,11 @@ _ALWAYS: Final[Mapping[int, str]] = {
 _WITH_BODY: Final[Mapping[int, str]] = {408: "the body came too slowly", 413: "the body is too large"}
 
 
-def document(table: Iterable[Operation]) -> dict[str, Any]:
+def document(table: Iterable[Endpoint]) -> dict[str, Any]:
     """The OpenAPI document of a table."""
     paths: dict[str, Any] = {}
-    for operation in table:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    for endpoint in table:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _described(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -254,46 +192,46 @@ def document(table: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(endpoint: Endpoint) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in operation.parameters
+        for name in endpoint.parameters
     ]
-    for place, given in (("query", operation.query), ("header", operation.headers)):
+    for place, given in (("query", endpoint.query), ("header", endpoint.headers)):
         parameters += [
-            {"name": name, "in": place, "required": name in operation.required_query, "schema": schema}
+            {"name": name, "in": place, "required": name in endpoint.required_query, "schema": schema}
             for name, schema in given.items()
         ]
     described: dict[str, Any] = {
-        "summary": operation.summary,
-        "operationId": operation.name,
+        "summary": endpoint.summary,
+        "operationId": endpoint.name,
         "parameters": parameters,
-        "responses": _responses(operation),
-        "security": [] if operation.open else [{}, {"token": []}],
+        "responses": _responses(endpoint),
+        "security": [] if endpoint.open else [{}, {"token": []}],
     }
-    if operation.body is not None:
+    if endpoint.body is not None:
         described["requestBody"] = {
-            "required": operation.body_required,
-            "content": {JSON: {"schema": operation.body}},
+            "required": endpoint.body_required,
+            "content": {JSON: {"schema": endpoint.body}},
         }
     return described
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(endpoint: Endpoint) -> dict[str, Any]:
     refusals = dict(_ALWAYS)
-    if not operation.open:
+    if not endpoint.open:
         refusals[401] = "a valid token is needed"
-    if operation.query or operation.headers or operation.body is not None:
+    if endpoint.query or endpoint.headers or endpoint.body is not None:
         refusals[400] = "the request does not fit"
-    if operation.parameters:
+    if endpoint.parameters:
         refusals |= {404: "there is no such thing", 409: "it is not the time for it, or the name is ambiguous"}
         refusals |= {422: "the runtime refuses"}
-    if operation.body is not None:
+    if endpoint.body is not None:
         refusals |= {**_WITH_BODY, 422: "the runtime refuses"}
     responses: dict[str, Any] = {
         str(status): {"description": "done"}
         | ({"content": {kind: {"schema": schema} for kind, schema in content.items()}} if content else {})
-        for status, content in operation.answers.items()
+        for status, content in endpoint.answers.items()
     }
     shape = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
     for status, description in sorted(refusals.items()):

@@ -1,0 +1,266 @@
+"""The connection to a PostgreSQL server: its pool, the migrations, reconnecting, and notifications of changes.
+
+Every operation is a function that can run again: when its connection breaks, it is repeated after growing pauses and
+within a time limit. A second run must therefore change nothing, even if the first one was committed and only its answer
+was lost. Errors and reports never show a password.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from metier.errors import ConfigError, MissingExtra, StoreError, StoreReason
+from metier.record.store.checks import invalid_text
+from metier.record.store.migrations import migrations, newer_schema
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.rows import TupleRow
+except ImportError as error:
+    raise MissingExtra("PostgreSQL stores", "postgres") from error
+
+Connection = psycopg.Connection[TupleRow]
+Result = TypeVar("Result")
+
+POOL_SIZE: Final = 8
+"""The most connections of a process. Servers allow a hundred by default, and an append is short."""
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+_MIGRATION_LOCK: Final = 0x4D45_5452_4D49_4752
+_RETRYABLE: Final = ("40001", "40P01", "23505")
+"""Serialization failure, deadlock, and an id that another stream took at the same moment. Nothing was written, and a
+second run either succeeds or finds the cause."""
+
+# Lost connections are reported through `on_trouble`; without a handler, psycopg's log would reach the terminal.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+class PostgresConnection:
+    """A server that can become unreachable and come back."""
+
+    def __init__(
+        self, url: str, *, patience: float, on_trouble: Callable[[str], None] | None, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when another host wrote, once `start_listening` was called."""
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            # The driver's message would repeat parts of the URL, and one of them may be a password.
+            hint = "use postgresql://user@host:port/database"
+            raise ConfigError("the URL of the PostgreSQL store is not valid", hint=hint) from None
+        self.location = _location(given)
+        defaults: dict[str, str | int] = {
+            "connect_timeout": 10,
+            "fallback_application_name": "metier",
+            "tcp_user_timeout": int(patience * 1000),
+        }
+        self._conninfo = make_conninfo(url, **{key: value for key, value in defaults.items() if key not in given})
+        self._patience, self._on_change = patience, on_change
+        self._report = on_trouble or _ignore
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._listener: threading.Thread | None = None
+        try:
+            with self.connect() as connection:
+                self.schema = self._migrate(connection)
+                found = connection.execute("SELECT 'metier_events'::regclass::oid::int8").fetchone()
+        except psycopg.Error as error:
+            raise self._error(error, opening=True) from error
+        assert found
+        # Named for the table, so that two stores in two schemas of one database do not wake each other.
+        self.channel = f"metier_{found[0]}"
+        self._pool = self._make_pool()
+
+    # Operations
+
+    def run(self, work: Callable[[Connection, bool], Result]) -> Result:
+        """Call `work` with a connection, and again if it breaks. Its second argument is true if it is repeated."""
+        deadline: float | None = None
+        attempts = 0
+        while True:
+            generation = self._generation
+            try:
+                with self._pool.connection(self._patience) as connection:
+                    return work(connection, attempts > 0)
+            except psycopg.Error as error:
+                deadline = deadline or time.monotonic() + self._patience
+                attempts += 1
+                if error.sqlstate in _RETRYABLE and time.monotonic() < deadline:
+                    self._closed.wait(_FIRST_PAUSE)
+                elif _is_lost(error) and not self._closed.is_set():
+                    self._reconnect(generation, error, deadline)
+                else:
+                    raise self._error(error) from error
+            except UnicodeEncodeError as error:
+                raise invalid_text(self.location) from error
+
+    def connect(self) -> Connection:
+        return psycopg.connect(self._conninfo, autocommit=True)
+
+    def _make_pool(self) -> psycopg_pool.ConnectionPool[Connection]:
+        pool = psycopg_pool.ConnectionPool[Connection](
+            self._conninfo,
+            kwargs={"autocommit": True},
+            min_size=1,
+            max_size=POOL_SIZE,
+            configure=_configure,
+            name=self.location,
+            open=False,
+        )
+        pool.open()
+        return pool
+
+    def _reconnect(self, generation: int, cause: psycopg.Error, deadline: float) -> None:
+        """Wait until the server answers, then replace the pool. One thread does it for all."""
+        with self._lock:
+            if self._generation != generation or self._closed.is_set():
+                return
+            begun = time.monotonic()
+            self._report(f"{self.location}: connection lost ({_one_line(cause)}); retrying for {self._patience:g} s")
+            self._wait_for_server(deadline)
+            old, self._pool = self._pool, self._make_pool()
+            self._generation += 1
+            old.close()
+            self._report(f"{self.location}: reconnected after {time.monotonic() - begun:.1f} s")
+
+    def _wait_for_server(self, deadline: float) -> None:
+        pause, attempts = _FIRST_PAUSE, 0
+        while True:
+            try:
+                self.connect().close()
+                return
+            except psycopg.Error as error:
+                attempts += 1
+                if time.monotonic() + pause > deadline:
+                    self._report(f"{self.location}: gave up after {attempts} attempts")
+                    raise self._error(error) from error
+                failed = f"{self.location}: attempt {attempts} failed ({_one_line(error)})"
+                self._report(f"{failed}; the next is in {pause:g} s")
+                if self._closed.wait(pause):
+                    raise self._error(error) from error
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    # Schema
+
+    def _migrate(self, connection: Connection) -> int:
+        """Run the missing migrations, each once, however many processes start together."""
+        steps = migrations("postgres")
+        found = self._schema_of(connection)
+        if found < len(steps):
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                connection.execute("""
+                    CREATE TABLE IF NOT EXISTS metier_migrations (number integer PRIMARY KEY, name text NOT NULL,
+                    applied_at timestamptz NOT NULL DEFAULT now())""")
+                for step in steps[self._schema_of(connection) :]:
+                    for statement in step.statements:
+                        connection.execute(statement.encode())
+                    statement = "INSERT INTO metier_migrations (number, name) VALUES (%s, %s)"
+                    connection.execute(statement, (step.number, step.name))
+        return len(steps)
+
+    def _schema_of(self, connection: Connection) -> int:
+        """Return the number of the last migration that ran. This needs no other privilege than reading."""
+        exists = connection.execute("SELECT to_regclass('metier_migrations') IS NOT NULL").fetchone()
+        if not exists or not exists[0]:
+            return 0
+        row = connection.execute("SELECT coalesce(max(number), 0) FROM metier_migrations").fetchone()
+        assert row
+        if row[0] > len(migrations("postgres")):
+            raise newer_schema(self.location, row[0], len(migrations("postgres")))
+        return int(row[0])
+
+    # Changes by other hosts
+
+    def start_listening(self) -> None:
+        """Call `on_change` from now on when another host wrote."""
+        with self._lock:
+            if self._listener is None and not self._closed.is_set():
+                self._listener = threading.Thread(target=self._listen, name="metier-store-listener", daemon=True)
+                self._listener.start()
+
+    def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._closed.is_set():
+            try:
+                with self.connect() as connection:
+                    connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self.channel)))
+                    pause = _FIRST_PAUSE
+                    self._on_change()  # for everything written before the connection listened
+                    while not self._closed.is_set():
+                        for _ in connection.notifies(timeout=5, stop_after=1):
+                            self._on_change()
+            except psycopg.Error:
+                # Waiting calls poll, and raise the error themselves. This thread only tries again.
+                self._closed.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._listener:
+            try:
+                with self._pool.connection(1) as connection:
+                    connection.execute("SELECT pg_notify(%s, '')", (self.channel,))
+            except psycopg.Error:
+                pass  # the listening thread has lost its connection too, and ends by itself
+            self._listener.join(6)
+        self._pool.close()
+
+    # Errors
+
+    def _error(self, error: psycopg.Error, *, opening: bool = False) -> StoreError:
+        """Return the `StoreError` for an error of the driver or the server, with a hint at what to do."""
+        state = error.sqlstate or ""
+        reason: StoreReason = "unopenable" if opening else "failed"
+        hint = ""
+        if state in ("53100", "53200"):
+            reason, hint = "full", "free some space on the server; all stored data is intact"
+        elif state == "25006":
+            reason, hint = "read-only", "it may be a standby: name the primary, or add target_session_attrs=read-write"
+        elif state == "55P03":
+            reason, hint = "busy", f"another writer held its lock for more than {self._patience:g} s"
+        elif state in ("XX001", "XX002"):
+            reason, hint = "corrupt", "the data of the server is damaged: restore a backup"
+        elif state in ("42501", "3F000"):
+            reason, hint = "unopenable", "the user needs a schema in which it can create and write tables"
+        elif _is_lost(error):
+            reason = "unopenable" if opening else "lost"
+            hint = "start the server or correct the URL; no acknowledged event is lost"
+        return StoreError(_one_line(error), reason=reason, store=self.location, hint=hint)
+
+
+def _ignore(_: str) -> None:
+    """Drop reports if there is no `on_trouble`."""
+
+
+def _configure(connection: Connection) -> None:
+    # A statement after a lock must see everything committed while it waited for the lock.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    # A plan cached while a table was small would scan the whole table at every append once it has grown.
+    connection.execute("SET plan_cache_mode = force_custom_plan")
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Whether the cause is the connection and not the statement."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P05", "53300", "25P03")
+
+
+def _one_line(error: psycopg.Error) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _location(given: Mapping[str, str | int | None]) -> str:
+    user = f"{given['user']}@" if given.get("user") else ""
+    port = f":{given['port']}" if given.get("port") else ""
+    return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}"

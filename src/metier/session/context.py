@@ -1,0 +1,165 @@
+"""Everything that the operations of one session work with: the catalog, the policy, the record, and what is loaded.
+
+A context belongs to one session. Operations are performed on it one at a time; only `ask` runs without the session's
+lock, so that nobody waits while a person is asked.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from metier.errors import MetierError, PolicyDenied
+from metier.files.source import Files
+from metier.model import SKILL_FILE, JsonObject, Request, Role, Skill
+from metier.record.events import Event, PolicyAsked
+from metier.record.recorder import Recorder
+from metier.sandbox import Runner
+from metier.session import scripts
+from metier.session.loaded import LoadedSkills
+from metier.session.policy import Policy
+from metier.session.reading import Reader
+from metier.session.visibility import Visibility
+
+if TYPE_CHECKING:
+    from metier.hosts.schema import Profile
+    from metier.skills import Skills
+
+Approve = Callable[[Request], "bool | str"]
+"""Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
+
+
+_NO_ANSWERS: Final[Mapping[Request, str]] = {}
+
+
+class Asks(Protocol):
+    """An operation, as far as it has questions."""
+
+    def requests(self, context: "SessionContext") -> Iterable[Request]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionContext:
+    """See the module."""
+
+    id: str
+    skills: "Skills"
+    policy: Policy
+    recorder: Recorder
+    visibility: Visibility
+    files: Files
+    reader: Reader
+    loaded: LoadedSkills
+    runner: Runner | None = None
+    approve: Approve | None = None
+    tools_enabled: bool = True
+    has_read_tool: bool = True
+    preloaded: list[str] = field(default_factory=list[str])
+    """Refs of skills that stand in the system prompt from the first request on."""
+    injected: list[str] = field(default_factory=list[str])
+    """Refs of skills that stand in the system prompt of this turn only."""
+    overrides: JsonObject = field(default_factory=dict[str, Any])
+    """What skills proposed and policy granted, until the turn ends."""
+    _answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
+    _passed: set[Request] = field(default_factory=set[Request])
+    """Requests to read files that were allowed once, and so for the whole session."""
+
+    @property
+    def profile(self) -> "Profile":
+        return self.skills.profile
+
+    # --- policy ---
+
+    def ask(self, operation: "Asks") -> Mapping[Request, str]:
+        """Put the questions of an operation to a person, before it begins, without the session's lock."""
+        return self.put(operation.requests(self)) if self.approve is not None else _NO_ANSWERS
+
+    def put(self, requests: Iterable[Request]) -> Mapping[Request, str]:
+        """Put questions to a person; the answers, up to the first no.
+
+        Whatever is wrong with a request shows when the operation is performed, and not here.
+        """
+        answers: dict[Request, str] = {}
+        if self.approve is None:
+            return answers
+        try:
+            for request in requests:
+                verdict = self.policy.decide(request).verdict
+                if verdict == "deny":
+                    break
+                if verdict == "allow" or request in answers:
+                    continue
+                answer = self.approve(request)
+                said = answer if isinstance(answer, str) else "once" if answer else "no"
+                answers[request] = said
+                if not Policy.is_yes(said):
+                    break
+        except MetierError:
+            return answers
+        return answers
+
+    def use_answers(self, answers: Mapping[Request, str]) -> None:
+        """Take these answers for the operation that is performed next."""
+        self._answers = answers
+
+    def confirm(self, request: Request) -> None:
+        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise."""
+        answer = self._answers.get(request)
+        if answer is not None:
+            name, digest = request.skill_name or None, request.digest or None
+            self.recorder.note(PolicyAsked(request.tool, answer, name, digest))
+        self.policy.enforce(request, self._answered if self.approve is not None else None)
+
+    def _answered(self, request: Request) -> str:
+        if request not in self._answers:
+            raise PolicyDenied(request.tool, request.skill_name, "it changed after the question was asked; try again")
+        return self._answers[request]
+
+    def refuse_denied(self, skill: Skill) -> None:
+        """A person or a host who names a skill is not asked, but a rule that denies it holds."""
+        decision = self.policy.decide(Request("skill_load", skill.name, skill.path))
+        if decision.verdict == "deny":
+            raise PolicyDenied("skill_load", skill.name, decision.why)
+
+    # --- files ---
+
+    def file_requests(self, skill: Skill, path: str = SKILL_FILE) -> Sequence[Request]:
+        """What must be allowed before a file is read, and was not allowed before in this session."""
+        return [request for request in self.files.requests(skill, path) if request not in self._passed]
+
+    def confirm_file(self, skill: Skill, path: str = SKILL_FILE) -> None:
+        """Have the reading of a file allowed, where it comes from elsewhere."""
+        for request in self.file_requests(skill, path):
+            self.confirm(request)
+            self._passed.add(request)
+
+    # --- scripts ---
+
+    @property
+    def can_run(self) -> bool:
+        """Whether scripts can run at all: a sandbox works here, and policy does not refuse every script."""
+        if not self.profile.tools.run or self.policy.decide(Request("skill_run")).verdict == "deny":
+            return False
+        unsandboxed = self.policy.decide(Request("run_unsandboxed")).verdict == "allow"
+        runner = self.runner or scripts.default_runner()
+        return unsandboxed or (runner is not None and runner.problem() is None)
+
+    def note_now(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
+        """Write events at once: a script is running, and others want to see what it does."""
+        self.recorder.note(*events, artifacts=artifacts)
+        self.recorder.flush()
+
+    # --- tools ---
+
+    def offered(self) -> dict[Role, str]:
+        """The tools that the model has now: role to name. A tool is offered only where it can succeed."""
+        profile = self.profile
+        if not profile.enabled or not self.tools_enabled:
+            return {}
+        if not self.visibility.visible() and profile.catalog.refresh != "call":
+            return {}
+        names = profile.tools.by_role()
+        if profile.tools.host_read and not self.has_read_tool:
+            names.pop("read", None)
+        if "run" in names and not self.can_run:
+            names.pop("run")
+        return names

@@ -1,0 +1,542 @@
+"""The operations of a session, each a frozen value: what it takes, what policy is asked, what it does and returns.
+
+Everything else is derived from these values. A session performs them, a replay performs recorded ones again, approvals
+are their `requests`, and JSON-RPC, HTTP, MCP and the tool calls of a model build them from data. A new field is
+declared here and nowhere else. The record has an operation by its name and fields, so these never change their meaning.
+"""
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Self, cast
+
+from metier import limits
+from metier.catalog.search import SearchResult
+from metier.errors import BadArguments, ResourceError, SkillNotFound
+from metier.files import beneath, urls
+from metier.files.digests import digest_of
+from metier.files.text import without_torn
+from metier.hosts.formats import Text
+from metier.model import (
+    SKILL_FILE,
+    Compaction,
+    Invocation,
+    JsonObject,
+    Loaded,
+    Request,
+    Resource,
+    Role,
+    RunResult,
+    Skill,
+    ToolResult,
+)
+from metier.model import Prompt as PromptText
+from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
+from metier.session import listing, mentions, recall, scripts, system_prompt, tools
+from metier.session.context import SessionContext
+from metier.session.json_schema import Schema
+from metier.session.load import load
+from metier.session.operation import Operation, about, parameters
+from metier.session.visibility import By
+
+_BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
+
+
+# --- loading and reading ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(Operation[Loaded]):
+    """Load a skill"""
+
+    operation: ClassVar[str] = "load"
+
+    name: str | None = field(default=None, metadata=about("The name of the skill."))
+    path: str | None = field(default=None, metadata=about("The path of its SKILL.md, where the name is not enough."))
+    arguments: str = field(default="", metadata=about("What the skill should work on."))
+    parent: str | None = field(default=None, metadata=about("The skill that asks for this one, if one does."))
+    by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        skill = context.visibility.locate(self.name, self.path, self.by)
+        yield Request("skill_load", skill.name, skill.path)
+        yield from context.file_requests(skill)
+
+    def perform(self, context: SessionContext) -> Loaded:
+        skill = context.visibility.find(self.name, self.path, self.by)
+        context.confirm(Request("skill_load", skill.name, skill.path))
+        return load(context, skill, by=self.by, arguments=self.arguments, parent=self.parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Operation[Resource]):
+    """Read a file of a skill"""
+
+    operation: ClassVar[str] = "read"
+
+    name: str = field(metadata=about("The name of the skill, or a skill:// URL.", minLength=1))
+    path: str | None = field(default=None, metadata=about("The file, relative to the skill's folder."))
+    by: By = field(default="user", metadata=_BY)
+    raw: bool = field(
+        default=False, metadata=about("Return the bytes as they are, whole, of any kind of file.", model=False)
+    )
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
+
+    def _place(self) -> tuple[str, str]:
+        return urls.parse_url(self.name) if self.path is None else (self.name, self.path)
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        name, path = self._place()
+        skill = context.visibility.locate(name, None, self.by)
+        relative = beneath.check_relative(path, context.profile.resources.parents)
+        if relative == SKILL_FILE:
+            yield Request("skill_load", skill.name, skill.path)
+        if relative != SKILL_FILE or context.profile.tools.load:
+            yield Request("skill_read", skill.name, relative)
+        yield from context.file_requests(skill, relative)
+
+    def perform(self, context: SessionContext) -> Resource:
+        name, path = self._place()
+        skill = context.visibility.find(name, None, self.by)
+        try:
+            return self._read(context, skill, path)
+        except ResourceError as error:
+            redact = context.policy.redact
+            context.recorder.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
+            raise
+
+    def _read(self, context: SessionContext, skill: Skill, path: str) -> Resource:
+        relative = beneath.check_relative(path, context.profile.resources.parents)
+        if relative == SKILL_FILE:
+            context.confirm(Request("skill_load", skill.name, skill.path))  # its body is in there
+            if not context.profile.tools.load:  # hosts without a tool for it load a skill by reading it
+                return self._load(context, skill)
+        context.confirm(Request("skill_read", skill.name, relative))
+        context.confirm_file(skill, relative)
+        return context.reader.whole(skill, relative) if self.raw else context.reader.text(skill, path, relative)
+
+    def _load(self, context: SessionContext, skill: Skill) -> Resource:
+        loaded = load(context, skill, by=self.by)
+        data = context.files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if self.raw else None
+        return Resource(
+            skill=skill,
+            path=SKILL_FILE,
+            text=loaded.text,
+            mime="text/markdown",
+            size=loaded.size,
+            truncated=loaded.truncated,
+            digest=loaded.digest,
+            data=data,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search(Operation[SearchResult]):
+    """Search the catalog, as a step of the session"""
+
+    operation: ClassVar[str] = "search"
+
+    query: str = field(metadata=about("A name, a path, or words that say what is needed."))
+    limit: int | None = field(default=None, metadata=about("How many to return."))
+    scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
+    by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
+
+    def perform(self, context: SessionContext) -> SearchResult:
+        context.visibility.notice()
+        among = frozenset(skill.path for skill in context.visibility.visible()) if self.by == "model" else None
+        result = context.skills.search(self.query, limit=self.limit, scope=self.scope, among=among)
+        hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
+        data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
+        digest = digest_of(data)
+        found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
+        context.recorder.note(found, artifacts={digest: data})
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Operation[RunResult]):
+    """Run a script of a skill in the sandbox"""
+
+    operation: ClassVar[str] = "run"
+
+    name: str = field(metadata=about("The name of the skill.", minLength=1))
+    script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
+    arguments: Sequence[str] = field(default=(), metadata=about("Its arguments, one item each."))
+    stdin: str | None = field(default=None, metadata=about("What it reads from standard input."))
+    by: By = field(default="user", metadata=_BY)
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        skill = context.visibility.locate(self.name, None, self.by)
+        if skill.path not in context.loaded:
+            if self.by == "model":
+                return
+            yield Request("skill_load", skill.name, skill.path)
+        yield from context.file_requests(skill)
+        script = scripts.read(context, skill, self.script, self.arguments)
+        scripts.check(context, script)
+        yield script.request
+
+    def perform(self, context: SessionContext) -> RunResult:
+        skill = context.visibility.find(self.name, None, self.by)
+        if skill.path not in context.loaded:
+            if self.by == "model":
+                raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
+            context.confirm(Request("skill_load", skill.name, skill.path))
+            load(context, skill, by=self.by)
+        context.confirm_file(skill)
+        return scripts.run(context, skill, self.script, self.arguments, self.stdin)
+
+
+# --- what was given before ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output(Operation[Text]):
+    """Return an earlier result by its ref"""
+
+    operation: ClassVar[str] = "output"
+
+    ref: str = field(metadata=about("The ref that came with the result.", minLength=1))
+    start: int = field(default=1, metadata=about("The first line, from 1.", minimum=0))
+    end: int | None = field(default=None, metadata=about("The last line.", minimum=0))
+    grep: str | None = field(default=None, metadata=about("Return only lines that contain this text."))
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        yield from recall.requests(context, self.ref)
+
+    def perform(self, context: SessionContext) -> Text:
+        return Text(recall.lines_of(recall.text_of(context, self.ref), self.start, self.end, self.grep))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact(Operation[Compaction]):
+    """Return what belongs back into a context that its host compacted"""
+
+    operation: ClassVar[str] = "compact"
+
+    budget: int = field(
+        default=limits.COMPACTION_CHARACTERS, metadata=about("At most this many characters.", minimum=0)
+    )
+
+    def perform(self, context: SessionContext) -> Compaction:
+        return recall.compact(context, self.budget)
+
+
+# --- messages and turns ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoke(Operation[Invocation]):
+    """Find the skill that a user's message calls"""
+
+    operation: ClassVar[str] = "invoke"
+
+    message: str = field(metadata=about("The user's message."))
+
+    def rescan(self, context: SessionContext) -> None:
+        context.visibility.rescan()
+
+    def _mention(self, context: SessionContext) -> mentions.Mention:
+        return mentions.find(self.message, context.profile, functools.partial(_called, context))
+
+    def _loads(self, context: SessionContext, mention: mentions.Mention) -> bool:
+        return context.profile.invocation.loads or (mention.command and not context.tools_enabled)
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        mention = self._mention(context)
+        if mention.skills and self._loads(context, mention):
+            yield from context.file_requests(mention.skills[0])
+
+    def perform(self, context: SessionContext) -> Invocation:
+        close_turn(context)
+        context.visibility.notice()
+        mention = self._mention(context)
+        if not mention.skills:
+            if mention.ambiguous:
+                detail = f"a name in the message is ambiguous: {', '.join(mention.ambiguous)}"
+                context.recorder.note(SkillWarning("ambiguous", detail))
+            return Invocation(None, self.message, ambiguous=mention.ambiguous)
+        skill = mention.skills[0]
+        context.refuse_denied(skill)
+        loaded = None
+        if self._loads(context, mention):
+            loaded = load(context, skill, by="user", arguments=mention.arguments, command=mention.command)
+            if not context.profile.invocation.loads:
+                context.injected[:] = [loaded.ref]
+        else:
+            if mention.command:
+                context.loaded.activate(skill.name)
+            said = context.policy.redact(mention.arguments) or None
+            context.recorder.note(SkillInvoked(skill.name, "manual", said))
+        return Invocation(
+            skill=skill,
+            message=mention.message,
+            loaded=loaded,
+            arguments=mention.arguments,
+            mentioned=mention.skills,
+            ambiguous=mention.ambiguous,
+        )
+
+
+def _called(context: SessionContext, name: str) -> Skill:
+    skill = context.skills.catalog.find(name)
+    if not context.visibility.callable_by_user(skill):
+        raise SkillNotFound(name)
+    return skill
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer of an operation that returns nothing."""
+
+    text: str = ""
+
+    def as_dict(self) -> JsonObject:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTurn(Operation[Done]):
+    """Begin the user's next turn: what was granted or injected for the last one is gone"""
+
+    operation: ClassVar[str] = "end_turn"
+
+    def perform(self, context: SessionContext) -> Done:
+        close_turn(context)
+        return Done()
+
+
+def close_turn(context: SessionContext) -> None:
+    """What was injected for one request is gone, overrides end, and execution windows close."""
+    context.injected.clear()
+    context.overrides.clear()
+    context.policy.close_windows()
+
+
+# --- what a host shows to its model and its user ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt(Operation[PromptText]):
+    """Show the part of a system prompt that lists the skills"""
+
+    operation: ClassVar[str] = "prompt"
+    recorded: ClassVar[bool] = False
+
+    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    budget: int | None = field(
+        default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
+    )
+    files: Sequence[str] | None = field(
+        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    )
+
+    def perform(self, context: SessionContext) -> PromptText:
+        return listing.prompt(context, self.message, self.budget, self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemPrompt(Operation[Text]):
+    """Show a whole system prompt"""
+
+    operation: ClassVar[str] = "system_prompt"
+    recorded: ClassVar[bool] = False
+
+    base: str = field(default="", metadata=about("The host's own prompt, which comes first."))
+    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    budget: int | None = field(
+        default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
+    )
+    files: Sequence[str] | None = field(
+        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    )
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        for skill in listing.always_applied(context.visibility.visible(), context.profile, self.files):
+            yield from context.file_requests(skill)
+
+    def perform(self, context: SessionContext) -> Text:
+        shown = system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
+        return Text(shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools(Operation[tools.ToolList]):
+    """List the tools to give to a model"""
+
+    operation: ClassVar[str] = "tools"
+    recorded: ClassVar[bool] = False
+
+    def perform(self, context: SessionContext) -> tools.ToolList:
+        return tools.definitions(context, tool_fields)
+
+    def data(self, result: tools.ToolList) -> object:
+        return [tool.as_dict() for tool in result.tools]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandList:
+    """The slash commands of a host, one per skill."""
+
+    commands: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.commands)
+
+    def as_dict(self) -> JsonObject:
+        return {"commands": list(self.commands)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands(Operation[CommandList]):
+    """List the slash commands that a host may offer to a user"""
+
+    operation: ClassVar[str] = "commands"
+    recorded: ClassVar[bool] = False
+
+    def perform(self, context: SessionContext) -> CommandList:
+        form = command_form(context)
+        named = [s.name for s in context.skills.catalog.skills if context.visibility.callable_by_user(s)]
+        return CommandList(tuple(form.replace("name", name) for name in named) if form else ())
+
+
+def command_form(context: SessionContext) -> str:
+    """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
+    rules = context.profile.invocation
+    return next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Whether a tool of the host may be used now."""
+
+    allowed: bool
+
+    @property
+    def text(self) -> str:
+        return "allowed" if self.allowed else "refused"
+
+    def as_dict(self) -> JsonObject:
+        return {"allowed": self.allowed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayUse(Operation[Allowance]):
+    """Say whether a tool of the host may be used now, by policy and the skills that are active"""
+
+    operation: ClassVar[str] = "may_use"
+    recorded: ClassVar[bool] = False
+
+    tool: str = field(metadata=about("The tool of the host.", minLength=1))
+    command: str = field(default="", metadata=about("The command that it would run."))
+
+    def perform(self, context: SessionContext) -> Allowance:
+        return Allowance(context.policy.may_use(self.tool, self.command))
+
+
+# --- a model's tool call ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Operation[ToolResult]):
+    """Answer a model's tool call"""
+
+    operation: ClassVar[str] = "call"
+
+    tool: str = field(metadata=about("The tool, by the name that the profile gives it."))
+    arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent."))
+
+    def rescan(self, context: SessionContext) -> None:
+        with contextlib.suppress(BadArguments):
+            self._asked(context).operation.rescan(context)
+
+    @property
+    def _tool(self) -> str:
+        return without_torn(self.tool[: limits.NAME_LENGTH * 4])
+
+    def as_dict(self) -> JsonObject:
+        """Arguments that cannot be recorded are replaced by what is wrong with them."""
+        recorded = tools.problem(self.arguments) or self.arguments
+        return {"tool": self._tool} | ({"arguments": recorded} if recorded is not None else {})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """A record may have text for arguments; see `as_dict`."""
+        tool, arguments = values.get("tool"), values.get("arguments")
+        if not isinstance(tool, str):
+            raise BadArguments("tool must be text" if tool is not None else "tool is missing", field="tool")
+        return cls(tool=tool, arguments=cast("Mapping[str, object] | None", arguments))
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        yield from self._asked(context).operation.requests(context)
+
+    def _asked(self, context: SessionContext) -> "tools.ToolCall[Operation[Any]]":
+        return tools.parse(context, self._tool, self.arguments, tool_operation)
+
+    def perform(self, context: SessionContext) -> ToolResult:
+        return tools.answer(context, self._tool, self.arguments, tool_operation)
+
+    def code(self, result: ToolResult) -> str:
+        return result.code
+
+
+_BY_ROLE: Final[Mapping[Role, type[Operation[Any]]]] = {
+    "load": Load,
+    "search": Search,
+    "read": Read,
+    "output": Output,
+    "run": Run,
+}
+
+
+def tool_operation(role: Role, values: JsonObject) -> Operation[Any]:
+    """The operation that a model's call of a tool asks for."""
+    kind = _BY_ROLE[role]
+    if "by" in parameters(kind):
+        values = values | {"by": "model"}
+    return kind(**values)
+
+
+def tool_fields(role: Role) -> Mapping[str, Schema]:
+    """The fields of a tool's operation that a model may give, each with its JSON schema."""
+    kind = _BY_ROLE[role]
+    declared = {item.name: item for item in fields(kind)}
+    return {name: schema for name, schema in parameters(kind).items() if declared[name].metadata["model"]}
+
+
+# --- as data ---
+
+OPERATIONS: Final[Mapping[str, type[Operation[Any]]]] = {
+    kind.operation: kind
+    for kind in (
+        Load,
+        Read,
+        Search,
+        Run,
+        Output,
+        Compact,
+        Invoke,
+        EndTurn,
+        Prompt,
+        SystemPrompt,
+        Tools,
+        Commands,
+        MayUse,
+        Call,
+    )
+}
+"""All operations by name."""

@@ -1,0 +1,82 @@
+"""What a session gave before: found again by its ref, and put back after the host compacted its context."""
+
+from collections.abc import Sequence
+
+from metier.errors import MetierError, ResourceError
+from metier.files.digests import digest_of
+from metier.model import Compaction, Request
+from metier.session.activation import reminder
+from metier.session.context import SessionContext
+
+
+def text_of(context: SessionContext, ref: str) -> str:
+    """A text by its ref: from this process, from the store, or made again from an unchanged file."""
+    text = context.loaded.texts.get(ref)
+    if text:
+        return text
+    entry = context.loaded.by_ref(ref)
+    if entry is None:
+        raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
+    try:
+        return context.recorder.store.get_artifact(entry.rendered).decode()
+    except MetierError:
+        skill = context.skills.catalog.find_path(entry.path)
+        context.confirm_file(skill)
+        loaded = context.reader.skill(skill, context.offered(), entry.arguments)
+    if digest_of(loaded.text.encode()) != entry.rendered:
+        raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
+    context.loaded.texts[ref] = loaded.text
+    return loaded.text
+
+
+def requests(context: SessionContext, ref: str) -> Sequence[Request]:
+    """What must be allowed before a text can be made again; nothing where it is still there."""
+    entry = context.loaded.by_ref(ref)
+    if entry is None or context.loaded.texts.get(ref):
+        return ()
+    return context.file_requests(context.skills.catalog.find_path(entry.path))
+
+
+def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and texts of what was given under these refs, as far as it can still be had."""
+    found: list[tuple[str, str]] = []
+    for entry in filter(None, map(context.loaded.by_ref, refs)):
+        try:
+            found.append((entry.name, text_of(context, entry.ref)))
+        except MetierError:
+            continue
+    return found
+
+
+def lines_of(text: str, start: int, end: int | None, grep: str | None) -> str:
+    """A text whole, by lines (from 1, both ends included), or the lines that contain something."""
+    lines = text.split("\n")
+    if grep is not None:
+        return "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1) if grep.lower() in line.lower())
+    if start != 1 or end is not None:
+        return "\n".join(lines[max(start, 1) - 1 : end])
+    return text
+
+
+def compact(context: SessionContext, budget: int) -> Compaction:
+    """What belongs back into a compacted context, the newest skill first, within a number of characters."""
+    parts: list[str] = []
+    restored: list[str] = []
+    referenced: list[str] = []
+    left = budget
+    for entry in context.loaded.newest_first():
+        if entry.ref in context.preloaded:
+            continue  # the system prompt still has it
+        try:
+            text = text_of(context, entry.ref)
+        except MetierError:
+            continue
+        if len(text) <= left:
+            restored.append(entry.name)
+        else:
+            referenced.append(entry.name)
+            text = reminder(entry.name, entry.ref, context.offered())
+        if len(text) <= left:
+            parts.append(text)
+            left -= len(text) + 2
+    return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced))
