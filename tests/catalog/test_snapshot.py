@@ -1,4 +1,4 @@
-"""A catalog as JSON: nothing is lost, and what old records hold is still read and written the same."""
+"""A catalog as JSON: nothing is lost, and the catalogs of old records are read and written unchanged."""
 
 import base64
 import json
@@ -93,6 +93,6 @@ def recorded() -> list[str]:
 def test_a_recorded_catalog_is_written_again_as_it_was() -> None:
     assert len(recorded()) > 10
     for text in recorded():
-        # Profiles gain settings, so their part may differ; the rows behind it may not.
+        # Profiles get new settings, so their part may differ. The rows after it may not.
         end = '"place":'
         assert snapshot.dump(snapshot.restore(text)).partition(end)[1:] == text.partition(end)[1:]
