@@ -18,8 +18,3 @@ def is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
 
 def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
     return isinstance(value, Mapping)
-
-
-def is_text_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
-    """Whether the value is a mapping whose keys are all text."""
-    return is_mapping(value) and all(isinstance(key, str) for key in value)
