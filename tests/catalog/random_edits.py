@@ -1,4 +1,4 @@
-"""Random changes to a folder of skills, for tests of whatever must keep up with them."""
+"""Random changes to a folder of skills, for tests of code that must notice them."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""From what was found to what is offered: collisions, copies, filters, switches, and what a refresh tells."""
+"""How a catalog is built from what was found: collisions, copies, filters, modes, and the changes of a refresh."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SKILLS = ".agents/skills"
 
 @pytest.fixture
 def rivals(world: World) -> World:
-    """Three skills of one name: in an explicit root's two folders and in the home."""
+    """Three skills with the same name: two in folders of the project, one in the home folder."""
     world.skill(f"{SKILLS}/m/pdf", description="second")
     world.skill(f"{SKILLS}/b/pdf", description="first")
     world.skill("~/.agents/skills/pdf", description="mine")

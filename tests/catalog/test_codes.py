@@ -1,4 +1,4 @@
-"""Every code that the source can report is documented, and every documented code is one that a user can meet."""
+"""Every code that the source can report is documented, and every documented code can occur."""
 
 import ast
 import json
@@ -21,7 +21,7 @@ GOOD = "name: x\ndescription: x\n"
 
 
 def skill(yaml: str | bytes, fenced: bool = True) -> Callable[[World], dict[str, object]]:
-    """A world with one skill named x, of this frontmatter."""
+    """Write one skill named x with this frontmatter."""
     text = yaml.encode() if isinstance(yaml, str) else yaml
 
     def build(world: World) -> dict[str, object]:
@@ -172,7 +172,7 @@ REPORTERS = {"Diagnostic": 0, "report": 0, "failed": 0, "Unusable": 0, "failure"
 
 
 def reported_codes() -> set[str]:
-    """The literal codes that the source hands to whatever makes diagnostics, and those it keeps in tables."""
+    """The codes in calls that create diagnostics, and the codes in the tables of the frontmatter."""
     codes: set[str] = set()
     for file in SOURCE.rglob("*.py"):
         tree = ast.parse(file.read_text())

@@ -1,4 +1,4 @@
-"""Seven thousand real skills, and the oddest of the wild: nothing raises, nothing is lost, what is mended is said."""
+"""Seven thousand public skills, and odd files: nothing raises, nothing is lost, and every repair is reported."""
 
 import fcntl
 import json
@@ -42,7 +42,7 @@ def archive(request: pytest.FixtureRequest, unpacked: Callable[[str], Path]) -> 
 
 
 def skill_files(root: Path) -> int:
-    """Every SKILL.md that a search must meet: also the one in an ignored folder, but nothing below that."""
+    """Every SKILL.md that a scan must find: also the one in an ignored folder, but nothing below it."""
     ignored = DiscoveryRules().ignore
     count = 0
     for folder, below, _ in os.walk(root):
@@ -87,7 +87,7 @@ LINE = re.compile(r"([A-Za-z_][\w.-]*):[ \t]+(.+)")
 
 
 def quoted_line_by_line(text: str) -> str:
-    """What many clients do: quote every value of the first column that is not quoted, a block or brackets."""
+    """Repair as many clients do: quote every top-level value that is not quoted, a block or in brackets."""
     lines: list[str] = []
     for line in text.split("\n"):
         match = LINE.fullmatch(line.rstrip())
@@ -99,7 +99,7 @@ def quoted_line_by_line(text: str) -> str:
 
 
 def plain(text: str) -> object:
-    """The YAML as it stands; an emoji that JSON wrote as two escapes is no fault of the author's."""
+    """The YAML without repairs. An emoji that JSON wrote as two escapes is not an error."""
     pairs = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)", re.IGNORECASE)
     return yaml12.parse_yaml(pairs.sub(lambda pair: bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be"), text))
 
@@ -132,6 +132,6 @@ def test_more_broken_files_are_mended_than_by_quoting_lines_and_each_is_said(unp
             by_us += 1
             if "yaml-repaired" not in [d.code for d in parsed.diagnostics]:
                 silent.append(str(file))
-    assert broken > 30, "the archive of odd files is not the one that was meant"
+    assert broken > 30, "the archive of odd files is another one"
     assert by_us >= by_lines > 0, f"{by_us} and {by_lines} of {broken}"
     assert silent == []

@@ -1,4 +1,4 @@
-"""What lies on disk, however odd: met once, accounted for, and left as it was."""
+"""A scan of any files and folders: every SKILL.md is found once and accounted for, and nothing is changed."""
 
 import json
 import os
@@ -181,8 +181,8 @@ def test_a_file_of_100_megabytes_costs_no_more_than_its_head(world: World, root:
 
 @pytest.fixture
 def abyss() -> Iterator[Path]:
-    """Ten thousand folders, one in the other: deeper than any path can name, and than Python's own rmtree can go."""
-    memory = "/dev/shm"  # a disk takes its time for this
+    """Ten thousand nested folders: deeper than a path can be, and than Python's own rmtree can go."""
+    memory = "/dev/shm"  # this is slow on a disk
     top = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
     here = os.open(top, os.O_RDONLY)
     for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""Fences, scalars, duplicates, repairs and the place of every error."""
+"""Fences, scalars, duplicates, repairs, and the line and column of every error."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ class Following:
         return self
 
     def line(self, beginning: str) -> str:
-        """The next line that begins so."""
+        """The next line that starts with this text."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(beginning):

@@ -1,4 +1,4 @@
-"""Whatever stands in a SKILL.md, whatever lies on a disk: reading ends, raises nothing, and accounts for every file."""
+"""For any file and any folder: a scan ends, raises nothing, and accounts for every file."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_any_bytes_are_fields_or_an_error_and_never_an_exception(data: bytes) ->
         parsed = whole(data, repair=repair)
         errors = [d for d in parsed.diagnostics if d.severity == "error"]
         assert (parsed.fields is None) == bool(errors)
-        assert parsed == whole(data, repair=repair), "the same bytes, the same answer"
+        assert parsed == whole(data, repair=repair), "the same bytes must give the same result"
         lines = data.count(b"\n") + data.count(b"\r") + 1
         for note in parsed.diagnostics:
             assert note.code in CODES
@@ -152,7 +152,7 @@ Node = tuple[list[str], str, str, int]
 
 
 def make(root: Path, nodes: list[Node]) -> None:
-    """Put the nodes on disk, as far as they go together."""
+    """Write the nodes to disk, as far as they are compatible."""
     for number, (parts, kind, text, target) in enumerate(nodes):
         path = root.joinpath(*parts)
         try:
@@ -185,7 +185,7 @@ def make(root: Path, nodes: list[Node]) -> None:
 
 
 def reachable(root: Path) -> set[str]:
-    """The real place of every entry named SKILL.md that a search of all folders and links could meet."""
+    """The real path of every entry named SKILL.md that a scan of all folders and links could find."""
     ignored = DiscoveryRules().ignore
     found: set[str] = set()
     seen: set[str] = set()
@@ -207,7 +207,7 @@ def reachable(root: Path) -> set[str]:
 
 
 def facts(skills: Skills) -> tuple[object, ...]:
-    """All that a catalog says, but for the times of files."""
+    """Everything in a catalog except the times of files."""
     skills_ = [{**s.as_dict(), "mtime_ms": 0} for s in skills]
     shadowed = [{**s.as_dict(), "mtime_ms": 0} for s in skills.shadowed]
     return skills_, shadowed, skills.skipped, skills.catalog.failed, skills.diagnostics, skills.counts
@@ -253,7 +253,7 @@ def test_any_tree_is_accounted_for_under_every_profile(nodes: list[Node], profil
 @given(NODES, st.randoms(use_true_random=False))
 def test_the_order_of_creation_changes_nothing(nodes: list[Node], chance: random.Random) -> None:
     kept: dict[tuple[str, ...], Node] = {}
-    for node in nodes:  # one node a place, so that the order cannot decide what stands there
+    for node in nodes:  # one node per path, so that the order does not matter
         if not any(tuple(node[0][: len(key)]) == key or key[: len(node[0])] == tuple(node[0]) for key in kept):
             kept[tuple(node[0])] = node
     assume(all(node[1] != "link" for node in kept.values()))

@@ -1,4 +1,4 @@
-"""The reference library's own test cases: our strict mode gives the same verdict, or the table says why not."""
+"""The reference library's own test cases: strict mode agrees with them, or the table says why not."""
 
 import os
 from pathlib import Path

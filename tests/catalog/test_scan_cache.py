@@ -1,4 +1,4 @@
-"""The cache: a warm scan reads nothing, a change is always seen, and no cache can do harm."""
+"""The scan cache: a warm scan reads nothing, a change is always noticed, and a bad cache does no harm."""
 
 import errno
 import marshal
@@ -35,7 +35,7 @@ def settle() -> None:
 
 @pytest.fixture
 def warm(world: World) -> World:
-    """Five skills whose scan is remembered."""
+    """Five skills with a cached scan."""
     for number in range(5):
         world.skill(f"{SKILLS}/s{number}", description=f"number {number}")
     settle()
@@ -292,7 +292,7 @@ letter, file = sys.argv[1:]
 for _ in range(150):
     memory = cache.Memory({f"/{letter}{n}": (letter * 50,) for n in range(200)}, {}, 1)
     assert cache.write(file, memory)
-    assert len({path[1] for path in cache.read(file).files}) == 1, "a mix of two"
+    assert len({path[1] for path in cache.read(file).files}) == 1, "two writers were mixed"
 """
     writers = [subprocess.Popen([sys.executable, "-c", code, letter, str(file)]) for letter in "ab"]
     assert [writer.wait() for writer in writers] == [0, 0]

@@ -1,4 +1,4 @@
-"""A catalog as JSON: nothing is lost, and what old records hold is still read and written the same."""
+"""A catalog as JSON: nothing is lost, and the catalogs of old records are read and written unchanged."""
 
 import base64
 import json
@@ -81,6 +81,32 @@ def test_every_field_has_a_column(
     assert {field.name for field in fields(kind)} == set(columns)
 
 
+def test_the_columns_have_the_order_of_old_records() -> None:
+    data = json.loads(snapshot.dump(catalog()))
+    assert list(data) == [
+        "profile",
+        "place",
+        "roots",
+        "skills",
+        "shadowed",
+        "skipped",
+        "failed",
+        "diagnostics",
+        "truncated",
+    ]
+    assert data["place"] == ["/c", "/h", "/p"]
+    assert data["roots"] == [["/r", "user", "extra", 3, False, 2, True], ["/other", "repo", "repo", 0, True, 0, False]]
+    fields = {"name": "x", "metadata": {"a": [1, "é"]}}
+    row = ["x", "Does it.", "/r/x/SKILL.md", "/real/x/SKILL.md", 0, 5, 6, fields, False, False, "pinned", False]
+    assert data["skills"] == [row]
+    assert data["shadowed"] == [[[*row[:2], "/r/y/SKILL.md", row[3], 1, *row[5:]], "/r/x/SKILL.md", True]]
+    assert data["skipped"] == [["/s", "ignored", "why", "s"]]
+    assert data["diagnostics"] == [
+        ["a", "error", "m", "/f", 1, 2, "h"],
+        ["b", "info", "m", "", 0, 0, "", "permission"],
+    ]
+
+
 def recorded() -> list[str]:
     """The catalogs of the records that replays are tested with, as an earlier version wrote them."""
     found: list[str] = []
@@ -93,6 +119,6 @@ def recorded() -> list[str]:
 def test_a_recorded_catalog_is_written_again_as_it_was() -> None:
     assert len(recorded()) > 10
     for text in recorded():
-        # Profiles gain settings, so their part may differ; the rows behind it may not.
+        # Profiles get new settings, so their part may differ. The rows after it may not.
         end = '"place":'
         assert snapshot.dump(snapshot.restore(text)).partition(end)[1:] == text.partition(end)[1:]

@@ -1,4 +1,4 @@
-"""The rulebook: each field, strictly and leniently."""
+"""Validation: the rules for each field, strict and lenient."""
 
 import unicodedata
 from dataclasses import replace
@@ -15,7 +15,7 @@ GOOD = {"name": "pdf", "description": "Does it."}
 
 
 def judge(folder: str = "pdf", rules: Rules = LENIENT, /, yaml: str | None = None, **fields: str | None) -> Validation:
-    """The verdict on a frontmatter of these lines, each value as written in YAML."""
+    """Validate a frontmatter with these fields, each value written as YAML."""
     if yaml is None:
         given = GOOD | {key.replace("_", "-"): value for key, value in fields.items()}
         yaml = "\n".join(f"{key}: {value}" for key, value in given.items() if value is not None)

@@ -1,4 +1,4 @@
-"""The watcher: whatever happens on disk, the live catalog becomes what a fresh scan would find, and says so once."""
+"""The watcher: after any change on disk, the live catalog equals a fresh scan, and listeners hear of it once."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def names(skills: Skills) -> list[str]:
 
 
 def follows(skills: Skills, fresh: Callable[[], Skills]) -> None:
-    """Wait until the live catalog is that of a fresh scan."""
+    """Wait until the live catalog equals a fresh scan."""
     wait_for(lambda: dumped(skills) == dumped(fresh()), "the live catalog to be that of a fresh scan")
 
 

@@ -1,4 +1,4 @@
-"""Small files that would cost much, or crash the parser: each is answered within 50 MB and a second of work."""
+"""Small files that are expensive to parse or crash a parser: each is handled within 50 MB and one second."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ IMPORTS = "import json, sys\nfrom metier.catalog import validate\nfrom metier.ca
 
 
 def answers(*yamls: str) -> list[tuple[list[str], bool]]:
-    """The codes for each frontmatter, and whether it is usable; all in one process that must survive them."""
+    """The codes for each frontmatter, and whether it is usable. One process parses all and must survive."""
     files = [f"---\n{yaml}\n---\n" for yaml in yamls]
     assert all(len(file.encode()) < limits.FRONTMATTER_BYTES for file in files)
     done = run_bounded(IMPORTS, PARSE, json.dumps(files).encode())
@@ -35,7 +35,7 @@ def answer(yaml: str) -> tuple[list[str], bool]:
 
 
 def bomb(line: str, levels: int = 12) -> str:
-    """Nine-fold growth a line: 9 to the power of `levels` if aliases were copied."""
+    """Each line grows ninefold: 9 to the power of `levels` if aliases were copied."""
     lists = ["[" + ", ".join(["x"] * 9) + "]"]
     lists += ["[" + ", ".join([f"*a{n}"] * 9) + "]" for n in range(levels)]
     return "\n".join(line.format(n=n, value=value) for n, value in enumerate(lists))

@@ -1,4 +1,4 @@
-"""No path, URL or link brings one byte from outside of a skill's folder, however it is written and whatever moves.
+"""No path, URL or link reads a byte from outside of a skill's folder, even while links are swapped.
 
 Twenty thousand hostile spellings, each with the reason that must refuse it, run against real folders with secrets
 around them; then files, folders and the skill's own folder are swapped for links as fast as another process can.
@@ -28,9 +28,9 @@ from metier.session.session import Session
 from worlds import World
 
 READS = 100_000
-"""While links are swapped, for each of the two ways to open a file."""
+"""Reads while links are swapped, for each of the two ways to open a file."""
 NAIVE_READS = 400_000
-"""At most this many by realpath-then-open, until the first leak."""
+"""The most reads by realpath-then-open until the first leak."""
 
 UPS = [".." for _ in range(9)]
 LOOKS_LIKE_DOTS = ["．．", "‥", "․․", "。。", "··", "٠٠", "ꓸꓸ", "。．", "．.", "․."]
@@ -47,7 +47,7 @@ class Place:
     skill: Path
     outside: Path
     marker: str
-    """In the content of every file outside and in the name of some; no path that is asked for holds it."""
+    """It is in the content of every file outside and in some names, but in no requested path."""
 
     def session(self, profile: str = "standard") -> Session:
         settings = {"enabled": True, "directories": [str(self.skill.parent)]} if profile == "remcochat" else {}
@@ -75,7 +75,7 @@ def place(world: World) -> Place:
 
 
 def targets(folder: Path, outside: Path) -> dict[str, str]:
-    """Links by name; all of them lead out, or nowhere that may be followed."""
+    """Links by name. All of them lead outside or must not be followed."""
     up = os.path.relpath(outside, folder)
     return {
         "abs-file": str(outside / "secret.txt"),
@@ -110,7 +110,7 @@ def links(folder: Path, outside: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         back = os.open(".", os.O_RDONLY)
         try:
-            os.chdir(folder)  # a socket's path may only be short
+            os.chdir(folder)  # the path of a socket must be short
             listener.bind("plug")
         finally:
             os.fchdir(back)
@@ -120,7 +120,7 @@ def links(folder: Path, outside: Path) -> None:
 # --- the spellings ---
 
 Case = tuple[str, str]
-"""A path or URL, and the reason that refuses it."""
+"""A path or URL, and the reason why it is refused."""
 
 
 def paths(place: Place) -> Iterator[Case]:
@@ -138,7 +138,7 @@ def paths(place: Place) -> Iterator[Case]:
         yield slash.join([*([dots] * count), name]), "not-found"
         yield "/".join([*([dots] * count), name]), "not-found"
     for dots, slash, count, name in itertools.product(DOTS, SLASHES[1:5], range(1, 4), names[:4]):
-        yield slash.join([*([dots] * count), name]), "not-found"  # no URL: nothing is decoded
+        yield slash.join([*([dots] * count), name]), "not-found"  # not a URL, so nothing is decoded
     for position, name in itertools.product(range(12), names[:6]):
         hostile = f"../../{name}/sub/ok.md"
         yield hostile[:position] + "\x00" + hostile[position:], "nul"
@@ -154,7 +154,7 @@ def paths(place: Place) -> Iterator[Case]:
 
 
 def linked(place: Place) -> Iterator[Case]:
-    """The links at every level, reached straight, by way of links that stay inside, and with more behind them."""
+    """The links at every level: directly, through links that stay inside, and with more path after them."""
     tails = ["", "/", "/secret.txt", "/passwd", "/etc/passwd", "/ok.md", "/environ", "/self/environ", "/0", "/."]
     ways = ["", "here/", "here/here/", "./"]
     for level, name, way, tail in itertools.product(LEVELS, targets(place.skill, place.outside), ways, tails):
@@ -224,7 +224,7 @@ def read(session: Session, name: str, path: str | None) -> Resource:
 
 
 def read_unrecorded(session: Session, name: str, path: str | None) -> Content:
-    """The same without the frames and the listing, which take most of the time."""
+    """Read without a session, whose events and listing take most of the time."""
     if path is None:
         name, path = skill_urls.parse_url(name)
     return DiskFiles().resource(session.skills[name], beneath.check_relative(path), 10**6)
@@ -233,7 +233,7 @@ def read_unrecorded(session: Session, name: str, path: str | None) -> Content:
 def refusal(
     session: Session, name: str, path: str | None, marker: str, reading: Callable[..., Resource | Content] = read
 ) -> str:
-    """The reason of a refusal; whatever else happens, no secret may show."""
+    """The reason of a refusal. In any case, no secret may be shown."""
     try:
         shown, reason = str(reading(session, name, path)), "none"
     except ResourceError as error:
@@ -280,7 +280,7 @@ def test_twenty_thousand_hostile_spellings_are_each_refused_with_their_own_reaso
 
 
 def assert_silent(session: Session, marker: str) -> None:
-    """Nothing of the outside is in what a session lists or recorded."""
+    """Check that neither the listing nor the record of a session has anything from outside."""
     assert marker not in session.load("probe").text
     assert marker not in json.dumps(session.events)
 
@@ -312,7 +312,7 @@ def test_a_skills_folder_that_became_a_link_since_is_refused(place: Place, kind:
         assert refused.value.reason == "link"
         assert place.marker not in str(refused.value)
     session.skills.refresh()
-    assert session.skills.session().read("probe", "ok.md").text == "legit ok.md\n", "a new scan sees where it lies now"
+    assert session.skills.session().read("probe", "ok.md").text == "legit ok.md\n", "a new scan finds its new place"
 
 
 def test_a_skill_whose_skill_file_is_a_link_keeps_its_own_files(place: Place, way: str) -> None:
@@ -350,7 +350,7 @@ print(count)
 
 @pytest.fixture
 def swapped(place: Place, tmp_path: Path) -> Iterator[Skill]:
-    """A skill of which a file, a folder and its own folder change places with links to the outside, without a pause."""
+    """A skill whose file, folder and own folder are constantly swapped with links to the outside."""
     bag = tmp_path / "bag"
     bag.mkdir()
     (place.skill / "folder").mkdir()
@@ -371,7 +371,7 @@ def swapped(place: Place, tmp_path: Path) -> Iterator[Skill]:
 
 
 def naive(folder: str, path: str) -> bytes:
-    """What most systems do: resolve, compare, and only then open."""
+    """Read as most systems do: resolve, compare, and only then open."""
     real = os.path.realpath(os.path.join(folder, path))
     if not real.startswith(folder + "/"):
         raise PathEscape(path, "link", "leads outside")

@@ -1,6 +1,6 @@
 """Where a session gets the files of a skill from: the disk, another server, or a record.
 
-A source returns what it was asked for or raises a `ResourceError`; it never follows a path out of the skill's folder.
+A source returns the requested file or raises a `ResourceError`. It never follows a path out of the skill's folder.
 """
 
 import os
@@ -13,31 +13,39 @@ from metier.model import SKILL_FILE, Request, Skill
 
 
 class Files(Protocol):
-    """The files of skills, for a session.
+    """The files of skills, for a session. Pass it to `Skills.session(files=...)`.
 
-    Paths are relative and have been checked. A read returns at most `limit` bytes and the size of the whole file; a
-    listing is sorted and bounded. A file that cannot be served raises `ResourceError` or one of its subclasses. Methods
-    are called from any thread.
+    This protocol is everything that an implementation needs:
+
+    - A path is relative to the skill's folder, with `/` between its parts and without `.` and `..`. It was checked as
+      text only: an implementation must not follow a link that leaves the skill's folder.
+    - A file that cannot be served raises `ResourceError` or a subclass: `ResourceNotFound` if there is no such file,
+      `PathEscape` if it is outside of the folder. Nothing else is raised.
+    - Methods are called from any thread, also from several at once, and may block.
     """
 
     def requests(self, skill: Skill, path: str) -> Sequence[Request]:
-        """What policy must allow before this file is read; nothing for files that are here already."""
+        """Return what policy must allow before this file is read. Files that are already here need nothing."""
         ...
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
-        """The skill's SKILL.md."""
+        """Read the skill's SKILL.md, with the same rules as `resource`."""
         ...
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        """Another file of the skill."""
+        """Read a file of the skill. `data` has at most `limit` bytes; `size` is the size of the whole file."""
         ...
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
-        """The skill's files without SKILL.md."""
+        """List the skill's files without SKILL.md, sorted by path.
+
+        The result has at most `max_files` files with a total size of at most `max_bytes`. It is `truncated` if that
+        leaves files out.
+        """
         ...
 
     def folder(self, skill: Skill) -> str:
-        """A folder on this machine's disk with all of the skill's files, for a script to run in."""
+        """Return a folder on this machine's disk that has all of the skill's files, for a script to run in."""
         ...
 
 
@@ -48,7 +56,7 @@ class DiskFiles:
         return ()
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
-        # A linked SKILL.md passed the profile's rule on links when it was found; it is opened where it really lies.
+        # A linked SKILL.md passed the profile's rule on links when it was found. It is opened at its real path.
         with open_folder(os.path.dirname(skill.real_path)) as folder:
             return read_beneath(folder, SKILL_FILE, limit)
 
@@ -65,7 +73,7 @@ class DiskFiles:
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:
-    """The folder that discovery saw; or, where SKILL.md is itself a link, the one in which that link really lies."""
+    """Open the folder of a skill: the one that the scan found or, if SKILL.md is a link, the one that has the link."""
     linked = os.path.islink(skill.path)
     folder = os.path.realpath(skill.dir) if linked else os.path.dirname(skill.real_path)
     return open_folder(folder, holds_link=linked)

@@ -43,7 +43,7 @@ def from_utf8(data: bytes) -> str:
 
 
 def from_utf8_part(data: bytes) -> tuple[str, int]:
-    """Decode the beginning of a text. Also return how many bytes at its end belong to a character that was cut."""
+    """Decode the start of a text. Returns it, and the number of bytes at the end that belong to a cut character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(data), len(decoder.getstate()[0])
 

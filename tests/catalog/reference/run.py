@@ -1,6 +1,6 @@
-"""Fetch the published source of the reference library and run its own test cases against our strict mode.
+"""Fetches the published source of the reference library and runs its own test cases against strict mode.
 
-Alone: `python tests/reference/run.py` prints one line for each case.
+Run `python tests/catalog/reference/run.py` to print one line for each case.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ CASES = ("test_validator.py", "test_parser.py")
 
 
 class Unreachable(Exception):
-    """No index has the source."""
+    """No package index has the source."""
 
 
 def fetch(folder: Path) -> Path:
-    """Download the source into a folder and unpack it; the folder with its tests."""
+    """Download the source into a folder and unpack it. Returns the folder with its tests."""
     archive = folder / SOURCE
     index = (os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple").rstrip("/")
     try:
@@ -58,8 +58,9 @@ def fetch(folder: Path) -> Path:
 
 
 def outcomes(tests: Path) -> dict[str, bool]:
-    """Each case by name, and whether our verdict is the one it asks for."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Each case by name, and whether strict mode agrees with it."""
+    search_path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [
         sys.executable,
         "-m",

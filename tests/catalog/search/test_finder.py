@@ -1,4 +1,4 @@
-"""A catalog made searchable: read once, kept on disk, brought up to date, and in memory where the disk refuses."""
+"""The search index of a catalog: read once, kept on disk, brought up to date, and in memory if the disk fails."""
 
 import os
 import signal
@@ -318,7 +318,7 @@ def test_a_ranker_cannot_bring_in_what_is_not_allowed_or_not_there(shelf: Skills
 
 
 class Topics:
-    """A ranker that has nothing but what `Ranker` asks for, with names, order and scores of its own."""
+    """A ranker with only what `Ranker` requires, and with its own names, order and scale."""
 
     def __init__(self, **topics: list[tuple[str, float]]) -> None:
         self.topics = topics

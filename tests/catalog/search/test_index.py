@@ -1,4 +1,4 @@
-"""The index of texts: the same answer after any history, and no harm from whatever happens to its folder."""
+"""The text index: the same result after any history, and no harm if its folder is damaged."""
 
 import os
 import random

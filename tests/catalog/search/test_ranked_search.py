@@ -1,4 +1,4 @@
-"""Search as a user and a model meet it: what comes first and why, what is not found, and in which languages."""
+"""Search for users and models: what comes first and why, what is not found, and in which languages."""
 
 import json
 
@@ -198,7 +198,7 @@ HOSTILE = ['"', "a AND (b", "name:release", "[* TO *]", "release~9", "\\", "*", 
 def test_no_query_raises_whatever_it_says(shelf: Skills, query: str) -> None:
     assert shelf.search(query).count <= 8
     result = shelf.session().call("skill_search", {"query": query})
-    assert result.ok or result.code == "INVALID_PARAM"  # half a character is no text
+    assert result.ok or result.code == "INVALID_PARAM"  # a lone surrogate is not text
 
 
 # --- who sees what ---

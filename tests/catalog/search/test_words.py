@@ -1,4 +1,4 @@
-"""What counts as a word, in text and query alike."""
+"""The words of texts and queries."""
 
 import pytest
 from hypothesis import given

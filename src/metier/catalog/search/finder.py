@@ -92,7 +92,7 @@ class Finder:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits, each with the words of the query that its skill has."""
-        matched = self._asked(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
+        matched = self._with_index(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
         return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
     def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int) -> list[Skill]:
@@ -127,7 +127,7 @@ class Finder:
     def _scored(self, query: str, limit: int, allowed: Callable[[str], bool], least: float = 0.0) -> list[Scored]:
         """Blend the ranking by words with the rankers. The words are left out if their best score is below `least`."""
         depth = max(limit, _FUSED) if self._rankers else limit
-        words = self._asked(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
+        words = self._with_index(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
         if words and words[0].score < least:
             words = []
         if not self._rankers:
@@ -141,14 +141,14 @@ class Finder:
         best = words[0].score if words else FITS
         return [Scored(key, best * score / fused[0][1]) for key, score in fused]
 
-    def _asked(self, ask: Callable[[TextIndex], _Answer]) -> _Answer:
+    def _with_index(self, use: Callable[[TextIndex], _Answer]) -> _Answer:
         try:
-            return ask(self._index)
+            return use(self._index)
         except IndexUnavailable:
             # A stored index that breaks while it is used is rebuilt in memory, so that a search never fails for it.
             self._folder, self._index = "", TextIndex.open(None)
             self._update(None)
-            return ask(self._index)
+            return use(self._index)
 
 
 class _Allowed:

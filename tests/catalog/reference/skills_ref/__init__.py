@@ -1,6 +1,6 @@
-"""Stands in for the reference library under its own tests: every answer is our strict mode's, in its words.
+"""Replaces the reference library in its own tests: the answers come from strict mode, in the library's words.
 
-Its tests ask for phrases such as "must be lowercase"; `PHRASES` says which of them each code of ours stands for.
+Its tests look for phrases such as "must be lowercase". `PHRASES` has the phrases for each diagnostic code.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The reading functions of the reference library, answered by ours."""
+"""The parsing functions of the reference library, implemented with Metier."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`validate` of the reference library, answered by ours."""
+"""`validate` of the reference library, implemented with Metier."""
 
 from pathlib import Path
 
