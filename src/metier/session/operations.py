@@ -476,6 +476,9 @@ class Call(Operation[ToolResult]):
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
         """A record may have text for arguments; see `as_dict`."""
+        unknown = next((key for key in values if key not in ("tool", "arguments")), None)
+        if unknown is not None:
+            raise BadArguments(f"{unknown} is not known; known: tool, arguments", field=unknown)
         tool, arguments = values.get("tool"), values.get("arguments")
         if not isinstance(tool, str):
             raise BadArguments("tool must be text" if tool is not None else "tool is missing", field="tool")
