@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from metier.rpc import METHODS
+from metier.session.operation import parameters, schema_of
+from metier.session.operations import OPERATIONS
 from worlds import World
 
 
@@ -59,3 +61,10 @@ def test_a_client_is_told_what_was_added_removed_and_changed(world: World, pipe:
 def test_every_method_is_on_the_page_and_no_other() -> None:
     page = (Path(__file__).parents[1] / "docs" / "rpc.md").read_text()
     assert set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", page, re.MULTILINE)) == set(METHODS)
+    for name, kind in OPERATIONS.items():
+        (row,) = re.findall(rf"^\| `session\.{name}` \| (.*)\|$", page, re.MULTILINE)
+        named = re.findall(r"`(\w+)(\??)`", row.split("(or")[0] + row.partition(")")[2])
+        required = schema_of(kind)["required"]
+        expected = {"args" if key == "arguments" and name == "call" else key for key in parameters(kind)}
+        assert {key for key, _ in named} == expected, name
+        assert {key for key, maybe in named if not maybe} == set(required), name

@@ -170,7 +170,7 @@ def test_a_folder_may_be_held_to_a_digest_too(world: World) -> None:
 def test_a_breach_of_the_standard_is_accepted_only_when_asked_for(world: World) -> None:
     world.skill("probe", version="1.0")
     here = place(world)
-    with pytest.raises(Exception, match="`version` is not a key of the standard"):
+    with pytest.raises(Exception, match="`version` is not part of the standard"):
         here.take(world.project / "probe")
     assert here.take(world.project / "probe", lenient=True).name == "probe"
 
