@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from metier.catalog import discover, scan_cache, search, snapshot
 from metier.catalog.build import Catalog, build_catalog
@@ -165,6 +165,10 @@ class Skills:
             return Changes()
         return self._rescan()
 
+    async def arefresh(self) -> Changes:
+        """`refresh` for asyncio."""
+        return await _in_thread(self.refresh)
+
     def look(self) -> Catalog:
         """What a `refresh` would bring, without bringing it."""
         if self.profile.catalog.refresh == "start":
@@ -272,6 +276,12 @@ class Skills:
         else:
             hits = self._find().search(text, wanted + 1, allowed, cwd)
         return search.cut(query, hits, wanted)
+
+    async def asearch(
+        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+    ) -> SearchResult:
+        """`search` for asyncio."""
+        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among)
 
     def explain(self, result: SearchResult) -> SearchResult:
         """The same result, each hit with the words of the query that its skill has, body included."""
@@ -411,3 +421,13 @@ class Skills:
 
 
 resolve_settings = settings.resolve
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def _in_thread(function: Callable[P, R], *args: P.args, **given: P.kwargs) -> R:
+    import asyncio  # only for those who use it
+
+    return await asyncio.to_thread(function, *args, **given)
