@@ -10,6 +10,7 @@ import statistics
 from metier.catalog.search.finder import Finder
 from metier.hosts.formats import Listed, listing
 from metier.hosts.profiles import build, load
+from metier.model import Role
 
 from ..corpus import absent, corpus_of
 from ..measure import Row
@@ -18,7 +19,7 @@ from ..options import Options
 SKILLS = 2_000
 CHARACTERS = 8_000
 GOAL = 0.95
-_OFFERED = {"load": "skill_load", "search": "skill_search", "read": "skill_read"}
+_OFFERED: dict[Role, str] = {"load": "skill_load", "search": "skill_search", "read": "skill_read"}
 
 
 def run(options: Options) -> list[Row]:

@@ -1,4 +1,4 @@
-"""A plain loop on the Anthropic SDK with the example skills. Its client is a stand-in: it runs without a key."""
+"""A loop on the Anthropic SDK with the example skills. A scripted client stands in for the API: no key is needed."""
 
 from anthropic.types import Message, TextBlock, ToolUseBlock, Usage
 
@@ -15,30 +15,35 @@ STEPS = [
 ]
 
 
-class StandIn:
-    """Where `anthropic.Anthropic().messages` goes."""
+class ScriptedClient:
+    """Use `anthropic.Anthropic().messages` instead."""
 
     def create(self, *, model, max_tokens, system, messages, tools):
         assert "csv-profile" in system  # the catalog
         offered = [tool["name"] for tool in tools]
-        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, nothing is offered to run
+        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, there is no tool to run scripts
         done = sum(message["role"] == "assistant" for message in messages)
         block = TextBlock(type="text", text="One row, two columns.")
         if done < len(steps):
             block = ToolUseBlock(type="tool_use", id=f"toolu_{done}", name=steps[done][0], input=steps[done][1])
         return Message(
-            id="1", type="message", role="assistant", model=model, content=[block], stop_reason="end_turn",
+            id="1",
+            type="message",
+            role="assistant",
+            model=model,
+            content=[block],
+            stop_reason="end_turn",
             usage=Usage(input_tokens=1, output_tokens=1),
-        )  # fmt: skip
+        )
 
 
 def approve(request):
-    print("May this run?", request.command)
-    return True  # where your person answers
+    print("Allow this script to run?", request.command)
+    return True  # ask your user here
 
 
 skills = MessagesSkills(Skills.discover(roots=["examples/skills"]), approve=approve)
-client = StandIn()
+client = ScriptedClient()
 messages = [{"role": "user", "content": "What is in this table?"}]
 while True:
     request = skills.request(messages, "You are a careful analyst.")  # messages, system and tools

@@ -1,4 +1,4 @@
-"""A LangChain agent with the example skills. Its model is a stand-in, so that it runs without a key."""
+"""A LangChain agent with the example skills. Its model follows a script, so no key is needed."""
 
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
@@ -22,15 +22,15 @@ STEPS = [
 
 
 def answers(offered):
-    """What the stand-in says: it loads a skill, reads and runs a file of it, and answers."""
+    """The script of the model: it loads a skill, reads one of its files, runs one, and answers."""
     for number, (name, arguments) in enumerate(STEPS):
-        if name in offered:  # without a sandbox, nothing is offered to run
+        if name in offered:  # without a sandbox, there is no tool to run scripts
             yield AIMessage("", tool_calls=[{"id": str(number), "name": name, "args": arguments}])
     yield AIMessage("One row, two columns.")
 
 
-class StandIn(GenericFakeChatModel):
-    """Where your model goes."""
+class ScriptedModel(GenericFakeChatModel):
+    """Use your own model instead."""
 
     def bind_tools(self, tools, **options):
         return self
@@ -41,9 +41,9 @@ class StandIn(GenericFakeChatModel):
 
 
 agent = create_agent(
-    StandIn(messages=answers([tool.name for tool in skills.session.tools()])),
+    ScriptedModel(messages=answers([tool.name for tool in skills.session.tools()])),
     system_prompt="You are a careful analyst.",
-    middleware=[skills],  # the last one, after any that trims or summarises
+    middleware=[skills],  # last, after middleware that trims or summarises
     checkpointer=InMemorySaver(),
 )
 thread = {"configurable": {"thread_id": "1"}}
@@ -51,8 +51,8 @@ thread = {"configurable": {"thread_id": "1"}}
 state = agent.invoke({"messages": [{"role": "user", "content": "What is in this table?"}]}, thread)
 while "__interrupt__" in state:
     for asked in state["__interrupt__"]:
-        print("May this run?", asked.value["action_requests"][0]["description"])
-    yes = {"decisions": [{"type": "approve"}]}  # where your person answers
+        print("Allow this script to run?", asked.value["action_requests"][0]["description"])
+    yes = {"decisions": [{"type": "approve"}]}  # ask your user here
     state = agent.invoke(Command(resume=yes), thread)
 print(state["messages"][-1].text)
 print([frame["type"] for frame in skills.session.events])

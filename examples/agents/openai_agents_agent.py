@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK with the example skills. Its model is a stand-in, so that it runs without a key."""
+"""An agent of the OpenAI Agents SDK with the example skills. Its model follows a script, so no key is needed."""
 
 import asyncio
 import json
@@ -21,18 +21,18 @@ STEPS = [
 ]
 
 
-class StandIn(Model):
-    """Where your model goes. This one sees the catalog, loads a skill, reads and runs a file of it, and answers."""
+class ScriptedModel(Model):
+    """Use your own model instead. This one loads a skill, reads one of its files, runs one, and answers."""
 
     async def get_response(self, system_instructions, input, model_settings, tools, *rest, **more):  # noqa: A002
-        assert "csv-profile" in system_instructions
+        assert "csv-profile" in system_instructions  # the catalog
         offered = [tool.name for tool in tools]
-        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, nothing is offered to run
+        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, there is no tool to run scripts
         done = sum(item.get("type") == "function_call_output" for item in input)
         return ModelResponse([call(done, *steps[done]) if done < len(steps) else say("Two columns.")], Usage(), None)
 
     def stream_response(self, *given, **more):
-        raise NotImplementedError("this stand-in answers whole")
+        raise NotImplementedError("this model does not stream")
 
 
 def call(number, name, arguments):
@@ -49,7 +49,7 @@ agent = Agent(
     name="analyst",
     instructions=skills.instructions("You are a careful analyst."),
     tools=skills.tools(),
-    model=StandIn(),
+    model=ScriptedModel(),
 )
 
 
@@ -59,8 +59,8 @@ async def main():
     while result.interruptions:
         state = result.to_state()
         for asked in result.interruptions:
-            print("May this run?", asked.arguments)
-            state.approve(asked)  # where your person answers
+            print("Allow this script to run?", asked.arguments)
+            state.approve(asked)  # ask your user here
         result = await Runner.run(agent, state, run_config=config)
     print(result.final_output)
     print([frame["type"] for frame in skills.session.events])

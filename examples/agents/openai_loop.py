@@ -1,4 +1,4 @@
-"""A plain loop on the OpenAI SDK with the example skills. Its client is a stand-in, so that it runs without a key."""
+"""A loop on the OpenAI SDK with the example skills. A scripted client stands in for the API: no key is needed."""
 
 import json
 
@@ -17,31 +17,31 @@ STEPS = [
 ]
 
 
-class StandIn:
-    """Where `openai.OpenAI().chat.completions` goes."""
+class ScriptedClient:
+    """Use `openai.OpenAI().chat.completions` instead."""
 
     def create(self, *, model, messages, tools):
         assert "csv-profile" in messages[0]["content"]  # the catalog
         offered = [tool["function"]["name"] for tool in tools]
-        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, nothing is offered to run
+        steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, there is no tool to run scripts
         done = sum(isinstance(message, dict) and message["role"] == "tool" for message in messages)
-        said = {"role": "assistant", "content": "One row, two columns."}
+        answer = {"role": "assistant", "content": "One row, two columns."}
         if done < len(steps):
             function = {"name": steps[done][0], "arguments": json.dumps(steps[done][1])}
-            said = {"role": "assistant", "tool_calls": [{"id": str(done), "type": "function", "function": function}]}
-        choice = {"index": 0, "finish_reason": "stop", "message": said}
+            answer = {"role": "assistant", "tool_calls": [{"id": str(done), "type": "function", "function": function}]}
+        choice = {"index": 0, "finish_reason": "stop", "message": answer}
         return ChatCompletion.model_validate(
             {"id": "1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
         )
 
 
 def approve(request):
-    print("May this run?", request.command)
-    return True  # where your person answers
+    print("Allow this script to run?", request.command)
+    return True  # ask your user here
 
 
 skills = ChatSkills(Skills.discover(roots=["examples/skills"]), approve=approve)
-client = StandIn()
+client = ScriptedClient()
 messages = [{"role": "user", "content": "What is in this table?"}]
 while True:
     request = skills.request(messages, "You are a careful analyst.")  # messages, with a system message, and tools

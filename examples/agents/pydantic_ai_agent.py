@@ -1,4 +1,4 @@
-"""A Pydantic AI agent with the example skills. Its model is a stand-in, so that it runs without a key."""
+"""A Pydantic AI agent with the example skills. Its model follows a script, so no key is needed."""
 
 import asyncio
 
@@ -21,17 +21,17 @@ STEPS = [
 ]
 
 
-def stand_in(messages, info):
-    """Where your model goes. This one sees the catalog, loads a skill, reads and runs a file of it, and answers."""
-    assert "csv-profile" in info.instructions
+def scripted_model(messages, info):
+    """Use your own model instead. This one loads a skill, reads one of its files, runs one, and answers."""
+    assert "csv-profile" in info.instructions  # the catalog
     offered = [tool.name for tool in info.function_tools]
-    steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, nothing is offered to run
+    steps = [step for step in STEPS if step[0] in offered]  # without a sandbox, there is no tool to run scripts
     done = sum(isinstance(message, ModelResponse) for message in messages)
     return ModelResponse(parts=[ToolCallPart(*steps[done]) if done < len(steps) else TextPart("One row, two columns.")])
 
 
 agent = Agent(
-    FunctionModel(stand_in),
+    FunctionModel(scripted_model),
     instructions="You are a careful analyst.",
     capabilities=[skills],
     output_type=[str, DeferredToolRequests],
@@ -42,8 +42,8 @@ async def main():
     result = await agent.run("What is in this table?")
     while isinstance(result.output, DeferredToolRequests):
         for asked in result.output.metadata.values():
-            print("May this run?", asked["questions"][0]["command"])
-        answers = result.output.build_results(approve_all=True)  # where your person answers
+            print("Allow this script to run?", asked["questions"][0]["command"])
+        answers = result.output.build_results(approve_all=True)  # ask your user here
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
     print(result.output)
     print([frame["type"] for frame in skills.session.events])

@@ -159,7 +159,7 @@ class SandboxUnavailable(MetierError):
     exit_code = 4
 
     def __init__(self, message: str, *, install: str = "", tried: Sequence[str] = ()) -> None:
-        self.install, self.tried = install, tuple(tried)
+        self.message, self.install, self.tried = message, install, tuple(tried)
         why = f": {'; '.join(tried)}" if tried else ""
         super().__init__(f"{message}{why}{f' (to fix it: {install})' if install else ''}")
 

@@ -1,4 +1,4 @@
-"""The model behind an address on this machine that speaks the Messages, chat completions and Responses interfaces."""
+"""A local HTTP server for the model that speaks the Messages, chat completions and Responses APIs."""
 
 import json
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from stage import Model, Step
+from scenario import Model, Step
 
 
 @contextmanager
@@ -15,14 +15,14 @@ def serve(model: Model) -> Generator[str, None, None]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            data = json.dumps(_SPOKEN[self.path](model, request)).encode()
+            data = json.dumps(_APIS[self.path](model, request)).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -37,7 +37,7 @@ def serve(model: Model) -> Generator[str, None, None]:
         server.server_close()
 
 
-def _messages(model: Model, request: Any) -> Any:
+def _messages(model: Model, request: Any) -> dict[str, object]:
     texts = [text for message in request["messages"] if message["role"] == "user" for text in _blocks(message)]
     step = model.next(request.get("system"), [tool["name"] for tool in request["tools"]], texts)
     block = (
@@ -46,9 +46,15 @@ def _messages(model: Model, request: Any) -> Any:
         else {"type": "tool_use", "id": f"toolu_{model.number}", "name": step[0], "input": step[1]}
     )
     return {
-        "id": "msg", "type": "message", "role": "assistant", "model": "m", "content": [block],
-        "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
-    }  # fmt: skip
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [block],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
 
 
 def _blocks(message: Any) -> list[str]:
@@ -56,42 +62,53 @@ def _blocks(message: Any) -> list[str]:
     return [content] if isinstance(content, str) else [block.get("content") or block["text"] for block in content]
 
 
-def _chat(model: Model, request: Any) -> Any:
+def _chat(model: Model, request: Any) -> dict[str, object]:
     by_role: dict[str, list[str]] = {"system": [], "user": [], "tool": [], "assistant": []}
     for message in request["messages"]:
         by_role[message["role"]].append(message.get("content") or "")
     names = [tool["function"]["name"] for tool in request["tools"]]
     step = model.next("\n\n".join(by_role["system"]), names, [*by_role["user"], *by_role["tool"]])
-    message: dict[str, Any] = {"role": "assistant", "content": step if isinstance(step, str) else None}
+    answer: dict[str, object] = {"role": "assistant", "content": step if isinstance(step, str) else None}
     if not isinstance(step, str):
         function = {"name": step[0], "arguments": json.dumps(step[1])}
-        message["tool_calls"] = [{"id": f"call_{model.number}", "type": "function", "function": function}]
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
+        answer["tool_calls"] = [{"id": f"call_{model.number}", "type": "function", "function": function}]
+    choice = {"index": 0, "finish_reason": "stop", "message": answer}
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
 
 
-def _responses(model: Model, request: Any) -> Any:
+def _responses(model: Model, request: Any) -> dict[str, object]:
     texts = [_text(item) for item in request["input"] if item.get("role") == "user" or "output" in item]
     step = model.next(request.get("instructions"), [tool["name"] for tool in request["tools"]], texts)
     return {
-        "id": "r", "object": "response", "created_at": 1, "model": "m", "output": [_item(model, step)],
-        "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "status": "completed",
-    }  # fmt: skip
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "output": [_item(model, step)],
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "status": "completed",
+    }
 
 
 def _text(item: Any) -> str:
     return item["output"] if "output" in item else item["content"]
 
 
-def _item(model: Model, step: Step) -> Any:
+def _item(model: Model, step: Step) -> dict[str, object]:
     number = model.number
     if isinstance(step, str):
         text = {"type": "output_text", "text": step, "annotations": []}
         return {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}
     return {
-        "type": "function_call", "id": f"f{number}", "call_id": f"call_{number}", "name": step[0],
-        "arguments": json.dumps(step[1]), "status": "completed",
-    }  # fmt: skip
+        "type": "function_call",
+        "id": f"f{number}",
+        "call_id": f"call_{number}",
+        "name": step[0],
+        "arguments": json.dumps(step[1]),
+        "status": "completed",
+    }
 
 
-_SPOKEN = {"/v1/messages": _messages, "/chat/completions": _chat, "/responses": _responses}
+_APIS = {"/v1/messages": _messages, "/chat/completions": _chat, "/responses": _responses}

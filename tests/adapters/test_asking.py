@@ -1,34 +1,44 @@
-"""What would be asked is what is asked: the question ahead of a call against the question within it."""
+"""The questions before a call are the questions that the call asks."""
 
 import random
-from typing import Any
 
 import pytest
-from stage import LOAD, RUN, runner, skills
+from scenario import LOAD, RUN, runner, skills
 
 from metier.session.approvals import Answers, questions
 from metier.session.policy import Request
+from metier.session.session import Session
 from recording import PROFILES, discover, fake_runner
 from worlds import World
 
 ASK_ALL = {"ask": [{"tool": "skill_load"}, {"tool": "skill_read"}, {"tool": "skill_run"}]}
 
 
-def calls(seed: int, session: Any) -> list[tuple[str, Any]]:
+def calls(seed: int, session: Session) -> list[tuple[str, dict[str, object]]]:
     chance = random.Random(seed)
     tools = session.profile.tools
     names = [tools.load, tools.read, tools.run, tools.search, tools.output, "nothing", ""]
     paths = ["references/a.md", "../x", "none", ".", "SKILL.md", "./references//a.md", "%2e%2e/x", "scripts/x.sh"]
-    made: list[tuple[str, Any]] = []
+    made: list[tuple[str, dict[str, object]]] = []
     for _ in range(300):
         name = f"s{chance.randrange(14)}"
-        given: dict[str, Any] = chance.choice([
-            {"name": name}, {"name": name, "path": chance.choice(paths)}, {"path": f"skill://{name}/references/a.md"},
-            {"path": f"skill://{name}"}, {"name": "broken"}, {}, {"name": 3}, {"query": "body"},
-            {"path": str(session.skills.catalog.skills[0].path)}, {"ref": "none"},
-            {"name": name, "script": "scripts/x.sh"}, {"name": name, "script": "scripts/x.sh", "arguments": ["1"]},
-            {"name": name, "script": "../x.sh"}, {"name": name, "script": "bin.dat", "arguments": "1"},
-        ])  # fmt: skip
+        cases: list[dict[str, object]] = [
+            {"name": name},
+            {"name": name, "path": chance.choice(paths)},
+            {"path": f"skill://{name}/references/a.md"},
+            {"path": f"skill://{name}"},
+            {"name": "broken"},
+            {},
+            {"name": 3},
+            {"query": "body"},
+            {"path": str(session.skills.catalog.skills[0].path)},
+            {"ref": "none"},
+            {"name": name, "script": "scripts/x.sh"},
+            {"name": name, "script": "scripts/x.sh", "arguments": ["1"]},
+            {"name": name, "script": "../x.sh"},
+            {"name": name, "script": "bin.dat", "arguments": "1"},
+        ]
+        given = chance.choice(cases)
         made.append((chance.choice(list(filter(None, names[:3])) if chance.random() < 0.8 else names), given))
     return made
 

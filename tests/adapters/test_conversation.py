@@ -1,11 +1,9 @@
-"""What a request shows of the loaded skills: each once, in the messages or put back, and what does not fit by ref."""
+"""A request contains each loaded skill once: in the messages, put back, or by its ref if it does not fit."""
 
 import json
 
-import pytest
-from stage import LOAD, MARK, RUN, runner, skills
+from scenario import LOAD, MARK, RUN, runner, skills
 
-from metier import ConfigError
 from metier.adapters.conversation import Conversation, decoded, describe
 from metier.session.approvals import Answers
 from metier.session.policy import Request
@@ -76,11 +74,6 @@ def test_a_refusal_of_the_framework_is_recorded_once(world: World) -> None:
     one.settle(["7"])
     one.settle(["7"])
     assert [frame["answer"] for frame in one.session.events if frame["type"] == "policy_asked"] == ["no"]
-
-
-def test_a_session_of_your_own_takes_no_options_of_a_session(world: World) -> None:
-    with pytest.raises(ConfigError, match="only: give this to the session itself"):
-        Conversation.of(skills(world).session(), "test", asks=True, only=["knots"])
 
 
 def test_arguments_that_are_no_json_are_a_mistake_of_the_model(world: World) -> None:

@@ -1,11 +1,12 @@
-"""What holds for every adapter: the same skills, the same trail and the same refusals as in the plain library."""
+"""Tests for every adapter: it shows, records and refuses the same as the library."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import pytest
-from drivers import DRIVERS, FRAMEWORKS, Driver, names
-from stage import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, runner, skills, trail
+from driver_base import Driver
+from drivers import DRIVERS, FRAMEWORKS, names
+from scenario import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, record, runner, skills
 
 from metier import replay
 from metier.record.store.memory import MemoryStore
@@ -46,7 +47,7 @@ def test_the_trail_is_that_of_the_plain_library(driver: type[Driver], world: Wor
     found = skills(world)
     agent = driver(found, Model([*TURN]), runner=runner(), policy=POLICY)
     agent.say("Cut me a plank.")
-    assert trail(agent.session) == trail(plain(found, TURN))
+    assert record(agent.session) == record(plain(found, TURN))
     assert agent.session.events[0]["surface"] != "python"
 
 
@@ -78,11 +79,11 @@ def test_a_person_who_says_no_is_heard_and_recorded(driver: type[Driver], world:
     found = skills(world)
     fake = runner()
     model = Model([LOAD, RUN, "Then I leave it."])
-    agent = driver(found, model, approve=False, runner=fake, policy=POLICY)
+    agent = driver(found, model, approves=False, runner=fake, policy=POLICY)
     assert agent.say("Cut me a plank.") == "Then I leave it."
     assert fake.jobs == []
     assert len(model.shown[-1].texts) == 3  # the question, the skill, the refusal
-    assert trail(agent.session) == trail(plain(found, [LOAD, RUN], approve=False))
+    assert record(agent.session) == record(plain(found, [LOAD, RUN], approve=False))
 
 
 @each
@@ -99,7 +100,7 @@ def test_a_session_that_asks_by_itself_is_left_to_it(driver: type[Driver], world
     asked: list[str] = []
     session = skills(world).session(runner=runner(), approve=lambda request: not asked.append(request.command))
     model = Model([LOAD, RUN, "Done."])
-    assert driver(session, model, approve=False).say("Cut me a plank.") == "Done."
+    assert driver(session, model, approves=False).say("Cut me a plank.") == "Done."
     assert asked == ["scripts/saw.sh oak"]
     assert "cut oak" in model.shown[-1].texts[-1]
 
@@ -123,7 +124,7 @@ def test_after_fifty_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_on
     assert any("is already loaded and unchanged" in text for text in model.shown[59].texts)
     assert "cut oak" in model.shown[-1].texts[-1]
     restored = [one for one in agent.session.events if one.get("operation") == "output"]
-    assert len(restored) == 2  # called and returned: it was taken up once, not for every request
+    assert len(restored) == 2  # one call and its result: the text was read once, not for every request
 
 
 @each
@@ -178,16 +179,18 @@ def test_a_child_has_its_own_skills(driver: type[Driver], world: World) -> None:
 
 @each_framework
 def test_an_approval_is_of_the_script_that_was_shown(driver: type[Driver], world: World) -> None:
-    """Somebody changes the script while the person reads it."""
+    """The script changes while the person reads it."""
     fake = runner()
     model = Model([LOAD, RUN, "Odd."])
     found = skills(world)
 
     class Slow(Answers):
-        def given(self, requests: Sequence[Request], answer: bool) -> Any:
+        @contextmanager
+        def given(self, requests: Sequence[Request], answer: bool) -> Generator[None, None, None]:
             script = world.project / ".agents/skills/carpentry/scripts/saw.sh"
             script.write_text("#!/bin/sh\nrm -rf /\n")
-            return super().given(requests, answer)
+            with super().given(requests, answer):
+                yield
 
     agent = driver(found.session(approve=Slow(), runner=fake), model)
     assert agent.say("Cut me a plank.") == "Odd."

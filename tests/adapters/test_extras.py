@@ -1,4 +1,4 @@
-"""Each framework is an extra of its own: the core has none of them, and a missing one names its install line."""
+"""Each framework is an extra: the core needs none of them, and a missing one is an error with its install command."""
 
 import re
 import subprocess

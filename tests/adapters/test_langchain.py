@@ -1,19 +1,20 @@
-"""LangChain's and LangGraph's own ways: reviews, graphs of one's own, middleware that clears, agents as tools."""
+"""Features of LangChain and LangGraph: reviews, custom graphs, middleware that clears messages, agents as tools."""
 
 from typing import Any
 
 import pytest
-from drivers import LangChain, langchain_model
+from framework_drivers import LangChain, ScriptedChatModel
 from langchain.agents import create_agent
 from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
+from langchain_core.messages.tool import ToolCall
+from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
-from stage import LOAD, READ, RUN, Model, Step, runner, skills
+from scenario import LOAD, READ, RUN, Call, Model, Step, runner, skills
 
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
 from metier.session.approvals import Answers
@@ -31,17 +32,22 @@ def test_an_interrupt_has_the_form_of_a_review(world: World) -> None:
     assert review["questions"][0]["content"] == "#!/bin/sh\necho cut $1\n"
 
 
-def graph(tools: list[Any], memory: Any = None) -> Any:
-    """A graph of one's own that runs one batch of tool calls."""
+def graph(tools: list[BaseTool], memory: InMemorySaver | None = None) -> Any:
+    """A custom graph that runs one batch of tool calls."""
     builder: Any = StateGraph(MessagesState)
     builder.add_node("tools", ToolNode(tools))
     builder.add_edge(START, "tools")
     return builder.compile(checkpointer=memory or InMemorySaver())
 
 
-def calls(*steps: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    made: list[Any] = [{"name": name, "args": args, "id": str(number)} for number, (name, args) in enumerate(steps)]
-    return {"messages": [HumanMessage("Cut."), AIMessage("", tool_calls=made)]}
+def calling(*steps: Call) -> AIMessage:
+    return AIMessage(
+        "", tool_calls=[ToolCall(name=name, args=args, id=str(number)) for number, (name, args) in enumerate(steps)]
+    )
+
+
+def calls(*steps: Call) -> dict[str, list[HumanMessage | AIMessage]]:
+    return {"messages": [HumanMessage("Cut."), calling(*steps)]}
 
 
 def test_a_graph_of_ones_own_has_tools_that_interrupt_it(world: World) -> None:
@@ -63,7 +69,7 @@ def test_results_that_the_framework_clears_are_put_back(world: World) -> None:
     steps: list[Step] = [LOAD, READ, READ, READ, READ, "Done."]
     model = Model(steps)
     clearing = ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=1, keep=1)])
-    agent: Any = create_agent(langchain_model(model), middleware=[clearing, SkillsMiddleware(skills(world))])
+    agent: Any = create_agent(ScriptedChatModel(script=model), middleware=[clearing, SkillsMiddleware(skills(world))])
     agent.invoke({"messages": [HumanMessage("Cut.")]})
     assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1, 1]
     assert "[cleared]" in model.shown[-1].texts
@@ -73,14 +79,14 @@ def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
     found = skills(world)
     inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
     pinned = SkillsMiddleware(found, only=["carpentry"], preload=["carpentry"])
-    joiner: Any = create_agent(langchain_model(inner), middleware=[pinned])
+    joiner: Any = create_agent(ScriptedChatModel(script=inner), middleware=[pinned])
 
     @tool
     def delegate(task: str) -> str:
         """Let the joiner do it."""
         return joiner.invoke({"messages": [HumanMessage(task)]})["messages"][-1].content
 
-    foreman: Any = create_agent(langchain_model(outer), tools=[delegate], middleware=[SkillsMiddleware(found)])
+    foreman: Any = create_agent(ScriptedChatModel(script=outer), tools=[delegate], middleware=[SkillsMiddleware(found)])
     said = foreman.invoke({"messages": [HumanMessage("I need a plank.")]})
     assert said["messages"][-1].content == "The joiner did it."
     assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
@@ -93,16 +99,16 @@ def test_the_result_of_a_call_is_kept_as_the_artifact_of_its_message(world: Worl
     assert state["messages"][-1].artifact["skill"] == "carpentry"
 
 
-ELM = ("skill_run", {**RUN[1], "arguments": ["elm"]})
+ELM: Call = ("skill_run", {**RUN[1], "arguments": ["elm"]})
 
 
 def test_calls_of_an_agent_that_wait_at_once_are_answered_one_by_one(world: World) -> None:
     class Both(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **_: Any) -> "Both":
+        def bind_tools(self, tools: object, **_: object) -> "Both":
             return self
 
     fake = runner()
-    said = iter([calls(LOAD)["messages"][1], calls(RUN, ELM)["messages"][1], AIMessage("Done.")])
+    said = iter([calling(LOAD), calling(RUN, ELM), AIMessage("Done.")])
     middleware = [SkillsMiddleware(skills(world), runner=fake)]
     agent: Any = create_agent(Both(messages=said), middleware=middleware, checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "1"}}

@@ -1,15 +1,15 @@
-"""An agent that serves many conversations: each has its own session; another process takes one up as it was left."""
+"""An agent with many conversations: each has its own session, and another process can continue it."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import langchain_model, pydantic_model
+from framework_drivers import ScriptedChatModel, pydantic_model
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic_ai import Agent
-from stage import LOAD, READ, Model, furnish, skills
+from scenario import LOAD, READ, Model, skills, write_skills
 
 from metier.adapters import conversation
 from metier.adapters.conversation import Conversations
@@ -27,7 +27,7 @@ def say(agent: Any, thread: str, message: str) -> None:
 def test_each_thread_of_a_graph_has_its_own_session(world: World) -> None:
     model = Model([LOAD, "Loaded.", "Hello.", READ, "Oak."])
     own = SkillsMiddleware(skills(world))
-    agent: Any = create_agent(langchain_model(model), middleware=[own], checkpointer=InMemorySaver())
+    agent: Any = create_agent(ScriptedChatModel(script=model), middleware=[own], checkpointer=InMemorySaver())
     say(agent, "1", "Cut.")
     say(agent, "2", "Hi.")
     assert own.session.activated == []
@@ -51,12 +51,13 @@ def test_each_conversation_of_an_agent_has_its_own_session(world: World) -> None
 
 
 def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path) -> None:
-    furnish(world)
+    write_skills(world)
     memory, store = InMemorySaver(), f"sqlite:///{tmp_path / 'store.db'}"
     model = Model([LOAD, "Loaded.", LOAD, "Known.", "Yes."])
     apps = [App(world.project, home=world.home, store=store) for _ in range(2)]
     one, two = (
-        create_agent(langchain_model(model), middleware=[SkillsMiddleware(app)], checkpointer=memory) for app in apps
+        create_agent(ScriptedChatModel(script=model), middleware=[SkillsMiddleware(app)], checkpointer=memory)
+        for app in apps
     )
     say(one, "1", "Cut.")
     say(two, "1", "Again.")

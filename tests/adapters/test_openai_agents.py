@@ -1,14 +1,12 @@
-"""The Agents SDK's own ways: interruptions that outlive a run, sessions with a limit, handoffs and agents as tools."""
+"""Features of the Agents SDK: stored interruptions, sessions with a limit, handoffs and agents as tools."""
 
 import asyncio
-from typing import Any
 
-from agents import Agent, ModelResponse, RunConfig, Runner, RunState, SessionSettings, SQLiteSession, Usage
-from agents.models.interface import Model as Interface
-from drivers import OpenAIAgents, agents_model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from stage import LOAD, READ, RUN, Model, Step, runner, skills
+from agents import Agent, ModelResponse, RunConfig, Runner, RunState, SessionSettings, SQLiteSession, TResponseInputItem
+from framework_drivers import OpenAIAgents, ScriptedAgentsModel, agents_call, agents_message, agents_response
+from scenario import LOAD, READ, RUN, Model, Step, runner, skills
 
+from metier.adapters.messages import value_of
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 from worlds import World
 
@@ -21,7 +19,7 @@ def test_an_interruption_is_answered_after_the_state_was_stored(world: World) ->
         first = await Runner.run(driver.agent, "Cut.", run_config=driver.config)
         (asked,) = first.interruptions
         assert asked.name == "skill_run"
-        state: Any = await RunState.from_string(driver.agent, first.to_state().to_string())
+        state = await RunState.from_string(driver.agent, first.to_state().to_string())
         state.approve(state.get_interruptions()[0])
         return (await Runner.run(driver.agent, state, run_config=driver.config)).final_output
 
@@ -33,7 +31,7 @@ def test_a_session_of_the_sdk_that_forgets_loses_no_skill(world: World) -> None:
     steps: list[Step] = [LOAD, "Loaded.", "One.", "Two.", READ, "Three."]
     model = Model(steps)
     own = AgentSkills(skills(world))
-    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=agents_model(model))
+    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=ScriptedAgentsModel(model))
     config = RunConfig(
         tracing_disabled=True, call_model_input_filter=keep_skills(), session_settings=SessionSettings(limit=2)
     )
@@ -53,9 +51,15 @@ def test_an_agent_that_takes_over_has_its_own_skills(world: World) -> None:
     found = skills(world)
     first, second = Model([LOAD, ("transfer_to_rigger", {})]), Model(["Tied."])
     own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
-    rigger = Agent(name="rigger", instructions=other.instructions(), tools=other.tools(), model=agents_model(second))
+    rigger = Agent(
+        name="rigger", instructions=other.instructions(), tools=other.tools(), model=ScriptedAgentsModel(second)
+    )
     joiner = Agent(
-        name="joiner", instructions=own.instructions(), tools=own.tools(), model=agents_model(first), handoffs=[rigger]
+        name="joiner",
+        instructions=own.instructions(),
+        tools=own.tools(),
+        model=ScriptedAgentsModel(first),
+        handoffs=[rigger],
     )
     config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
     assert asyncio.run(Runner.run(joiner, "Tie it.", run_config=config)).final_output == "Tied."
@@ -67,9 +71,11 @@ def test_an_agent_as_a_tool_has_its_own_skills(world: World) -> None:
     found = skills(world)
     outer, inner = Model([("rig", {"input": "Tie."}), "Done."]), Model(["Tied."])
     own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
-    rigger = Agent(name="rigger", instructions=other.instructions(), tools=other.tools(), model=agents_model(inner))
+    rigger = Agent(
+        name="rigger", instructions=other.instructions(), tools=other.tools(), model=ScriptedAgentsModel(inner)
+    )
     tools = [*own.tools(), rigger.as_tool("rig", "Ties things.")]
-    joiner = Agent(name="joiner", instructions=own.instructions(), tools=tools, model=agents_model(outer))
+    joiner = Agent(name="joiner", instructions=own.instructions(), tools=tools, model=ScriptedAgentsModel(outer))
     result = asyncio.run(Runner.run(joiner, "Tie it.", run_config=RunConfig(tracing_disabled=True)))
     assert result.final_output == "Done."
     assert inner.shown[0].count("Over, under, through.") == 1
@@ -78,7 +84,7 @@ def test_an_agent_as_a_tool_has_its_own_skills(world: World) -> None:
 
 def test_other_agents_of_a_run_are_left_alone(world: World) -> None:
     model = Model(["Hello."])
-    agent = Agent(name="plain", instructions="Be kind.", model=agents_model(model))
+    agent = Agent(name="plain", instructions="Be kind.", model=ScriptedAgentsModel(model))
     config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
     assert asyncio.run(Runner.run(agent, "Hi.", run_config=config)).final_output == "Hello."
     assert model.shown[0].system == "Be kind."
@@ -86,27 +92,26 @@ def test_other_agents_of_a_run_are_left_alone(world: World) -> None:
 
 def test_arguments_that_are_no_json_do_not_end_the_run(world: World) -> None:
     sent = iter(['{"name": ', "[1]", '"carpentry"'])
-    told: list[Any] = []
+    told: list[object] = []
 
-    class Torn(Interface):
-        async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **more: Any) -> ModelResponse:  # noqa: A002
+    class BrokenArguments(ScriptedAgentsModel):
+        async def get_response(
+            self,
+            system_instructions: str | None,
+            input: str | list[TResponseInputItem],  # noqa: A002
+            model_settings: object,
+            tools: object,
+            *rest: object,
+            **more: object,
+        ) -> ModelResponse:
             told[:] = input
-            torn = next(sent, None)
-            output: Any = ResponseFunctionToolCall(
-                call_id=f"call-{len(input)}", name="skill_load", arguments=torn or "", type="function_call"
-            )
-            if torn is None:
-                text = ResponseOutputText(text="I give up.", type="output_text", annotations=[])
-                output = ResponseOutputMessage(
-                    id="1", content=[text], role="assistant", status="completed", type="message"
-                )
-            return ModelResponse(output=[output], usage=Usage(), response_id=None)
-
-        def stream_response(self, *given: Any, **more: Any) -> Any:
-            raise NotImplementedError
+            arguments = next(sent, None)
+            if arguments is None:
+                return agents_response(agents_message("I give up."))
+            return agents_response(agents_call(f"call-{len(input)}", "skill_load", arguments))
 
     own = AgentSkills(skills(world))
-    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=Torn())
+    agent = Agent(name="joiner", instructions=own.instructions(), tools=own.tools(), model=BrokenArguments(Model([])))
 
     async def run() -> str:
         result = await Runner.run(agent, "Cut.", run_config=RunConfig(tracing_disabled=True))
@@ -118,4 +123,6 @@ def test_arguments_that_are_no_json_do_not_end_the_run(world: World) -> None:
         return result.final_output
 
     assert asyncio.run(run()) == "I give up."
-    assert [item["output"] for item in told if "output" in item] == ["the arguments must be a JSON object"] * 3
+    assert [output for item in told if (output := value_of(item, "output")) is not None] == [
+        "the arguments must be a JSON object"
+    ] * 3

@@ -1,4 +1,4 @@
-"""The page of each framework shows the example, and the example runs as it stands, without a key."""
+"""The page of each framework shows the example, and the example runs as it is, without a key."""
 
 import os
 import re

@@ -1,15 +1,14 @@
-"""Pydantic AI's own ways: deferred approvals, its test model, agents that delegate."""
+"""Features of Pydantic AI: deferred approvals, the test model, agents that delegate."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
-from drivers import PydanticAI, pydantic_model
-from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from framework_drivers import PydanticAI, pydantic_model
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
-from stage import LOAD, MARK, RUN, Model, runner, skills
+from scenario import LOAD, MARK, RUN, Model, runner, skills
 
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from worlds import World
@@ -27,7 +26,7 @@ def test_a_deferred_call_says_what_would_run(world: World) -> None:
 def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: World) -> None:
     from pydantic_ai.capabilities import HandleDeferredToolCalls
 
-    def approve(ctx: RunContext[Any], requests: DeferredToolRequests) -> Any:
+    def approve(ctx: RunContext[object], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
     model = Model([LOAD, RUN, "Done."])
@@ -64,8 +63,8 @@ def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
 def test_a_streamed_run_is_shown_the_same(world: World) -> None:
     shown: list[str] = []
 
-    async def stream(messages: Any, info: Any) -> AsyncIterator[str]:
-        shown.append(info.instructions)
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        shown.append(info.instructions or "")
         yield "Done."
 
     async def run() -> str:

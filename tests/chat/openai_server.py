@@ -1,21 +1,22 @@
-"""A model server for tests: real HTTP on loopback, the wire protocol of /v1/chat/completions, and a script to follow.
+"""A scripted model server for tests: real HTTP on loopback and the wire protocol of /v1/chat/completions.
 
 It streams chunks as such servers do, calls tools, and misbehaves on demand: errors, silence, an answer that is cut off,
-chunks that are no JSON. What it was asked is kept.
+chunks that are not JSON. It keeps every request.
 """
 
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
 Reply = Callable[["Handler"], None]
+JsonObject = dict[str, Any]
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+def chunk(delta: Mapping[str, object], finish: str | None = None) -> str:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": [choice]}
     return f"data: {json.dumps(body)}\n\n"
@@ -34,7 +35,7 @@ def text(*pieces: str, finish: str | None = "stop") -> Reply:
     return reply
 
 
-def calls(*wanted: tuple[str, Any], say: str = "") -> Reply:
+def calls(*wanted: tuple[str, object], say: str = "") -> Reply:
     """Tool calls, their arguments in two pieces; arguments that are text are sent as they are."""
 
     def reply(handler: "Handler") -> None:
@@ -43,7 +44,7 @@ def calls(*wanted: tuple[str, Any], say: str = "") -> Reply:
             handler.send(chunk({"role": "assistant", "content": say}))
         for index, (name, given) in enumerate(wanted):
             arguments = given if isinstance(given, str) else json.dumps(given)
-            number = len(handler.server.owner.requests)
+            number = len(handler.owner.requests)
             start = {"index": index, "id": f"call-{number}-{index}", "type": "function"}
             handler.send(chunk({"tool_calls": [{**start, "function": {"name": name, "arguments": arguments[:3]}}]}))
             rest = {"index": index, "function": {"arguments": arguments[3:]}}
@@ -71,7 +72,7 @@ def status(code: int, message: str = "no luck", headers: dict[str, str] | None =
 
 
 def raw(*lines: str) -> Reply:
-    """A stream of these lines, ended in good order."""
+    """A stream of these lines that ends properly."""
 
     def reply(handler: "Handler") -> None:
         handler.begin()
@@ -82,7 +83,7 @@ def raw(*lines: str) -> Reply:
 
 
 def cut(piece: str) -> Reply:
-    """An answer that breaks off in the middle: the connection goes, without the end of the stream."""
+    """An answer that breaks off in the middle: the connection closes before the stream has ended."""
 
     def reply(handler: "Handler") -> None:
         handler.begin()
@@ -91,14 +92,14 @@ def cut(piece: str) -> Reply:
     return reply
 
 
-def held(gate: threading.Event, piece: str = "", rest: Reply | None = None) -> Reply:
-    """An answer that begins, and goes on when the gate is opened (or the server ends)."""
+def held(gate: threading.Event, piece: str = "") -> Reply:
+    """An answer that starts, and continues when the gate is opened or the server ends."""
 
     def reply(handler: "Handler") -> None:
         handler.begin()
         if piece:
             handler.send(chunk({"role": "assistant", "content": piece}))
-        handler.server.owner.wait(gate)
+        handler.owner.wait(gate)
         handler.send(chunk({"content": "the end"}), chunk({}, "stop"), "data: [DONE]\n\n")
         handler.end()
 
@@ -107,13 +108,17 @@ def held(gate: threading.Event, piece: str = "", rest: Reply | None = None) -> R
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: "_Server"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def owner(self) -> "ModelServer":
+        assert isinstance(self.server, _Server)
+        return self.server.owner
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["content-length"]))
-        reply = self.server.owner.take(json.loads(data), dict(self.headers), self.path)
+        reply = self.owner.take(json.loads(data), dict(self.headers), self.path)
         self.close_connection = True
-        with contextlib.suppress(OSError):  # whoever asked may have gone
+        with contextlib.suppress(OSError):  # the client may have disconnected
             reply(self)
 
     def begin(self) -> None:
@@ -132,8 +137,8 @@ class Handler(BaseHTTPRequestHandler):
     def end(self) -> None:
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the standard library
-        """Nothing: it would be in the way of the tests' own output."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the standard library
+        """Log nothing, to keep the output of the tests clean."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -141,11 +146,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class ModelServer:
-    """Follows its script, one reply for each request; the last one is repeated when the script is over."""
+    """Follows its script, one reply per request. The last one is repeated."""
 
     def __init__(self, *script: Reply) -> None:
         self.script: list[Reply] = list(script)
-        self.requests: list[dict[str, Any]] = []
+        self.requests: list[JsonObject] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self._lock = threading.Lock()
@@ -162,7 +167,7 @@ class ModelServer:
         with self._lock:
             self.script = list(script)
 
-    def take(self, request: dict[str, Any], headers: dict[str, str], path: str) -> Reply:
+    def take(self, request: JsonObject, headers: dict[str, str], path: str) -> Reply:
         with self._lock:
             self.requests.append(request)
             self.headers.append(headers)
@@ -173,15 +178,15 @@ class ModelServer:
         while not gate.wait(0.02) and not self._ending.is_set():
             pass
 
-    def messages(self, number: int = -1) -> list[dict[str, Any]]:
-        """What one request told the model, without the system prompt."""
+    def messages(self, number: int = -1) -> list[JsonObject]:
+        """The messages of one request, without the system prompt."""
         return [one for one in self.requests[number]["messages"] if one["role"] != "system"]
 
     def system(self, number: int = -1) -> str:
         return "\n".join(one["content"] for one in self.requests[number]["messages"] if one["role"] == "system")
 
     def tools(self, number: int = -1) -> list[str]:
-        offered: Iterable[dict[str, Any]] = self.requests[number].get("tools", ())
+        offered: Iterable[JsonObject] = self.requests[number].get("tools", ())
         return [one["function"]["name"] for one in offered]
 
     def __enter__(self) -> Self:

@@ -1,8 +1,7 @@
-"""The chat's operations over HTTP: lists, refusals, the model's address, and commands as one types."""
+"""The chat over HTTP: lists, refusals, the address of the model, and commands as you type."""
 
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -65,7 +64,7 @@ def test_chats_are_listed_the_one_used_last_first_and_can_be_hidden(chatting: Ch
     ],
 )
 def test_what_cannot_be_done_has_its_status_and_says_why(
-    chatting: Chatting, method: str, path: str, body: Any, status: int
+    chatting: Chatting, method: str, path: str, body: object, status: int
 ) -> None:
     chat = chatting.chat()
     answer = chatting.http.request(method, path.replace("{chat}", chat), json=body)
@@ -104,8 +103,8 @@ def test_a_page_may_name_this_machine_and_public_https_addresses_only(
     real = socket.getaddrinfo
     names = {"private.example": "192.168.7.7", "public.example": PUBLIC}
 
-    def known(host: Any, *given: Any, **more: Any) -> Any:
-        return real(names.get(host, host), *given, **more)
+    def known(host: str, port: int, family: int = 0, type: int = 0) -> object:  # noqa: A002 - the name in `socket`
+        return real(names.get(host, host), port, family, type)
 
     monkeypatch.setattr(socket, "getaddrinfo", known)
     before = chatting.http.get("/api/model").json()
@@ -141,7 +140,7 @@ def test_the_configuration_may_name_any_address_and_the_page_may_keep_it(world: 
         ({"provider": "openai", "name": "x", "base_url": "models.lan"}, "http"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_the_key(table: dict[str, Any], says: str) -> None:
+def test_a_wrong_configuration_is_refused_with_the_key(table: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configured(table, {})
 
@@ -188,12 +187,12 @@ def test_commands_begin_with_what_was_typed_and_then_fit_it(chatting: Chatting) 
     assert named("zzz") == []
     first = chatting.http.get("/api/commands", params={"q": "rel"}).json()["commands"][0]
     assert first == {
-        "name": "release-notes", "command": "/release-notes", "description": "Writes notes about a release.",
-    }  # fmt: skip
+        "name": "release-notes",
+        "command": "/release-notes",
+        "description": "Writes notes about a release.",
+    }
 
 
 def test_the_chat_is_in_the_document(chatting: Chatting) -> None:
-    from metier.web.chat import ENDPOINTS
-
     paths = chatting.http.get("/openapi.json").json()["paths"]
     assert {(one.method.lower(), one.path) for one in ENDPOINTS} <= {(m, path) for path in paths for m in paths[path]}

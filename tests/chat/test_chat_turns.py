@@ -1,70 +1,30 @@
-"""Turns: questions and their answers, stop, leaving and joining, one at a time, restarts, and several servers."""
+"""Turns: questions and answers, stopping, leaving and joining, one turn at a time, and restarts."""
 
 import os
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chat.openai_server import ModelServer, calls, held, text
-from chat.serving import Chatting, app_of, kinds, serving, until
+from chat.serving import Chatting, JsonItem, kinds, serving, until
+from chat.turns import LOAD, RUN, answer, app_with
 from metier import replay
 from metier.app import App
-from metier.chat import chat_store, turn
+from metier.chat import chat_store, engine, items, turn
+from metier.record.events import ChatTurnStarted
+from metier.record.store import open_store
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session import scripts
-from record.store.server import PostgresServer, programs
 from worlds import World
-
-RUN = ("skill_run", {"name": "notes", "script": "scripts/echo.sh", "arguments": ["one"]})
-LOAD = ("skill_load", {"name": "notes"})
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    if not programs():
-        if os.environ.get("CI"):
-            pytest.fail("PostgreSQL must be installed in CI")
-        pytest.skip("PostgreSQL is not installed")
-    with PostgresServer(durable=False) as server:
-        yield server
-
-
-@pytest.fixture
-def model() -> Iterator[ModelServer]:
-    with ModelServer(text("Hello.")) as server:
-        yield server
-
-
-@pytest.fixture
-def skilled(world: World) -> World:
-    world.skill(".agents/skills/notes", files={"scripts/echo.sh": "#!/bin/sh\necho ran\n"})
-    return world
-
-
-@pytest.fixture
-def runner() -> FakeRunner:
-    return FakeRunner(default=Outcome(0, "exit", 5, b"ran\n", b"", protections=("fake",)))
-
-
-def app_with(world: World, model: ModelServer, runner: Any, store: str = "memory:") -> App:
-    app = app_of(world, store, provider="openai", name="scripted", base_url=model.url)
-    app.runner = runner
-    return app
 
 
 @pytest.fixture
 def chatting(skilled: World, model: ModelServer, runner: FakeRunner) -> Iterator[Chatting]:
     with serving(app_with(skilled, model, runner)) as made:
         yield made
-
-
-def answer(chatting: Chatting, chat: str, ask: str, said: str) -> int:
-    return chatting.http.post(f"/api/chats/{chat}/answers/{ask}", json={"answer": said}).status_code
 
 
 # --- questions ---
@@ -95,7 +55,7 @@ def test_once_asks_again_always_does_not_and_no_refuses_with_the_rule(
 ) -> None:
     chat = chatting.chat()
 
-    def ran(said: str | None) -> dict[str, Any]:
+    def ran(said: str | None) -> JsonItem:
         model.plays(calls(LOAD, RUN), text("Well."))
         with chatting.saying(chat, "run it") as shown:
             if said is not None:
@@ -156,7 +116,7 @@ class SteppedRunner(FakeRunner):
         on_output("stdout", b"first\n")
         self.gate.wait(30)
         on_output("stdout", b"second\n")
-        return Outcome(0, "exit", 5, b"first\nsecond\n", b"")
+        return Outcome(exit_code=0, ended="exit", duration_ms=5, stdout=b"first\nsecond\n")
 
 
 def test_the_output_of_a_script_shows_while_it_runs(skilled: World, model: ModelServer) -> None:
@@ -269,10 +229,10 @@ def test_a_turn_goes_on_when_nobody_watches_and_can_be_joined(chatting: Chatting
     for event, item in heard:
         if event == "item" and item["type"] == "text":
             break
-    heard.close()  # type: ignore[attr-defined]
+    heard.close()
     assert chatting.read(chat)["status"] == "running"
     joined = chatting.messages("GET", f"/api/chats/{chat}/stream")
-    shown: dict[str, Any] = {}
+    shown: dict[str, JsonItem] = {}
     for event, data in joined:
         if event == "item":
             shown[data["id"]] = data
@@ -286,8 +246,6 @@ def test_a_turn_goes_on_when_nobody_watches_and_can_be_joined(chatting: Chatting
 def test_one_turn_at_a_time_and_a_bounded_number_of_them(
     chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metier.chat import engine
-
     monkeypatch.setattr(engine, "TURNS", 1)
     chat, other, gate = chatting.chat(), chatting.chat(), threading.Event()
     model.plays(held(gate, "wait"))
@@ -320,7 +278,7 @@ def test_retry_of_an_empty_chat_says_that_there_is_nothing(chatting: Chatting) -
     assert chatting.retry(chatting.chat())[-1]["message"] == "There is no message to answer."
 
 
-# --- restarts and several servers ---
+# --- restarts ---
 
 
 def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(
@@ -333,7 +291,7 @@ def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(
         heard = chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "go on"})
         while next(heard)[1].get("text") != "The beginning":
             pass
-        heard.close()  # type: ignore[attr-defined]
+        heard.close()
     model.plays(text("And the rest."))
     with serving(app_with(skilled, model, None, url)) as chatting:
         shown = chatting.read(chat)
@@ -345,81 +303,18 @@ def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(
 def test_a_process_that_died_blocks_nobody_for_long(
     skilled: World, model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its claim runs out; what it had stored is there, closed, with an error that says what happened."""
-    from metier.chat import items
-    from metier.record.events import ChatTurnStarted
-    from metier.record.store import open_store
-
+    """Its claim expires. Its items are closed, and an error says what happened."""
     url = f"sqlite://{tmp_path}/chats.db"
     with open_store(url) as store:
-        dead = chat_store.Shelf(store)
+        dead = chat_store.ChatStore(store)
         chat = dead.create()
         monkeypatch.setattr(chat_store, "LEASE_MS", 0)
         dead.claim(chat, dead.head(chat), ChatTurnStarted("t", "openai", "openai:m", True), "hello")
-        dead.keep(chat, [items.user("hello"), items.answer(0), items.card("skill_load", "load", {}, 0, "c")])
+        card = items.ToolItem(tool="skill_load", role="load", args={}, step=0, call="c")
+        dead.keep(chat, [items.UserItem(text="hello"), items.TextItem(step=0), card])
     monkeypatch.undo()
     with serving(app_with(skilled, model, None, url)) as chatting:
         shown = chatting.read(chat)
         assert (shown["status"], kinds(shown["items"])) == ("idle", ["user", "text", "tool", "error"])
         assert (shown["items"][1]["done"], shown["items"][2]["code"]) == (True, "STOPPED")
         assert chatting.say(chat, "go on")[-1]["text"] == "Hello."
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path}/chats.db"
-    import psycopg
-
-    server: PostgresServer = request.getfixturevalue("postgres")
-    name = f"chat_{uuid.uuid4().hex}"
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}".encode())
-    return f"{server.url}?options=-csearch_path%3D{name}"
-
-
-def test_a_chat_goes_on_through_another_server_of_the_store(
-    skilled: World, model: ModelServer, runner: FakeRunner, shared: str
-) -> None:
-    with (
-        serving(app_with(skilled, model, runner, shared)) as one,
-        serving(app_with(skilled, model, runner, shared)) as other,
-    ):
-        chat = one.chat()
-        model.plays(calls(LOAD), text("Loaded."))
-        one.say(chat, "load it")
-        assert other.read(chat) == one.read(chat)
-        model.plays(calls(LOAD), text("Known."))
-        assert other.say(chat, "again")[1]["already_loaded"] is True
-        model.plays(text("Back."))
-        one.say(chat, "and here?")
-        assert [item["text"] for item in other.items(chat, "text")] == ["Loaded.", "Known.", "Back."]
-
-
-def test_a_turn_is_watched_asked_and_stopped_through_another_server(
-    skilled: World, model: ModelServer, runner: FakeRunner, shared: str
-) -> None:
-    with (
-        serving(app_with(skilled, model, runner, shared)) as one,
-        serving(app_with(skilled, model, runner, shared)) as other,
-    ):
-        chat = one.chat()
-        model.plays(calls(LOAD, RUN), held(threading.Event(), "Now for the"))
-        with one.saying(chat, "run it") as shown:
-            ask = other.waiting(chat)
-            busy = other.http.post(f"/api/chats/{chat}/messages", json={"text": "me too"})
-            assert busy.status_code == 409
-            watched: list[Any] = []
-            watching = threading.Thread(
-                target=lambda: watched.extend(other.messages("GET", f"/api/chats/{chat}/stream"))
-            )
-            watching.start()
-            assert answer(other, chat, ask["id"], "once") == 204
-            until(lambda: runner.jobs, "the run")
-            until(lambda: len(model.requests) == 2)
-            assert other.http.post(f"/api/chats/{chat}/stop").status_code == 204
-        watching.join(30)
-        assert shown[-1]["text"] == "Stopped."
-        last = {data["id"]: data for event, data in watched if event == "item"}
-        assert [item["type"] for item in last.values()][-1] == "notice"
-        assert watched[-1][0] == "end"

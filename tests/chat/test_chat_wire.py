@@ -1,16 +1,16 @@
-"""The chat with a model server that speaks OpenAI's wire protocol: what it is sent, what becomes of its answers."""
+"""The chat with a model server that uses OpenAI's wire protocol: the requests it gets, and its answers."""
 
 import json
 import logging
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chat.openai_server import ModelServer, Reply, calls, chunk, cut, held, raw, status, text
+from chat.openai_server import JsonObject, ModelServer, Reply, calls, chunk, cut, held, raw, status, text
 from chat.serving import Chatting, app_of, kinds, serving, until
 from metier import Skills
 from metier.app import App
@@ -33,11 +33,10 @@ def skilled(world: World) -> World:
     return world
 
 
-def with_model(world: World, model: ModelServer, **given: Any) -> Any:
-    store = given.pop("store", "memory:")
-    profile = given.pop("profile", None)
-    settings = {"provider": "openai", "name": "scripted", "base_url": model.url, **given}
-    return serving(app_of(world, store, profile, **settings))
+def with_model(
+    world: World, model: ModelServer, *, store: str = "memory:", profile: str | None = None, **given: object
+) -> AbstractContextManager[Chatting]:
+    return serving(app_of(world, store, profile, provider="openai", name="scripted", base_url=model.url, **given))
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
         session.call(tool, arguments)
     own = {"id", "session_id", "stream_id", "timestamp_ms", "surface", "snapshot", "roots", "policy"}
 
-    def plain(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def plain(frames: list[JsonObject]) -> list[JsonObject]:
         return [{key: value for key, value in frame.items() if key not in own} for frame in frames]
 
     assert plain(there) == plain(session.events)
@@ -110,7 +109,7 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
     ],
 )
 def test_a_models_mistake_is_a_failed_card_and_goes_back_to_it(
-    chatting: Chatting, model: ModelServer, call: tuple[str, Any], code: str, says: str
+    chatting: Chatting, model: ModelServer, call: tuple[str, object], code: str, says: str
 ) -> None:
     model.plays(calls(call), text("I see."))
     shown = chatting.say(chatting.chat(), "go")
@@ -144,22 +143,22 @@ def test_only_so_many_calls_of_one_answer_are_carried_out(
     assert [item["code"] for item in shown if item["type"] == "tool"] == [None, None, "TOO_MANY"]
 
 
-# --- trouble ---
+# --- errors of the server ---
 
-TROUBLE: list[tuple[str, Reply, str]] = [
+FAILURES: list[tuple[str, Reply, str]] = [
     ("key", status(401, "Incorrect API key provided"), "refuses the key"),
     ("model", status(404), "does not know this model"),
-    ("quota", status(429), "too much to do"),
+    ("quota", status(429), "is overloaded"),
     ("server", status(500, "the disk is full"), "It says: the disk is full"),
     ("redirect", status(302, headers={"location": "http://127.0.0.1:1/v1"}), "not followed"),
     ("cut", cut("Half an ans"), "cut off"),
-    ("json", raw("data: {no json\n\n", "data: [DONE]\n\n"), "no valid answer"),
+    ("json", raw("data: {no json\n\n", "data: [DONE]\n\n"), "an invalid answer"),
     ("empty", text(), "an empty answer"),
 ]
 
 
-@pytest.mark.parametrize(("reply", "says"), [one[1:] for one in TROUBLE], ids=[one[0] for one in TROUBLE])
-def test_trouble_with_the_server_is_an_item_and_nothing_is_lost(
+@pytest.mark.parametrize(("reply", "says"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
+def test_an_error_of_the_server_is_an_item_and_nothing_is_lost(
     chatting: Chatting, model: ModelServer, reply: Reply, says: str
 ) -> None:
     chat = chatting.chat()
@@ -213,7 +212,7 @@ def test_an_answer_without_bound_is_cut(
     assert len(shown[1]["text"]) < 1_100
 
 
-@pytest.mark.parametrize(("finish", "says"), [("length", "limit of length"), (None, "may have been cut off")])
+@pytest.mark.parametrize(("finish", "says"), [("length", "length limit"), (None, "may have been cut off")])
 def test_an_answer_that_is_not_whole_says_so(
     chatting: Chatting, model: ModelServer, finish: str | None, says: str
 ) -> None:
@@ -237,9 +236,8 @@ def test_the_next_turn_has_the_earlier_ones_with_their_results_and_no_body_twice
     assert shown[1]["already_loaded"] is True
     told = json.dumps(model.messages())
     assert told.count("BODY-MARKER") == 1
-    assert [one["role"] for one in model.messages()] == [
-        "user", "assistant", "tool", "assistant", "user", "assistant", "tool",
-    ]  # fmt: skip
+    roles = ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
+    assert [one["role"] for one in model.messages()] == roles
     assert "Skills activated in this conversation: notes" in model.system()
 
 
@@ -278,12 +276,11 @@ def test_the_model_is_told_the_same_after_a_restart(
     for one in told:
         for call in one.get("tool_calls", ()):
             call.pop("index", None)
-    assert [one["role"] for one in told] == [
-        "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user",
-    ]  # fmt: skip
+    roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
+    assert [one["role"] for one in told] == roles
     assert "Skills activated in this conversation: notes" in model.system()
     assert told[-1]["content"] == "and?"
-    assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command's own words
+    assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command
 
 
 def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
@@ -316,6 +313,17 @@ def test_tools_are_named_as_every_provider_takes_them(world: World, model: Model
         assert (shown[1]["tool"], shown[1]["state"]) == ("skills.activate", "done")
         assert 'The user calls the skill "probe" explicitly. Call `skills_activate`' in model.system(0)
         assert model.messages(0)[0]["content"] == "it"
+
+
+def test_a_retried_command_is_told_to_the_model_once(world: World, model: ModelServer) -> None:
+    world.skill(".skills/probe", body=BODY)
+    model.plays(text("One."))
+    with with_model(world, model, profile="remcochat") as chatting:
+        chat = chatting.chat()
+        chatting.say(chat, "/probe it")
+        chatting.retry(chat)
+        assert [(one["role"], one["content"]) for one in model.messages()] == [("user", "it")]
+        assert kinds(chatting.items(chat)) == ["user", "text", "text"]
 
 
 @pytest.mark.parametrize("profile", [None, "remcochat"])

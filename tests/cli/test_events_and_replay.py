@@ -1,4 +1,4 @@
-"""The trail on the command line: what happened is shown, followed, moved and continued by other processes."""
+"""The record on the command line: events are shown, followed and moved, and sessions continue in other processes."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -22,7 +21,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(world: World) -> Run:
-    """The command in this process; what must not leak out of it is asked of `process`."""
+    """Run the command in this process. Tests that need isolation use `process`."""
     world.skill(".agents/skills/one", body="# One\n", files={"a.md": "a reference"})
     world.skill(".agents/skills/two", body="# Two\n")
 
@@ -69,13 +68,22 @@ def test_the_data_folder_follows_the_desktop_standard(world: World, run: Run, tm
         (("--type", "skill_loaded"), ["skill_loaded"] * 2),
         (("--type", "skill_loaded", "--limit", "1"), ["skill_loaded"]),
         (("--type", "skill_loaded", "--type", "skill_resource_read"), ["skill_loaded", "skill_loaded"]),
-        (("--session", "s"), ["session_started", "skill_catalog_updated", "session_called", "skill_loaded",
-                              "skill_invoked", "session_returned"]),
+        (
+            ("--session", "s"),
+            [
+                "session_started",
+                "skill_catalog_updated",
+                "session_called",
+                "skill_loaded",
+                "skill_invoked",
+                "session_returned",
+            ],
+        ),
         (("--session", "s", "--type", "skill_loaded"), ["skill_loaded"]),
         (("--type", "none"), []),
         (("--limit", "2"), ["skill_invoked", "session_returned"]),
     ],
-)  # fmt: skip
+)
 def test_events_are_filtered_by_type_session_and_number(run: Run, filters: tuple[str, ...], kinds: list[str]) -> None:
     run("load", "two")
     run("load", "one", "--session", "s")
@@ -108,10 +116,13 @@ def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
 def test_following_shows_every_event_of_another_process_once(world: World, run: Run) -> None:
     run("load", "one", "--session", "before")
     follower = subprocess.Popen(
-        [*COMMAND, "events", "--follow", "--json"], cwd=world.project, stdout=subprocess.PIPE, text=True,
+        [*COMMAND, "events", "--follow", "--json"],
+        cwd=world.project,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "HOME": str(world.home)},
-    )  # fmt: skip
-    stop = threading.Timer(60, follower.kill)  # a follower that shows too little must not hang the tests
+    )
+    stop = threading.Timer(60, follower.kill)  # a follower that prints too little must not block the tests
     stop.start()
     try:
         assert follower.stdout is not None
@@ -128,7 +139,7 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
         assert seen == store.read()
 
 
-# --- sessions over processes ---
+# --- sessions in several processes ---
 
 
 @pytest.mark.behaviour("C-074", "C-076")
@@ -218,7 +229,7 @@ def test_prune_removes_old_sessions_whole_and_keeps_those_named(run: Run) -> Non
 
 @pytest.fixture
 def no_store(world: World, run: Run) -> World:
-    """A home whose data folder is a file, so that nobody can keep anything there."""
+    """A home whose data folder is a file, so that the store cannot be opened."""
     (world.home / ".local").write_text("")
     return world
 
@@ -265,6 +276,6 @@ def test_what_needs_the_store_stops_with_one_line(
 
 @pytest.mark.parametrize("arguments", [("list",), ("search", "one"), ("validate", "."), ("show", "one")])
 def test_what_keeps_no_events_needs_no_store(no_store: World, arguments: tuple[str, ...]) -> None:
-    done: Any = process(no_store, *arguments)
+    done = process(no_store, *arguments)
     assert done.returncode == 0
     assert "events" not in done.stderr

@@ -1,4 +1,4 @@
-"""Every example in a `--help` works as it stands, and every command says in 80 columns what it and its options do."""
+"""Every example in a help text works, and every command describes itself and its options in 80 columns."""
 
 import io
 import json
@@ -25,9 +25,9 @@ ELSEWHERE = {
     "https://": "it asks a server on the network",
     "metier pick": "a person chooses at a terminal; tests/tui does it",
 }
-"""Examples that cannot run here, by what stands in them."""
+"""Examples that cannot run here, by a part of their text."""
 STAYS = ("--watch", "--follow", "metier serve")
-"""Examples that go on until they are interrupted."""
+"""Examples that run until they are interrupted."""
 
 
 def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
@@ -64,7 +64,7 @@ EXAMPLES = sorted(
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home and a project with everything that the examples speak of, and a session of yesterday."""
+    """A home and a project with everything that the examples need, and an earlier session."""
     base = tmp_path_factory.mktemp("help") / "live"
     home, project = base / "home", base / "project"
     (project / ".git").mkdir(parents=True)
@@ -82,7 +82,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = call(base, "metier load csv-profile --session demo --json")
     assert loaded.returncode == 0, loaded.stderr
     (base / "ref").write_text(json.loads(loaded.stdout)["ref"])
-    exported = call(base, "metier store export --session demo > trail.jsonl")
+    exported = call(base, "metier store export --session demo > record.jsonl")
     assert exported.returncode == 0, exported.stderr
     shutil.copytree(base, base.with_name("kept"), symlinks=True)
     return base
@@ -90,19 +90,31 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def surroundings(base: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(base / "home"), "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+    python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
+    return {
+        "PATH": path,
+        "PYTHONPATH": python_path,
+        "HOME": str(base / "home"),
+        "LC_ALL": "C.UTF-8",
+        "NO_COLOR": "1",
+    }
 
 
 def call(base: Path, line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", line], cwd=base / "project", env=surroundings(base), capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=LONGEST,
-    )  # fmt: skip
+        ["bash", "-c", line],
+        cwd=base / "project",
+        env=surroundings(base),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=LONGEST,
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
-    base = prepared  # always the same place, which a session of yesterday remembers
+    base = prepared  # the same path every time, because the earlier session refers to it
     shutil.rmtree(base)
     shutil.copytree(base.with_name("kept"), base, symlinks=True)
     line = re.sub(r"\bskill-0a1b2c3d4e5f\b", (base / "ref").read_text(), example)
@@ -113,7 +125,7 @@ def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
     if "--verify" in line and "install" in line:
         call(base, "metier install ./pdf --yes")
     if re.match(r"metier install (\./pdf|pdf\.skill)", line):
-        line += " --yes"  # where a person would be asked
+        line += " --yes"  # instead of the question
     if "completion zsh" in line:
         if shutil.which("zsh") is None and not os.environ.get("CI"):
             pytest.skip("zsh is not here")
@@ -126,19 +138,25 @@ def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
     redirected = re.search(r"> (\S+)$", line)
     target = Path(os.path.expanduser(redirected[1].replace("~", str(base / "home")))) if redirected else None
     written = (base / "project" / target).read_text() if target else ""
-    quiet = example.startswith(("eval", "metier mcp"))  # a shell keeps it to itself; an MCP client speaks first
-    assert done.stdout or done.stderr or written or quiet, "an example that says nothing shows nothing"
+    quiet = example.startswith(
+        ("eval", "metier mcp")
+    )  # these print nothing: the shell evaluates it, and an MCP client speaks first
+    assert done.stdout or done.stderr or written or quiet, "an example must print something"
 
 
 def stays(base: Path, line: str) -> None:
-    """Start it, wait until it has said something, and interrupt it as a person would."""
+    """Start a command, wait for its first output, and interrupt it."""
     process = subprocess.Popen(
-        shlex.split(line), cwd=base / "project", env={**surroundings(base), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        shlex.split(line),
+        cwd=base / "project",
+        env={**surroundings(base), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         assert isinstance(process.stdout, io.TextIOBase)
-        assert process.stdout.readline(), "it ended without a word"
+        assert process.stdout.readline(), "it ended without output"
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=LONGEST)
         assert process.returncode in (0, 130, -signal.SIGINT)
@@ -157,9 +175,9 @@ def test_a_command_has_an_example_and_says_what_it_and_its_options_do(path: str)
     assert (command.help or "").split("\n")[0].rstrip().endswith((".", ":")), "a sentence"
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
-            assert (parameter.help or "").endswith("."), f"{parameter.opts[0]} says nothing, or no sentence"
+            assert (parameter.help or "").endswith("."), f"{parameter.opts[0]} has no help, or it is not a sentence"
     named = [example for example in examples(command) if re.search(rf"\b{re.escape(path)}\b", example)]
-    assert named or isinstance(command, click.Group), "no example of its own"
+    assert named or isinstance(command, click.Group), "it has no example"
 
 
 def test_the_list_of_commands_has_one_line_for_each() -> None:

@@ -1,4 +1,4 @@
-"""`metier search` and `metier mode`: what they print for people, for programs and into pipes."""
+"""`metier search`: what it prints for people, for programs and into pipes."""
 
 import json
 import os
@@ -6,40 +6,19 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 
-from metier.cli import main
+from calling import Run, caller
 from worlds import World
 
 SKILLS = ".agents/skills"
 BOLD = "\x1b[1m"
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
 def run(shelf: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(shelf.project)
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def call(*arguments: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["metier", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return Result(int(stop.value.code or 0), shown.out, shown.err)
-
-    return call
+    return caller(shelf, capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -71,9 +50,6 @@ def on_a_terminal(world: World, *arguments: str) -> str:
 
 def bold(text: str) -> list[str]:
     return re.findall(r"\x1b\[1m(.*?)\x1b\[0m", text)
-
-
-# --- search ---
 
 
 def test_a_table_says_score_name_reason_and_description(run: Run) -> None:
@@ -160,58 +136,5 @@ def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) 
         assert re.findall(r"\x1b(?!\[[01]m)|\x07", shown) == []
 
 
-# --- mode ---
-
-
-@pytest.mark.parametrize("mode", ["pinned", "auto", "name-only", "manual", "off"])
-@pytest.mark.parametrize("where", ["user", "project"])
-def test_a_mode_is_set_and_lasts(run: Run, shelf: World, mode: str, where: str) -> None:
-    project = ("--project",) if where == "project" else ()
-    said = json.loads(run("mode", "csv-profile", mode, *project, "--json").out)
-    assert (said["name"], said["mode"], said["enabled"], said["level"]) == ("csv-profile", mode, mode != "off", where)
-    assert shelf.discover().at(said["path"]).mode == mode
-
-
-@pytest.mark.parametrize(
-    ("mode", "said"),
-    [
-        ("pinned", "csv-profile is pinned, first in every prompt, for you\n"),
-        ("name-only", "csv-profile is shown to the model by name only for you\n"),
-        ("manual", "csv-profile is hidden from the model and called by people only, for you\n"),
-        ("off", "csv-profile is off for you\n"),
-        ("auto", "csv-profile is on for you\n"),
-    ],
-)
-def test_a_mode_is_said_in_words(run: Run, mode: str, said: str) -> None:
-    assert run("mode", "csv-profile", mode).out == said
-
-
-def test_a_pinned_skill_is_first_in_the_prompt_of_the_command_line(run: Run) -> None:
-    run("mode", "release-notes", "pinned")
-    assert re.findall(r"<name>(.*?)</name>", run("prompt").out)[0] == "release-notes"
-    run("mode", "release-notes", "manual")
-    assert "release-notes" not in run("prompt").out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("csv-profile", "loud"), 2, "'loud' is not one of"),
-        (("csv-profile",), 2, "Missing argument"),
-        (("no-such-skill", "pinned"), 1, "no-such-skill"),
-    ],
-)
-def test_a_wrong_mode_or_name_is_said_with_its_exit_code(
-    run: Run, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    result = run("mode", *arguments)
-    assert result.code == code
-    assert said in result.err
-    assert result.out == ""
-
-
-@pytest.mark.parametrize(
-    ("command", "example"), [("mode", "metier mode release-notes pinned"), ("search", "--explain")]
-)
-def test_help_shows_an_example(run: Run, command: str, example: str) -> None:
-    assert example in run(command, "--help").out.split("Examples:")[1]
+def test_help_shows_an_example(run: Run) -> None:
+    assert "--explain" in run("search", "--help").out.split("Examples:")[1]

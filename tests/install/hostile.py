@@ -1,4 +1,4 @@
-"""Archives that attack whoever unpacks them, each with the reason for which it is refused."""
+"""Archives that attack an unpacker, each with the reason for its refusal."""
 
 import gzip
 import io
@@ -8,19 +8,19 @@ import struct
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 SKILL = b"---\nname: probe\ndescription: A skill for a test.\n---\n# Probe\n"
-Member = tuple[str, bytes, int]
+ZipMember = tuple[str, bytes] | tuple[str, bytes, int]
+TarMember = tuple[str, bytes] | tuple[str, bytes, Mapping[str, object]]
 
 
-def zipped(*members: tuple[Any, ...], skill: bytes | None = SKILL, method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip with a good SKILL.md and these members: name, content, mode."""
+def zipped(*members: ZipMember, skill: bytes | None = SKILL, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip with a valid SKILL.md and these members: name, content, mode."""
     stream = io.BytesIO()
-    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    good: list[ZipMember] = [("SKILL.md", skill)] if skill is not None else []
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
-        warnings.simplefilter("ignore")  # names that stand twice
+        warnings.simplefilter("ignore")  # duplicate names
         for name, data, *mode in (*good, *members):
             info = zipfile.ZipInfo("x")
             info.filename, info.create_system, info.compress_type = name, 3, method
@@ -29,14 +29,14 @@ def zipped(*members: tuple[Any, ...], skill: bytes | None = SKILL, method: int =
     return stream.getvalue()
 
 
-def tarred(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
-    """A tar.gz with a good SKILL.md and these members: name, content, and what else their header says."""
+def tarred(*members: TarMember, skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar.gz with a valid SKILL.md and these members: name, content and other fields of the header."""
     return gzip.compress(plain_tar(*members, skill=skill, form=form))
 
 
-def plain_tar(*members: tuple[Any, ...], skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
+def plain_tar(*members: TarMember, skill: bytes | None = SKILL, form: int = tarfile.GNU_FORMAT) -> bytes:
     stream = io.BytesIO()
-    good: list[tuple[Any, ...]] = [("SKILL.md", skill)] if skill is not None else []
+    good: list[TarMember] = [("SKILL.md", skill)] if skill is not None else []
     with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
         for name, data, *more in (*good, *members):
             info = tarfile.TarInfo(name)
@@ -53,7 +53,7 @@ def patched(data: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def header(name: bytes, size: bytes, kind: bytes = b"0", mode: bytes = b"0000644\x00") -> bytes:
-    """A tar header with fields as they are given, and a right checksum."""
+    """A tar header with the given fields and a valid checksum."""
     block = bytearray(512)
     block[: len(name)] = name
     block[100:108] = mode
@@ -66,7 +66,7 @@ def header(name: bytes, size: bytes, kind: bytes = b"0", mode: bytes = b"0000644
 
 
 def rightly_summed(data: bytearray) -> bytearray:
-    """A tar whose headers have right checksums, whatever else they say: damage gets past the first check."""
+    """A tar whose headers have valid checksums, so that damage passes the first check."""
     for start in range(0, len(data) - 511, 512):
         if bytes(data[start + 257 : start + 262]) == b"ustar":
             data[start + 148 : start + 156] = b" " * 8
@@ -80,22 +80,26 @@ def raw_tar(*blocks: bytes) -> bytes:
 
 
 def extended(**fields: str) -> bytes:
-    """A tar.gz with a member whose extended header says these things."""
+    """A tar.gz with a member that has these keys in its extended header."""
     return tarred(("a", b"", {"pax_headers": fields}), form=tarfile.PAX_FORMAT)
 
 
 def endless_header() -> bytes:
-    """An extended header with a record of length nothing, at which a careless reader stays for ever."""
+    """An extended header with a record of length zero, on which a careless reader loops forever."""
     return raw_tar(header(b"a", b"%011o\x00" % 512, b"x"), b"0 path=x\n".ljust(512, b"\x00"))
 
 
 def lying_zip() -> bytes:
-    """A file that says it is one byte long and is not."""
+    """A file that is longer than its declared size of one byte."""
     data = bytearray(zipped(("big.txt", b"x" * 5000)))
     for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
         at = data.rfind(signature)
         data[at + offset : at + offset + 4] = struct.pack("<I", 1)
     return bytes(data)
+
+
+def _end_of_directory(count: int, size: int, start: int) -> bytes:
+    return b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, count, count, size, start, 0)
 
 
 def overlapping_zip() -> bytes:
@@ -108,20 +112,19 @@ def overlapping_zip() -> bytes:
     copies = b"".join(entry.replace(b"a.bin", b"%c.bin" % (98 + n)) for n in range(20))
     start, size = struct.unpack("<I", data[end + 16 : end + 20])[0], struct.unpack("<I", data[end + 12 : end + 16])[0]
     count = struct.unpack("<H", data[end + 10 : end + 12])[0] + 20
-    tail = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, count, count, size + len(copies), start, 0)
-    return bytes(data[:end]) + copies + tail
+    return bytes(data[:end]) + copies + _end_of_directory(count, size + len(copies), start)
 
 
 def crowded_directory() -> bytes:
-    """A table of contents of some megabytes, in an archive of nothing."""
-    entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    """A table of contents of several megabytes in an archive without files."""
+    entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, *(0,) * 14)
     table = entry * 40_000
-    return b"PK\x03\x04" + table + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 40_000, 40_000, len(table), 4, 0)
+    return b"PK\x03\x04" + table + _end_of_directory(40_000, len(table), 4)
 
 
 LINK, PIPE, DEVICE = stat.S_IFLNK | 0o777, stat.S_IFIFO | 0o644, stat.S_IFCHR | 0o644
 HALF_EMPTY = random.Random(1).randbytes(20_000) + bytes((1 << 20) - 20_000)
-"""Packs fiftyfold: too little for the bound on that."""
+"""Its compression ratio of 50 is below the limit."""
 ENTRY = b"PK\x01\x02\x14\x03\x14\x00"
 TO_TMP = {"type": tarfile.SYMTYPE, "linkname": "/tmp"}
 
@@ -176,7 +179,7 @@ ZIPS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "empty": ("no-skill", lambda: zipped(skill=None)),
     "no-skill": ("no-skill", lambda: zipped(("a.md", SKILL), skill=None)),
     "two-folders": ("no-skill", lambda: zipped(("a/SKILL.md", SKILL), ("b/x", b""), skill=None)),
-}  # fmt: skip
+}
 
 TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "parent": ("unsafe-name", lambda: tarred(("../evil", b"x"))),
@@ -210,7 +213,7 @@ TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "only-zeros": ("too-large", lambda: gzip.compress(bytes(80 << 20), 1)),
     "dense": ("too-large", lambda: tarred(("a", bytes(20 << 20)))),
     "no-skill": ("no-skill", lambda: tarred(("a", b"x"), skill=None)),
-}  # fmt: skip
+}
 
 SKILLS: dict[str, tuple[str, bytes]] = {
     "no-frontmatter": ("invalid", b"# Probe\n"),

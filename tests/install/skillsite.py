@@ -1,24 +1,23 @@
-"""A real HTTP server on this machine that offers skills, counts who connects, and misbehaves on request."""
+"""A local HTTP server that offers skills, counts connections and misbehaves on request."""
 
 import contextlib
-import hashlib
 import json
 import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+from metier.files.digests import digest_of
 from metier.install.fetch import INDEX, SCHEMA
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Site:
-    """What is served, by path, and what was asked."""
+    """The pages of the server by path, and the requests it got."""
 
     def __init__(self, server: ThreadingHTTPServer, scheme: str = "http", host: str = "127.0.0.1") -> None:
         self.url = f"{scheme}://{host}:{server.server_address[1]}"
@@ -26,16 +25,16 @@ class Site:
         self.asked: list[str] = []
         self.connections = 0
 
-    def offer(self, name: str, data: bytes, *, type: str = "archive", url: str = "", **entry: Any) -> None:  # noqa: A002
-        """Serve an artifact, and an index with it alone."""
+    def offer(self, name: str, data: bytes, *, type: str = "archive", url: str = "") -> None:  # noqa: A002
+        """Serve an artifact, and an index that lists only it."""
         url = url or f"{name}.bin"
         path = f"/.well-known/agent-skills/{url}"
         self.pages.setdefault(path, data)
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        self.index({"name": name, "type": type, "description": "x", "url": url, "digest": digest, **entry})
+        digest = digest_of(data)
+        self.index({"name": name, "type": type, "description": "x", "url": url, "digest": digest})
 
-    def index(self, *entries: Any, schema: str | None = SCHEMA) -> None:
-        document: dict[str, Any] = {"skills": list(entries)} | ({"$schema": schema} if schema else {})
+    def index(self, *entries: Mapping[str, str], schema: str | None = SCHEMA) -> None:
+        document: dict[str, object] = {"skills": list(entries), **({"$schema": schema} if schema else {})}
         self.pages[INDEX] = json.dumps(document).encode()
 
     def redirect(self, path: str, target: str) -> None:
@@ -50,7 +49,7 @@ class Site:
 
 @contextlib.contextmanager
 def serving(certificate: Path | None = None) -> Generator[Site, None, None]:
-    """A site for the time of a block; with a certificate it speaks TLS."""
+    """Run a site. With a certificate it uses TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
@@ -68,14 +67,14 @@ def serving(certificate: Path | None = None) -> Generator[Site, None, None]:
             self.end_headers()
             self.wfile.write(page or b"")
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     class Server(ThreadingHTTPServer):
         daemon_threads = False
         block_on_close = True
 
-        def handle_error(self, request: Any, client_address: Any) -> None:
+        def handle_error(self, request: object, client_address: object) -> None:
             pass  # clients that hang up are part of the tests
 
     server = Server(("127.0.0.1", 0), Handler)
@@ -95,7 +94,7 @@ def serving(certificate: Path | None = None) -> Generator[Site, None, None]:
 
 
 def certificate(folder: Path) -> Path:
-    """A new certificate for localhost that nobody trusts, with its key, in one file."""
+    """Create an untrusted certificate for localhost, with its key, in one file."""
     key, made, both = folder / "key.pem", folder / "cert.pem", folder / "both.pem"
     line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     line += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(made)]
@@ -104,19 +103,25 @@ def certificate(folder: Path) -> Path:
     return both
 
 
+class Listener:
+    """A port that counts the connections to it."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self.port = int(server.getsockname()[1])
+        self._server = server
+
+    def count(self) -> int:
+        """How many connections there were since the last call."""
+        count = 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self._server.accept()[0].close()
+                count += 1
+        return count
+
+
 @contextlib.contextmanager
-def listener() -> Generator[Callable[[], int], None, None]:
-    """A port that counts who knocks; the answer is how many there were."""
+def listener() -> Generator[Listener, None, None]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.05)
-
-        def knocks() -> int:
-            count = 0
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    server.accept()[0].close()
-                    count += 1
-            return count
-
-        knocks.port = server.getsockname()[1]  # type: ignore[attr-defined]
-        yield knocks
+        yield Listener(server)

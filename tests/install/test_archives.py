@@ -1,32 +1,32 @@
-"""Hostile archives: each is refused for its own reason, and leaves nothing behind anywhere."""
+"""Hostile archives: each is refused with its own reason and leaves nothing behind."""
 
 import gzip
 import os
 import random
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import hostile
 import pytest
-from hostile import SKILL, tarred, zipped
 
+from install import hostile
+from install.hostile import SKILL, tarred, zipped
 from metier.errors import InstallError, MetierError
 from metier.hosts.settings import resolve
-from metier.install import Installer, Wish, archive
+from metier.install import Installer, InstallRequest, archive
 from metier.record.store.memory import MemoryStore
 from worlds import World
 
 
-def attempt(world: World, source: Path, **given: Any) -> MemoryStore:
+def attempt(world: World, source: Path) -> MemoryStore:
     store = MemoryStore()
-    Installer(resolve(world.project, home=world.home), store).install(Wish(str(source), **given), lambda _: True)
+    Installer(resolve(world.project, home=world.home), store).install(InstallRequest(str(source)), lambda _: True)
     return store
 
 
 def everything(folder: Path) -> dict[str, object]:
-    """Every path below a folder, with what it is: links are not followed."""
+    """Every path below a folder with its kind. Links are not followed."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -35,7 +35,7 @@ def everything(folder: Path) -> dict[str, object]:
 
 
 def refused(world: World, data: bytes, tmp_path: Path, name: str) -> str:
-    """The reason for which an archive is refused, after a look that nothing came of it."""
+    """The reason for which an archive is refused. Nothing of it is left on disk."""
     source = tmp_path / name
     source.write_bytes(data)
     outside = {path: os.path.lexists(path) for path in ("/tmp/evil", "/evil", os.path.expanduser("~/evil"))}
@@ -61,7 +61,9 @@ def test_a_hostile_tar_is_refused_and_leaves_nothing(world: World, tmp_path: Pat
 
 @pytest.mark.parametrize("attack", hostile.SKILLS)
 @pytest.mark.parametrize("packed", [zipped, tarred], ids=["zip", "tar"])
-def test_an_invalid_skill_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str, packed: Any) -> None:
+def test_an_invalid_skill_is_refused_and_leaves_nothing(
+    world: World, tmp_path: Path, attack: str, packed: Callable[..., bytes]
+) -> None:
     reason, text = hostile.SKILLS[attack]
     assert refused(world, packed(skill=text), tmp_path, "x.skill") == reason
 
@@ -119,9 +121,11 @@ def test_a_folder_with_a_link_or_a_pipe_is_refused(world: World, tmp_path: Path,
 
 @pytest.mark.parametrize("packed", [zipped, tarred], ids=["zip", "tar"])
 @pytest.mark.parametrize("wrapper", ["", "probe/", "probe-main/"])
-def test_a_good_archive_comes_out_as_it_went_in(world: World, tmp_path: Path, packed: Any, wrapper: str) -> None:
+def test_a_good_archive_comes_out_as_it_went_in(
+    world: World, tmp_path: Path, packed: Callable[..., bytes], wrapper: str
+) -> None:
     long = "references/" + "x" * 120 + ".md"
-    runs: Any = stat.S_IFREG | 0o755 if packed is zipped else {"mode": 0o755}
+    runs: object = stat.S_IFREG | 0o755 if packed is zipped else {"mode": 0o755}
     files = [("SKILL.md", SKILL), ("scripts/a.sh", b"#!/bin/sh\n", runs), (long, b"y" * 2000), ("a/\u00e9.md", b"z")]
     source = tmp_path / "probe.skill"
     source.write_bytes(packed(*((wrapper + name, *rest) for name, *rest in files), skill=None))

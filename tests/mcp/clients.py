@@ -1,9 +1,9 @@
-"""Clients of our server for tests: the SDK's own, in memory, over a pipe and over HTTP, in both eras."""
+"""The SDK's client, connected to our server in memory, over a pipe or over HTTP, with both versions of the protocol."""
 
 import base64
 import hashlib
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,18 +16,19 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_requests import ask
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
-from metier.mcp.server import Server
+from metier.mcp.server import McpServer
+from metier.mcp.wire import PAGE
 from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
-"""How the SDK's client opens a connection of each era, and the version that comes of it."""
+"""The mode of the SDK's client and the protocol version, for each generation of the protocol."""
 TRANSPORTS = ("memory", "stdio", "http")
 METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
-async def all_pages(client: Client, method: str, key: str, **params: Any) -> list[Any]:
+async def all_pages(client: Client, method: str, key: str, **params: object) -> list[Any]:
     found: list[Any] = []
-    cursor: dict[str, Any] = {}
+    cursor: dict[str, object] = {}
     while True:
         result = await ask(client, method, **params, **cursor)
         found += result[key]
@@ -47,19 +48,18 @@ def digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def open_app(world: World, **given: Any) -> App:
-    options: dict[str, Any] = {"store": "memory:", "surface": "mcp", **given}
-    return App(world.project, home=world.home, **options)
+def open_app(world: World, *, profile: str | None = None, settings: Mapping[str, object] | None = None) -> App:
+    return App(world.project, home=world.home, profile=profile, settings=settings, store="memory:", surface="mcp")
 
 
 def command(world: World, *more: str) -> list[str]:
-    """The line that starts our server on a pipe."""
+    """The command that starts our server on a pipe."""
     return [*METIER, "mcp", "--cwd", str(world.project), "--home", str(world.home), "--store", "memory:", *more]
 
 
 @asynccontextmanager
 async def serve_http(application: HttpApp) -> AsyncGenerator[str, None]:
-    """The application on a free port of the loopback, while this is entered; its address."""
+    """Serve the application on a free loopback port. Yields its URL."""
     config = uvicorn.Config(application, "127.0.0.1", 0, log_level="error", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
@@ -75,26 +75,25 @@ async def serve_http(application: HttpApp) -> AsyncGenerator[str, None]:
 
 @asynccontextmanager
 async def connected(
-    world: World, transport: str, era: str, app: App | None = None, **given: Any
+    world: World, transport: str, era: str, app: App | None = None, *, page_size: int = PAGE
 ) -> AsyncGenerator[Client, None]:
-    """A client of a server of ours; `given` is the server's where the process is this one."""
+    """A client of our server. `app` and `page_size` are not used for `stdio`."""
     mode, version = ERAS[era]
     if transport == "stdio":
         first, *rest = command(world)
-        target: Any = StdioServerParameters(command=first, args=rest)
+        target = StdioServerParameters(command=first, args=rest)
         async with Client(target, mode=mode, cache=None) as client:
             assert client.protocol_version == version
             yield client
         return
     shared = app or open_app(world)
-    options: dict[str, Any] = {"watch": False, **given}
     if transport == "memory":
-        async with Client(Server(shared, **options), mode=mode, cache=None) as client:
+        async with Client(McpServer(shared, watch=False, page_size=page_size), mode=mode, cache=None) as client:
             assert client.protocol_version == version
             yield client
         return
     async with (
-        serve_http(http_app(shared, **options)) as url,
+        serve_http(http_app(shared, watch=False, page_size=page_size)) as url,
         Client(streamable_http_client(url), mode=mode, cache=None) as client,
     ):
         assert client.protocol_version == version
@@ -102,7 +101,7 @@ async def connected(
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an asynchronous test to its end; one that hangs fails."""
+    """Run an asynchronous test. It fails if it takes longer than a minute."""
 
     async def bounded() -> None:
         with anyio.fail_after(60):

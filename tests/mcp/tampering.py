@@ -1,21 +1,22 @@
-"""Our server on a pipe, in a place where somebody changes a file as soon as the skills were listed.
+"""Our server on a pipe, with a file that changes as soon as the skills were listed.
 
 python tampering.py PROJECT HOME FILE
 """
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
+from mcp.server.context import CallNext, HandlerResult
 
 from metier.app import App
-from metier.mcp.server import Server, run_stdio
+from metier.mcp.clients import Context
+from metier.mcp.server import McpServer, run_stdio
 
 project, home, victim = (Path(argument) for argument in sys.argv[1:])
 
 
-async def tamper(ctx: Any, call_next: Any) -> Any:
+async def tamper(ctx: Context, call_next: CallNext) -> HandlerResult:
     result = await call_next(ctx)
     if ctx.method == "skills/list":
         with victim.open("a") as stream:
@@ -23,6 +24,6 @@ async def tamper(ctx: Any, call_next: Any) -> Any:
     return result
 
 
-server = Server(App(project, home=home, store="memory:", surface="mcp"))
+server = McpServer(App(project, home=home, store="memory:", surface="mcp"))
 server.middleware.append(tamper)
 anyio.run(run_stdio, server)

@@ -1,4 +1,4 @@
-"""Whatever arrives is answered or ignored, and the server goes on."""
+"""The server answers or ignores any input, and keeps running."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 import pytest
@@ -18,15 +18,46 @@ from worlds import World
 SKILLS = ".agents/skills"
 MESSAGES = 1_000
 METHODS = (
-    "skills/list", "skills/get", "resources/directory/read", "resources/list", "resources/templates/list",
-    "resources/read", "tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete", "ping",
-    "server/discover", "resources/subscribe", "logging/setLevel", "notifications/cancelled",
-    "notifications/initialized", "no/such/method", "", "rpc.discover",
-)  # fmt: skip
+    "skills/list",
+    "skills/get",
+    "resources/directory/read",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "tools/list",
+    "tools/call",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "ping",
+    "server/discover",
+    "resources/subscribe",
+    "logging/setLevel",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "no/such/method",
+    "",
+    "rpc.discover",
+)
 TEXTS = (
-    "", "pdf", "skill://pdf/SKILL.md", "skill://pdf", "skill://pdf/../..", "skill://%ff", "\x00", "\u202e", "é" * 300,
-    "skill_load", "skill_run", "skill_read", "a" * 20_000, "../../etc/passwd", "ref/prompt", "ref/resource", "name",
-)  # fmt: skip
+    "",
+    "pdf",
+    "skill://pdf/SKILL.md",
+    "skill://pdf",
+    "skill://pdf/../..",
+    "skill://%ff",
+    "\x00",
+    "\u202e",
+    "é" * 300,
+    "skill_load",
+    "skill_run",
+    "skill_read",
+    "a" * 20_000,
+    "../../etc/passwd",
+    "ref/prompt",
+    "ref/resource",
+    "name",
+)
 KEYS = ("uri", "name", "arguments", "cursor", "ref", "argument", "context", "_meta", "path", "query", "type", "value")
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -34,7 +65,7 @@ META = {
 }
 
 
-def value(chance: random.Random, depth: int = 0) -> Any:
+def value(chance: random.Random, depth: int = 0) -> object:
     kind = chance.randrange(8 if depth < 4 else 6)
     if kind < 3:
         return chance.choice(TEXTS)
@@ -46,19 +77,30 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 
 
 def message(chance: random.Random, number: int, modern: bool) -> bytes:
-    """Noise, near-JSON, or a request with a real method and arguments that may even fit."""
+    """Random bytes, broken JSON, or a request with a real method and random arguments."""
     kind = chance.randrange(10)
     if kind == 0:
         return chance.randbytes(chance.randrange(1, 200)).replace(b"\n", b"").replace(b"\r", b"")
     if kind == 1:
-        return chance.choice([b"[" * 5_000, b"{}", b"[]", b"null", b'"x"', b'{"jsonrpc":"2.0"}', b'{"id":1,"result":7}',
-                              b'{"jsonrpc":"2.0","id":9,"method":"\\ud800"}', b'{"jsonrpc":"1.0","id":1}'])  # fmt: skip
-    params: Any = {chance.choice(KEYS): value(chance, 1) for _ in range(chance.randrange(5))}
+        return chance.choice(
+            [
+                b"[" * 5_000,
+                b"{}",
+                b"[]",
+                b"null",
+                b'"x"',
+                b'{"jsonrpc":"2.0"}',
+                b'{"id":1,"result":7}',
+                b'{"jsonrpc":"2.0","id":9,"method":"\\ud800"}',
+                b'{"jsonrpc":"1.0","id":1}',
+            ]
+        )
+    params: object = {chance.choice(KEYS): value(chance, 1) for _ in range(chance.randrange(5))}
     if chance.random() < 0.15:
         params = value(chance)
     if isinstance(params, dict) and modern and chance.random() < 0.9:
         params = {**params, "_meta": META}
-    given: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": chance.choice(METHODS), "params": params}
+    given: dict[str, object] = {"jsonrpc": "2.0", "id": number, "method": chance.choice(METHODS), "params": params}
     if chance.random() < 0.2:
         given["id"] = chance.choice([None, 1.5, "text", [], {"a": 1}])
     if chance.random() < 0.1:
@@ -72,7 +114,7 @@ def messages(seed: int, era: str) -> Iterator[bytes]:
 
 
 def opening(era: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first message of a client, and one that must be answered at the end."""
+    """The first message of a client, and a request that must succeed at the end."""
     info = {"name": "test", "version": "0"}
     if era == "2025":
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
@@ -84,11 +126,11 @@ def opening(era: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def is_request(text: bytes) -> bool:
-    """Whether a message is a request by the rules of JSON-RPC, which is owed an answer."""
+    """Whether a message is a valid JSON-RPC request, which must be answered."""
     try:
         given = json.loads(text)
         json.dumps(given, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):  # half a surrogate pair is no text, and the SDK drops what it cannot parse
+    except (ValueError, RecursionError):  # the SDK drops messages that it cannot parse, such as half a surrogate pair
         return False
     shape = {"jsonrpc": str, "id": int, "method": str}
     return (
@@ -134,7 +176,7 @@ def test_each_request_among_a_thousand_random_messages_on_a_pipe_is_answered(
         assert server.wait(60) == 0
 
 
-def _write(stream: Any, lines: list[bytes]) -> None:
+def _write(stream: IO[bytes], lines: list[bytes]) -> None:
     for line in lines:
         stream.write(line + b"\n")
     stream.flush()

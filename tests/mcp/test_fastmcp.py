@@ -1,4 +1,4 @@
-"""Another implementation of the protocol and of the extension reads our server as its own kind: fastmcp's client."""
+"""fastmcp's client, another implementation of the protocol and of the extension, works with our server."""
 
 import base64
 from typing import Any

@@ -1,7 +1,7 @@
-"""The official check: the MCP Inspector lists our skills, reads every file, and compares every digest.
+"""The MCP Inspector, the official tool, lists our skills, reads every file and compares every digest.
 
-It is installed once into a folder of the machine's temporary files. Where there is no npm, or no registry to install it
-from, these tests are skipped in one line; in CI, they fail.
+It is installed once, into the system's temporary folder. Without npm or a registry, these tests are skipped; in CI they
+fail.
 """
 
 import json
@@ -40,7 +40,7 @@ def node_version() -> int:
 
 @pytest.fixture(scope="session")
 def inspector() -> Path:
-    """The folder with the programs of the Inspector, and a Node that is new enough for it."""
+    """The folder with the programs of the Inspector and a recent version of Node."""
     npm = shutil.which("npm")
     if npm is None:
         missing("npm is not installed")

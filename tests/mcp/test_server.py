@@ -1,6 +1,6 @@
-"""The server as its clients see it: every skill, every file, every digest, on every transport and in both eras."""
+"""What the server returns: every skill, file and digest, on every transport and with both versions of the protocol."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 
 @pytest.fixture
 def library(world: World) -> World:
-    """Three skills with files of every kind, and four that a model may not see, each for a reason of its own."""
+    """Three skills with files of every kind, and four skills that are hidden from models, each in another way."""
     world.skill(
         f"{SKILLS}/pdf",
         description="Fills PDF forms: 日本語 too.",
@@ -67,11 +67,15 @@ def test_every_file_of_every_skill_is_what_its_digest_says(library: World, trans
             assert client.server_capabilities.resources is not None
             result = await ask(client, "skills/list")
             assert {key: result[key] for key in ("resultType", "ttlMs", "cacheScope")} == {
-                "resultType": "complete", "ttlMs": 300_000, "cacheScope": "public"
-            }  # fmt: skip
+                "resultType": "complete",
+                "ttlMs": 300_000,
+                "cacheScope": "public",
+            }
             assert [entry["uri"] for entry in result["skills"]] == [
-                "skill://csv/SKILL.md", "skill://notes/SKILL.md", "skill://pdf/SKILL.md"
-            ]  # fmt: skip
+                "skill://csv/SKILL.md",
+                "skill://notes/SKILL.md",
+                "skill://pdf/SKILL.md",
+            ]
             seen = 0
             for entry in result["skills"]:
                 folder = folder_of(library, entry["frontmatter"]["name"])
@@ -112,7 +116,7 @@ def test_a_digest_is_never_older_than_the_file(library: World, coarse: bool, mon
 
     async def check() -> None:
         async with connected(library, "memory", "2026") as client:
-            for text in ("one", "two", "six"):  # of equal size, as fast as it goes
+            for text in ("one", "two", "six"):  # of equal size, written without a pause
                 file.write_text(text)
                 got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
                 digests = {r["uri"]: r["digest"] for r in got["skill"]["resources"]}
@@ -130,7 +134,7 @@ def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
     async def check() -> None:
         app = open_app(world)
         async with connected(world, "memory", era, app, page_size=3) as client:
-            pages: list[list[Any]] = []
+            pages: list[list[dict[str, Any]]] = []
             cursor: dict[str, str] = {}
             while True:
                 result = await ask(client, "skills/list", **cursor)
@@ -138,7 +142,7 @@ def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
                 if "nextCursor" not in result:
                     break
                 cursor = {"cursor": result["nextCursor"]}
-                if len(pages) == 1:  # what comes or goes meanwhile moves nothing
+                if len(pages) == 1:  # a change between two pages moves no entry
                     world.skill(f"{SKILLS}/a-first")
                     assert app.refresh().added == ("a-first",)
             assert [len(page) for page in pages] == [3, 3, 3, 2]
@@ -170,20 +174,30 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
 
             folder = "inode/directory"
             assert await level("skill://pdf") == {
-                "SKILL.md": "text/markdown", "assets": folder, "empty.txt": "text/plain",
-                "references": folder, "scripts": folder,
-            }  # fmt: skip
+                "SKILL.md": "text/markdown",
+                "assets": folder,
+                "empty.txt": "text/plain",
+                "references": folder,
+                "scripts": folder,
+            }
             assert await level("skill://pdf/references") == {
-                "references/forms.md": "text/markdown", "references/more": folder
-            }  # fmt: skip
+                "references/forms.md": "text/markdown",
+                "references/more": folder,
+            }
             assert await level("skill://pdf/references/more") == {
                 "references/more/%C3%BCber%20uns%3F.txt": "text/plain"
-            }  # fmt: skip
+            }
             assert await level("skill://pdf/hollow") == {}
             for uri in (
-                "skill://pdf/SKILL.md", "skill://pdf/nothing", "skill://nobody", "skill://secret-flag",
-                "skill://pdf/..", "skill://pdf/%2e%2e", "file:///etc", "",
-            ):  # fmt: skip
+                "skill://pdf/SKILL.md",
+                "skill://pdf/nothing",
+                "skill://nobody",
+                "skill://secret-flag",
+                "skill://pdf/..",
+                "skill://pdf/%2e%2e",
+                "file:///etc",
+                "",
+            ):
                 with pytest.raises(MCPError) as caught:
                     await level(uri)
                 assert caught.value.code == types.INVALID_PARAMS
@@ -200,7 +214,9 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
     ],
     ids=["512-files", "513-files", "16-MiB-and-a-body"],
 )
-def test_a_skill_larger_than_every_host_takes_is_dynamic(world: World, files: dict[str, Any], dynamic: bool) -> None:
+def test_a_skill_larger_than_every_host_takes_is_dynamic(
+    world: World, files: dict[str, str | bytes], dynamic: bool
+) -> None:
     world.skill(f"{SKILLS}/large", files=files)
 
     async def check() -> None:
@@ -221,18 +237,21 @@ def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> 
 
     async def check() -> None:
         async with connected(library, transport, era) as client:
-            said: list[Any] = [client.instructions]
+            answers: list[object] = [client.instructions]
             for method, key in (
-                ("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools"),
-                ("prompts/list", "prompts"), ("resources/templates/list", "resourceTemplates"),
-            ):  # fmt: skip
-                said += await all_pages(client, method, key)
+                ("skills/list", "skills"),
+                ("resources/list", "resources"),
+                ("tools/list", "tools"),
+                ("prompts/list", "prompts"),
+                ("resources/templates/list", "resourceTemplates"),
+            ):
+                answers += await all_pages(client, method, key)
             template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
-            said.append(await client.complete(template, {"name": "name", "value": "secret"}))
-            said.append(await client.call_tool("skill_search", {"query": "secret"}))
-            assert "secret-" not in str(said)
+            answers.append(await client.complete(template, {"name": "name", "value": "secret"}))
+            answers.append(await client.call_tool("skill_search", {"query": "secret"}))
+            assert "secret-" not in str(answers)
             for name in hidden:
-                attempts: list[Callable[[Client], Any]] = [
+                attempts: list[Callable[[Client], Awaitable[object]]] = [
                     lambda c, n=name: ask(c, "skills/get", uri=f"skill://{n}/SKILL.md"),
                     lambda c, n=name: c.read_resource(f"skill://{n}/SKILL.md"),
                     lambda c, n=name: c.read_resource(f"skill://{n}/a.md"),
@@ -281,11 +300,20 @@ def test_plain_resources_and_their_template_cover_every_file(library: World, era
 @pytest.mark.parametrize(
     "uri",
     [
-        "skill://pdf/../csv/SKILL.md", "skill://pdf/%2e%2e/csv/SKILL.md", "skill://pdf/%2Fetc/passwd", "skill://pdf/link",
-        "skill://pdf/references", "skill://pdf/absent.md", "skill://nobody/SKILL.md", "file:///etc/passwd", "skill://",
-        "skill://pdf/a%00b", "skill://pdf/%ff", "x",
+        "skill://pdf/../csv/SKILL.md",
+        "skill://pdf/%2e%2e/csv/SKILL.md",
+        "skill://pdf/%2Fetc/passwd",
+        "skill://pdf/link",
+        "skill://pdf/references",
+        "skill://pdf/absent.md",
+        "skill://nobody/SKILL.md",
+        "file:///etc/passwd",
+        "skill://",
+        "skill://pdf/a%00b",
+        "skill://pdf/%ff",
+        "x",
     ],
-)  # fmt: skip
+)
 def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str, uri: str) -> None:
     (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
 

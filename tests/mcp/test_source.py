@@ -1,24 +1,25 @@
-"""Skills of other servers: listed without a body, verified when loaded, approved as a set, never mistaken for local."""
+"""Skills of other servers: listed without a body, verified when loaded, approved as a set, and marked as remote."""
 
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clients import command, digest
 
 from metier import Skills
-from metier.errors import ConfigError, PolicyDenied, ResourceError
-from metier.mcp.client import ServerConfig
-from metier.mcp.source import Source, connect, servers
+from metier.errors import PolicyDenied, ResourceError
+from metier.mcp.client import ListedSkills, ServerConfig
+from metier.mcp.source import McpSource
 from metier.record.events import PolicyAsked, ResourceRefused
 from metier.record.store import open_store
 from metier.replay import from_store, replay
 from metier.session.policy import Request
+from metier.session.session import Session
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -27,24 +28,24 @@ BASE = "skill://acme/deploy"
 
 
 @dataclass
-class Stranger:
-    """The other server: what it lists and serves, and what it was asked."""
+class UntrustedServer:
+    """The other server: what it lists and serves, and the requests that it received."""
 
     file: Path
-    frontmatter: dict[str, Any] = field(
+    frontmatter: dict[str, object] = field(
         default_factory=lambda: {"name": "deploy", "description": "Ships it.", "allowed-tools": "Bash"}
     )
     files: dict[str, str] = field(default_factory=lambda: {"SKILL.md": TEXT, "guide.md": "GUIDE", "scripts/a.sh": "a"})
     clock: float = 0.0
 
-    def entry(self, **changes: Any) -> dict[str, Any]:
+    def entry(self, **changes: object) -> dict[str, object]:
         listed = [
             {"uri": f"{BASE}/{path}", "digest": digest(text.encode()), "size": len(text.encode())}
             for path, text in self.files.items()
         ]
         return {"uri": f"{BASE}/SKILL.md", "frontmatter": self.frontmatter, "resources": listed, **changes}
 
-    def publish(self, *entries: Any, serves: dict[str, str] | None = None, **more: Any) -> None:
+    def publish(self, *entries: object, serves: dict[str, str] | None = None, **more: object) -> None:
         """List these entries (by default the honest one) and serve these files (by default the listed ones)."""
         served = {f"{BASE}/{path}": text for path, text in (self.files if serves is None else serves).items()}
         listed = list(entries) or [self.entry()]
@@ -54,22 +55,26 @@ class Stranger:
         log = Path(f"{self.file}.log")
         return log.read_text().splitlines() if log.exists() else []
 
-    def config(self, **given: Any) -> ServerConfig:
-        script = Path(__file__).with_name("stranger.py")
-        return ServerConfig("acme", (sys.executable, str(script), str(self.file)), **given)
+    def config(self, *, prefer: bool = False, allowed_tools: tuple[str, ...] = ()) -> ServerConfig:
+        script = Path(__file__).with_name("untrusted_server.py")
+        return ServerConfig(
+            "acme", (sys.executable, str(script), str(self.file)), prefer=prefer, allowed_tools=allowed_tools
+        )
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Stranger:
-    return Stranger(tmp_path / "stranger.json")
+def server(tmp_path: Path) -> UntrustedServer:
+    return UntrustedServer(tmp_path / "server.json")
 
 
 @pytest.fixture
-def sources() -> Iterator[Callable[..., Source]]:
-    opened: list[Source] = []
+def sources() -> Iterator[Callable[..., McpSource]]:
+    opened: list[McpSource] = []
 
-    def open_source(*given: Any) -> Source:
-        opened.append(Source(*given))
+    def open_source(
+        configs: Sequence[ServerConfig], folder: str, clock: Callable[[], float] = time.monotonic
+    ) -> McpSource:
+        opened.append(McpSource(configs, folder, clock))
         return opened[-1]
 
     yield open_source
@@ -78,9 +83,13 @@ def sources() -> Iterator[Callable[..., Source]]:
 
 
 @pytest.fixture
-def joined(world: World, stranger: Stranger, sources: Callable[..., Source], tmp_path: Path) -> Callable[..., Skills]:
-    def build(profile: str = "standard", **given: Any) -> Skills:
-        source = sources([stranger.config(**given)], str(tmp_path / "cache"), lambda: stranger.clock)
+def joined(
+    world: World, server: UntrustedServer, sources: Callable[..., McpSource], tmp_path: Path
+) -> Callable[..., Skills]:
+    def build(profile: str = "standard", *, prefer: bool = False, allowed_tools: tuple[str, ...] = ()) -> Skills:
+        source = sources(
+            [server.config(prefer=prefer, allowed_tools=allowed_tools)], str(tmp_path / "cache"), lambda: server.clock
+        )
         return world.discover(profile, source=source)
 
     return build
@@ -94,7 +103,7 @@ def yes(request: Request) -> bool:
 
 
 def test_a_real_server_of_ours_is_a_root_of_the_catalog(
-    world: World, tmp_path: Path, sources: Callable[..., Source]
+    world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
     far = World(tmp_path / "far-home", tmp_path / "far")
     (far.project / ".git").mkdir(parents=True)
@@ -106,8 +115,9 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     source = sources([ServerConfig("far", tuple(command(far)))], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     assert [(skill.name, skill.source, skill.scope) for skill in skills] == [
-        ("local", "agents", "repo"), ("pdf", "far", "mcp")
-    ]  # fmt: skip
+        ("local", "agents", "repo"),
+        ("pdf", "far", "mcp"),
+    ]
     assert not list((tmp_path / "cache").rglob("*")), "nothing is fetched to list"
     session = skills.session(approve=yes)
     loaded = session.load("pdf")
@@ -121,35 +131,37 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
 
 
 def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
-    stranger: Stranger, joined: Callable[..., Skills]
+    server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
-    stranger.publish()
+    server.publish()
     skills = joined()
     assert skills["deploy"].size == len(TEXT)
-    assert stranger.asked() == ["skills/list"]
+    assert server.asked() == ["skills/list"]
     skills.session(approve=yes).load("deploy")
     skills.session(approve=yes).load("deploy")
-    assert stranger.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
+    assert server.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
 
 
-def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_the_model_is_told_whose_text_it_reads(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+    server.publish()
     skills = joined()
     session = skills.session(approve=yes)
     assert "[from the MCP server acme] Ships it." in session.prompt().text
     for text in (
-        session.load("deploy").text, session.load("deploy").body, session.read("deploy", "guide.md").text,
+        session.load("deploy").text,
+        session.load("deploy").body,
+        session.read("deploy", "guide.md").text,
         session.call("skill_read", {"name": "deploy", "path": "guide.md"}).text,
-    ):  # fmt: skip
+    ):
         assert "MCP server acme" in text or text == ""
 
 
 @pytest.mark.parametrize(
     ("approve", "rules"),
     [
-        (lambda _: True, {}),
-        (lambda _: "always", {}),
-        (lambda _: False, {}),
+        (lambda request: True, {}),
+        (lambda request: "always", {}),
+        (lambda request: False, {}),
         (None, {}),
         (None, {"allow": [{"tool": "mcp_load"}]}),
         (None, {"deny": [{"tool": "mcp_load"}]}),
@@ -157,9 +169,13 @@ def test_the_model_is_told_whose_text_it_reads(stranger: Stranger, joined: Calla
     ids=["yes", "always", "no", "nobody to ask", "allowed", "denied"],
 )
 def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
-    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path, approve: Any, rules: dict[str, Any]
+    server: UntrustedServer,
+    joined: Callable[..., Skills],
+    tmp_path: Path,
+    approve: Callable[[Request], bool | str] | None,
+    rules: dict[str, object],
 ) -> None:
-    stranger.publish()
+    server.publish()
     with open_store(str(tmp_path / "trail.db")) as store:
         session = joined().session(approve=approve, store=store, policy=rules)
         for act in (lambda: session.load("deploy"), lambda: session.read("deploy", "guide.md")):
@@ -172,10 +188,10 @@ def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
 def test_every_host_says_so_in_what_a_load_returns(
-    stranger: Stranger, world: World, sources: Callable[..., Source], tmp_path: Path, profile: str
+    server: UntrustedServer, world: World, sources: Callable[..., McpSource], tmp_path: Path, profile: str
 ) -> None:
-    stranger.publish()
-    source = sources([stranger.config()], str(tmp_path / "cache"))
+    server.publish()
+    source = sources([server.config()], str(tmp_path / "cache"))
     session = world.discover(profile, source=source, settings={"enabled": True}).session(approve=yes)
     name = session.offered().get("load") or session.offered()["read"]
     result = session.call(name, {"path": "skill://deploy"} if profile == "omp" else {"name": "deploy"})
@@ -187,8 +203,8 @@ def test_every_host_says_so_in_what_a_load_returns(
 # --- verification ---
 
 
-def refusal(session: Any, path: str = "SKILL.md") -> str:
-    """The reason why a file was refused, which must stand in the trail, too."""
+def refusal(session: Session, path: str = "SKILL.md") -> str:
+    """The reason why a file was refused. The record must have the same reason."""
     with pytest.raises(ResourceError) as caught:
         session.load("deploy") if path == "SKILL.md" else session.read("deploy", path)
     frames = [frame for frame in session.events if frame["type"] == ResourceRefused.type]
@@ -206,9 +222,9 @@ def refusal(session: Any, path: str = "SKILL.md") -> str:
     ],
 )
 def test_a_skill_that_is_not_as_listed_is_not_loaded(
-    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path, served: str, reason: str
+    server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path, served: str, reason: str
 ) -> None:
-    stranger.publish(serves={**stranger.files, "SKILL.md": served})
+    server.publish(serves={**server.files, "SKILL.md": served})
     session = joined().session(approve=yes)
     assert refusal(session) == reason
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
@@ -219,27 +235,27 @@ def test_a_skill_that_is_not_as_listed_is_not_loaded(
     [{"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}],
 )
 def test_a_frontmatter_that_is_not_the_files_is_refused(
-    stranger: Stranger, joined: Callable[..., Skills], change: dict[str, Any]
+    server: UntrustedServer, joined: Callable[..., Skills], change: dict[str, object]
 ) -> None:
-    stranger.frontmatter |= change
-    stranger.publish()
+    server.frontmatter |= change
+    server.publish()
     assert refusal(joined().session(approve=yes)) == "frontmatter"
 
 
 def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
-    stranger: Stranger, joined: Callable[..., Skills]
+    server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
-    stranger.publish(serves={**stranger.files, "extra.md": "EXTRA"})
+    server.publish(serves={**server.files, "extra.md": "EXTRA"})
     session = joined().session(approve=yes)
     assert session.read("deploy", "guide.md").text.endswith("GUIDE")
     assert refusal(session, "extra.md") == "unlisted"
-    assert f"resources/read {BASE}/extra.md" not in stranger.asked()
+    assert f"resources/read {BASE}/extra.md" not in server.asked()
 
 
 def test_a_cached_file_that_was_touched_is_fetched_again(
-    stranger: Stranger, joined: Callable[..., Skills], tmp_path: Path
+    server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path
 ) -> None:
-    stranger.publish()
+    server.publish()
     skills = joined()
     skills.session(approve=yes).load("deploy")
     (cached,) = (tmp_path / "cache").rglob("SKILL.md")
@@ -252,24 +268,26 @@ def test_a_cached_file_that_was_touched_is_fetched_again(
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
 
 
-def test_a_server_that_is_gone_is_an_error_with_its_name(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish(serves={})
+def test_a_server_that_is_gone_is_an_error_with_its_name(
+    server: UntrustedServer, joined: Callable[..., Skills]
+) -> None:
+    server.publish(serves={})
     session = joined().session(approve=yes)
-    with pytest.raises(ResourceError, match="the server acme says: no such resource"):
+    with pytest.raises(ResourceError, match="the server acme answered: no such resource"):
         session.load("deploy")
 
 
 SHA = "sha256:" + "0" * 64
-BAD: list[tuple[dict[str, Any] | Any, str]] = [
+BAD: list[tuple[dict[str, object] | str, str]] = [
     ("nothing", "no uri"),
     ({"uri": "skill://deploy"}, "no uri"),
     ({"uri": "skill://other/SKILL.md"}, "name"),
     ({"frontmatter": None}, "frontmatter"),
     ({"frontmatter": {"name": "deploy"}}, "description"),
     ({"resources": "dynamic"}, "dynamic"),
-    ({"resources": None}, "list of its files"),
-    ({"resources": []}, "lacks its SKILL.md"),
-    ({"resources": [{"uri": "skill://acme/other.md", "digest": SHA, "size": 1}]}, "not one of its files"),
+    ({"resources": None}, "list of files"),
+    ({"resources": []}, "has no SKILL.md"),
+    ({"resources": [{"uri": "skill://acme/other.md", "digest": SHA, "size": 1}]}, "not a file of the skill"),
     ({"resources": [{"uri": f"{BASE}/../x", "digest": SHA, "size": 1}]}, "traversal"),
     ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": SHA, "size": 1}]}, "traversal"),
     ({"resources": [{"uri": f"{BASE}//etc", "digest": SHA, "size": 1}]}, "absolute"),
@@ -279,22 +297,27 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 17 << 20}]}, "bytes, more than"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 1}] * 2}, "twice"),
     ({"resources": [{"uri": f"{BASE}/{n}", "digest": SHA, "size": 1} for n in range(513)]}, "513 files"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
-    return Stranger(tmp_path_factory.mktemp("offline") / "stranger.json")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> UntrustedServer:
+    return UntrustedServer(tmp_path_factory.mktemp("offline") / "server.json")
 
 
 @pytest.mark.parametrize(("change", "why"), BAD, ids=[why for _, why in BAD])
 def test_a_bad_entry_is_left_out_with_its_reason(
-    offline: Stranger, change: Any, why: str, monkeypatch: pytest.MonkeyPatch, world: World, tmp_path: Path
+    offline: UntrustedServer,
+    change: dict[str, object] | str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    world: World,
+    tmp_path: Path,
 ) -> None:
     bad = offline.entry(**change) if isinstance(change, dict) else change
     good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
-    monkeypatch.setattr("metier.mcp.client.Link.skills", lambda self: ([bad, good], 0))
-    source = Source([offline.config()], str(tmp_path / "cache"))
+    monkeypatch.setattr("metier.mcp.client.McpClient.skills", lambda self: ListedSkills([bad, good], 0))
+    source = McpSource([offline.config()], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     source.close()
     assert [skill.name for skill in skills] == ["honest"]
@@ -306,19 +329,21 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 # --- approval ---
 
 
-def test_nobody_to_ask_means_no(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_nobody_to_ask_means_no(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+    server.publish()
     session = joined().session()
     with pytest.raises(PolicyDenied, match="nobody can be asked"):
         session.load("deploy")
     assert not session.call("skill_load", {"name": "deploy"}).ok
     with pytest.raises(PolicyDenied):
         session.invoke("/deploy now")
-    assert stranger.asked() == ["skills/list"]
+    assert server.asked() == ["skills/list"]
 
 
-def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_an_approval_is_of_the_whole_set_and_asked_for_once(
+    server: UntrustedServer, joined: Callable[..., Skills]
+) -> None:
+    server.publish()
     asked: list[Request] = []
 
     def approve(request: Request) -> bool:
@@ -337,43 +362,45 @@ def test_an_approval_is_of_the_whole_set_and_asked_for_once(stranger: Stranger, 
 
 @pytest.mark.parametrize("path", ["SKILL.md", "guide.md", "scripts/new.sh"])
 def test_a_changed_set_asks_again_even_after_always(
-    stranger: Stranger, joined: Callable[..., Skills], path: str
+    server: UntrustedServer, joined: Callable[..., Skills], path: str
 ) -> None:
-    stranger.publish()
+    server.publish()
     skills = joined()
     answers = ["always", "no"]
     session = skills.session(approve=lambda request: answers.pop(0))
     session.load("deploy")
     session.load("deploy", arguments="again")
     assert answers == ["no"]
-    stranger.files[path] = TEXT + "more\n" if path == "SKILL.md" else "changed"
-    stranger.publish()
+    server.files[path] = TEXT + "more\n" if path == "SKILL.md" else "changed"
+    server.publish()
     skills.refresh()
     session.load("deploy", arguments="still held by the old list")
-    stranger.clock += 10
+    server.clock += 10
     assert skills.refresh()
     with pytest.raises(PolicyDenied, match="the answer was no"):
         session.load("deploy", arguments="once more")
 
 
-def test_a_remembered_rule_allows_exactly_that_set(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+    server.publish()
     skills = joined()
     session = skills.session(approve=lambda request: "always")
     session.load("deploy")
     (rule,) = session.policy.remembered
     allowed = {"allow": [rule.as_dict()]}
     assert "STEPS" in skills.session(policy=allowed).load("deploy").text
-    stranger.files["guide.md"] = "another"
-    stranger.publish()
-    stranger.clock += 10
+    server.files["guide.md"] = "another"
+    server.publish()
+    server.clock += 10
     skills.refresh()
     with pytest.raises(PolicyDenied):
         skills.session(policy=allowed).load("deploy")
 
 
-def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_allowed_tools_count_only_where_the_user_said_so(
+    server: UntrustedServer, joined: Callable[..., Skills]
+) -> None:
+    server.publish()
     assert joined()["deploy"].allowed_tools == ()
     assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
     assert joined(allowed_tools=("other",))["deploy"].allowed_tools == ()
@@ -383,9 +410,9 @@ def test_allowed_tools_count_only_where_the_user_said_so(stranger: Stranger, joi
 
 
 def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
-    stranger: Stranger, joined: Callable[..., Skills], world: World
+    server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
-    stranger.publish()
+    server.publish()
     world.skill(f"{SKILLS}/deploy", body="LOCAL")
     skills = joined()
     assert skills["deploy"].source == "agents"
@@ -399,19 +426,19 @@ def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
 
 
 def test_a_preferred_server_wins_and_the_collision_is_told(
-    stranger: Stranger, joined: Callable[..., Skills], world: World
+    server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
-    stranger.publish()
+    server.publish()
     world.skill(f"{SKILLS}/deploy")
     skills = joined(prefer=True)
     assert skills["deploy"].source == "acme"
     assert [d.code for d in skills.diagnostics] == ["collision"]
 
 
-def test_where_the_last_path_wins_a_server_still_stands_back(
-    stranger: Stranger, joined: Callable[..., Skills], world: World
+def test_where_the_last_path_wins_a_server_does_not_win(
+    server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
-    stranger.publish()
+    server.publish()
     world.skill("skills/deploy")
     skills = joined("mycodeagent")
     assert skills["deploy"].source != "acme"
@@ -422,60 +449,26 @@ def test_where_the_last_path_wins_a_server_still_stands_back(
 
 
 def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
-    world: World, tmp_path: Path, sources: Callable[..., Source]
+    world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
     world.skill(f"{SKILLS}/local")
     source = sources([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path / "cache"))
     skills = world.discover(source=source)
     assert [skill.name for skill in skills] == ["local"]
     (note,) = skills.diagnostics
-    assert (note.severity, "the server gone cannot be reached" in note.message) == ("warning", True)
+    assert (note.severity, "cannot reach the server gone" in note.message) == ("warning", True)
 
 
-def test_a_server_without_skills_is_told_apart(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish(plain=True)
+def test_a_server_without_skills_is_told_apart(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+    server.publish(plain=True)
     skills = joined()
     assert len(skills) == 0
-    assert [d.message for d in skills.diagnostics] == ["the server does not offer skills"]
+    assert [d.message for d in skills.diagnostics] == ["the server acme does not offer skills"]
 
 
-def test_a_connection_that_broke_is_made_again(stranger: Stranger, joined: Callable[..., Skills]) -> None:
-    stranger.publish()
+def test_a_connection_that_broke_is_made_again(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+    server.publish()
     skills = joined()
-    assert isinstance(skills._source, Source)
-    skills._source._link("acme").close()
+    assert isinstance(skills._source, McpSource)
+    skills._source._client("acme").close()
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
-
-
-# --- configuration ---
-
-
-def test_servers_are_read_from_a_table() -> None:
-    given = {
-        "one": {"command": ["npx", "server"], "env": {"KEY": "x"}, "allowed_tools": ["pdf"]},
-        "two": {"url": "https://example.org/mcp", "prefer": True},
-    }
-    one, two = servers(given)
-    assert (one.command, one.env, one.allowed_tools) == (("npx", "server"), {"KEY": "x"}, ("pdf",))
-    assert (two.url, two.prefer) == ("https://example.org/mcp", True)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"a/b": {"url": "https://x"}}, {"..": {"url": "https://x"}}, {"a": 1}, {"a": {}}, {"a": {"command": "npx"}},
-        {"a": {"command": ["x"], "url": "https://x"}}, {"a": {"url": "file:///etc"}}, {"a": {"command": [1]}},
-        {"a": {"command": ["x"], "env": {"K": 1}}}, {"a": {"command": ["x"], "colour": 1}},
-        {"a": {"command": ["x"], "prefer": "yes"}}, {"a": {"command": ["x"], "allowed_tools": "pdf"}},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_wrong_table_is_an_error_that_names_its_key(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"mcp\.servers\."):
-        servers(given)
-
-
-def test_nothing_is_started_before_a_catalog_looks(tmp_path: Path) -> None:
-    source = connect([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path))
-    assert [root.source for root in source.roots] == ["gone"]
-    source.close()

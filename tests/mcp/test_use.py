@@ -1,10 +1,9 @@
-"""What clients do with the server: tools, prompts, completion; each client for itself; and news of changes."""
+"""What clients do with the server: tools, prompts, completion, a session for each client, and notifications."""
 
 import itertools
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import anyio
 import httpx2
@@ -12,16 +11,18 @@ import mcp_types as types
 import pytest
 from clients import ERAS, all_pages, connected, open_app, run, serve_http
 from mcp import Client
+from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
 from metier.mcp.clients import SESSION_KEY
 from metier.mcp.http import http_app
-from metier.mcp.server import Server
+from metier.mcp.server import McpServer
 from worlds import World
 
 SKILLS = ".agents/skills"
+Target = McpServer | Transport
 BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 
 
@@ -66,7 +67,7 @@ def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(world: Wo
             expected = other.call(name, arguments)
             assert text_of(result) == expected.text
             assert "MARKER" in text_of(result)
-            if profile != "mycodeagent":  # whose envelope tells the time it took
+            if profile != "mycodeagent":  # its envelope contains the duration
                 assert result.structured_content == expected.as_dict()
             assert not result.is_error
             wrong = await client.call_tool(name, {"path": "skill://nobody"} if profile == "omp" else {"name": "nobody"})
@@ -81,10 +82,13 @@ def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: st
     async def check() -> None:
         async with connected(library, "memory", era) as client:
             for tool, arguments in (
-                ("no_such_tool", {}), ("skill_load", {}), ("skill_load", {"name": 7}), ("skill_search", {"query": []}),
+                ("no_such_tool", {}),
+                ("skill_load", {}),
+                ("skill_load", {"name": 7}),
+                ("skill_search", {"query": []}),
                 ("skill_read", {"name": "pdf", "path": "../../x"}),
                 ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
-            ):  # fmt: skip
+            ):
                 result = await client.call_tool(tool, arguments)
                 assert result.is_error
                 assert result.structured_content is not None
@@ -137,7 +141,12 @@ def test_names_and_files_are_completed(library: World, era: str) -> None:
     async def check() -> None:
         async with connected(library, "memory", era) as client:
 
-            async def values(ref: Any, name: str, value: str, given: dict[str, str] | None = None) -> list[str]:
+            async def values(
+                ref: types.ResourceTemplateReference | types.PromptReference,
+                name: str,
+                value: str,
+                given: dict[str, str] | None = None,
+            ) -> list[str]:
                 answer = await client.complete(ref, {"name": name, "value": value}, given)
                 assert answer.completion.total == len(answer.completion.values)
                 return answer.completion.values
@@ -145,8 +154,9 @@ def test_names_and_files_are_completed(library: World, era: str) -> None:
             assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
             assert await values(template, "name", "pdf-") == ["pdf-split"]
             assert await values(template, "path", "references/f", {"name": "pdf"}) == [
-                "references/faq.md", "references/forms.md"
-            ]  # fmt: skip
+                "references/faq.md",
+                "references/forms.md",
+            ]
             assert await values(template, "path", "", {"name": "nobody"}) == []
             assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
 
@@ -175,26 +185,26 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
     app = open_app(library)
     mode = ERAS[era][0]
 
-    async def check(target: Callable[[], Any]) -> None:
+    async def check(target: Callable[[], Target]) -> None:
         async with Client(target(), mode=mode, cache=None) as one, Client(target(), mode=mode, cache=None) as two:
             first = await one.call_tool("skill_load", {"name": "pdf"})
             named = (first.meta or {}).get(SESSION_KEY)
-            meta: Any = {SESSION_KEY: named} if named else None
+            meta: types.RequestParamsMeta | None = {SESSION_KEY: named} if named else None
             again = await one.call_tool("skill_load", {"name": "pdf"}, meta=meta)
             other = await two.call_tool("skill_load", {"name": "pdf"})
             assert text_of(first) == text_of(other)
             assert "already loaded" in text_of(again)
-            if named and transport == "http":  # a call that names no session is nobody's second
+            if named and transport == "http":  # a call without a session id gets a new session
                 assert text_of(await one.call_tool("skill_load", {"name": "pdf"})) == text_of(first)
                 app.session("demo").load("pdf")
-                for stranger in ("of-nobody", "mcp-nobody", "demo"):
-                    other_meta: Any = {SESSION_KEY: stranger}
+                for foreign in ("of-nobody", "mcp-nobody", "demo"):
+                    other_meta: types.RequestParamsMeta = {SESSION_KEY: foreign}
                     got = await one.call_tool("skill_load", {"name": "pdf"}, meta=other_meta)
                     assert text_of(got) == text_of(first)
 
     async def start() -> None:
         if transport == "memory":
-            server = Server(app, watch=False)
+            server = McpServer(app, watch=False)
             await check(lambda: server)
             return
         async with serve_http(http_app(app, watch=False)) as url:
@@ -228,21 +238,27 @@ def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport:
         told: set[str] = set()
         complete = anyio.Event()
 
-        async def hear(message: Any) -> None:
-            if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification,
-                                    types.PromptListChangedNotification)):  # fmt: skip
+        async def hear(message: object) -> None:
+            if isinstance(
+                message,
+                (
+                    types.ToolListChangedNotification,
+                    types.ResourceListChangedNotification,
+                    types.PromptListChangedNotification,
+                ),
+            ):
                 told.add(message.method)
             if len(told) == 3:
                 complete.set()
 
-        async def listen(target: Any) -> None:
+        async def listen(target: Target) -> None:
             async with Client(target, mode="legacy", message_handler=hear, cache=None) as client:
                 capabilities = client.server_capabilities
                 assert capabilities.tools is not None
                 assert capabilities.tools.list_changed
                 assert len((await client.list_prompts()).prompts) == 2
                 written = 0
-                while not complete.is_set():  # over HTTP, what happens before its stream for news is open is no news
+                while not complete.is_set():  # over HTTP, changes are missed until the stream for notifications is open
                     library.skill(f"{SKILLS}/new-{written}")
                     written += 1
                     with anyio.move_on_after(0.2):
@@ -252,7 +268,7 @@ def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport:
 
         app = open_app(library)
         if transport == "memory":
-            await listen(Server(app, watch=True))
+            await listen(McpServer(app, watch=True))
         else:
             async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
@@ -265,7 +281,7 @@ def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport:
     async def check() -> None:
         app = open_app(library)
 
-        async def listen(target: Any) -> None:
+        async def listen(target: Target) -> None:
             async with Client(target, cache=None) as client:
                 assert len((await client.list_prompts()).prompts) == 2
                 wanted = client.listen(tools_list_changed=True, resources_list_changed=True, prompts_list_changed=True)
@@ -278,7 +294,7 @@ def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport:
                 assert about["pdf"] == "Does another thing, for a test."
 
         if transport == "memory":
-            await listen(Server(app, watch=True))
+            await listen(McpServer(app, watch=True))
         else:
             async with serve_http(http_app(app, watch=True)) as url:
                 await listen(streamable_http_client(url))
@@ -291,16 +307,16 @@ def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: st
     async def check() -> None:
         heard = anyio.Event()
 
-        async def hear(message: Any) -> None:
+        async def hear(message: object) -> None:
             if isinstance(message, types.ResourceListChangedNotification):
                 heard.set()
 
         app = open_app(library)
-        async with Client(Server(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+        async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
             (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
 
             async def write() -> None:
-                for number in itertools.count():  # what happens before the server's first look is no news
+                for number in itertools.count():  # the server reports no changes from before its first scan
                     (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
                     await anyio.sleep(0.3)
 
@@ -339,11 +355,13 @@ def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: st
 def test_requests_under_a_strange_name_are_turned_away(
     library: World, era: str, headers: dict[str, str], status: int
 ) -> None:
-    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    body: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     given = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     if era == "2026":
-        meta = {f"io.modelcontextprotocol/{key}": value
-                for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()}  # fmt: skip
+        meta = {
+            f"io.modelcontextprotocol/{key}": value
+            for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()
+        }
         body["params"] = {"_meta": meta}
         given |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
     else:

@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from chat import serving as served
 from chat.serving import Chatting, app_of, kinds, serving
 from metier.chat import models
-from metier.chat.model_choice import Choice
+from metier.chat.model_choice import ModelChoice
 from worlds import World
 
 PYTHON = os.environ["METIER_TEST_MODEL"]
@@ -61,7 +61,7 @@ def chatting(world: World, model_url: str, monkeypatch: pytest.MonkeyPatch) -> I
     world.skill(".agents/skills/greeting", description="Greets a person.", body=BODY)
     forced: list[str] = ["skill_load"]
 
-    def settings(choice: Choice) -> ModelSettings:
+    def settings(choice: ModelChoice) -> ModelSettings:
         """Short answers; the first request must call the tool, since a model this small would not choose to."""
         asked = ModelSettings(max_tokens=48, temperature=0.0, request_timeout=600.0)
         if choice.tools and forced:

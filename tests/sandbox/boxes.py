@@ -1,4 +1,4 @@
-"""What the tests of runners share: where they run, as whom, and what must be untouched when a script has tried."""
+"""Helpers for the tests of runners: a folder for scripts, the users that launch them, and what must stay unchanged."""
 
 import contextlib
 import hashlib
@@ -13,12 +13,12 @@ import textwrap
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
-from metier.sandbox import Job, Outcome, Runner
+from metier.sandbox import Job, Outcome, RunLimits, Runner
 
 T = TypeVar("T")
 NOBODY = 65534
@@ -26,11 +26,11 @@ IS_ROOT = os.geteuid() == 0
 MARK = "METIER_TEST_MARK"
 
 IDENTITIES = ["root", "nobody"] if IS_ROOT else ["self"]
-"""Who launches the sandbox: a launcher that is root and one that is not behave differently, so both are tried."""
+"""The users that launch the sandbox. Root and other users behave differently, so both are tested."""
 
 
 def as_user(identity: str, work: Callable[[], T]) -> T:
-    """Call something as an identity; as `nobody` in a process of its own, whose result or exception comes back."""
+    """Call a function as a user. For `nobody`, it runs in a child process that returns its result or exception."""
     if identity != "nobody":
         return work()
     read, write = os.pipe()
@@ -39,14 +39,14 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
         child = os.fork()
     if child == 0:
         os.close(read)
-        answer: tuple[bool, Any] = (False, None)
+        answer: tuple[bool, object] = (False, None)
         try:
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             answer = (True, work())
         except BaseException as error:
-            answer = (False, (type(error), error.args, vars(error)))  # not every exception can be made from its args
+            answer = (False, (type(error), error.args, vars(error)))  # not every exception can be built from its args
         with contextlib.suppress(BaseException), os.fdopen(write, "wb") as file:
             pickle.dump(answer, file)
         os._exit(0)
@@ -64,9 +64,22 @@ def as_user(identity: str, work: Callable[[], T]) -> T:
     raise error
 
 
+class JobOptions(TypedDict, total=False):
+    """The options of a `Job`."""
+
+    stdin: bytes
+    env: Mapping[str, str]
+    network: bool
+    project: str | None
+    project_writable: bool
+    project_protected: Sequence[str]
+    limits: RunLimits
+    on_started: Callable[[tuple[str, ...]], None]
+
+
 @dataclass
 class Box:
-    """A folder that everybody can reach, with a skill in it, a project, other people's things, and listeners."""
+    """A folder that every user can access, with a skill, a project and files that a script must not reach."""
 
     base: Path
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -82,7 +95,7 @@ class Box:
         (self.skill / "link-folder").symlink_to(self.base / "home")
         (self.skill / "data.txt").write_text("as shipped\n")
         for path in (self.base, *self.base.rglob("*")):
-            if not path.is_symlink():  # everybody may do everything, so that nothing but a sandbox is in the way
+            if not path.is_symlink():  # every user may do everything, so that only a sandbox can prevent it
                 path.chmod(0o777 if path.is_dir() else 0o666)
 
     def script(self, name: str, text: str, mode: int = 0o755) -> str:
@@ -91,16 +104,24 @@ class Box:
         path.chmod(mode)
         return f"scripts/{name}"
 
-    def job(self, script: str, *argv: str, **given: Any) -> Job:
-        env: Mapping[str, str] = {MARK: self.token, **given.pop("env", {})}
-        return Job(str(self.skill), script, argv, env=env, **given)
+    def job(self, script: str, *argv: str, **options: Unpack[JobOptions]) -> Job:
+        options["env"] = {MARK: self.token, **options.get("env", {})}
+        return Job(str(self.skill), script, argv, **options)
 
-    def run(self, runner: Runner, identity: str, text: str, *argv: str, **given: Any) -> Outcome:
-        job = self.job(self.script(given.pop("name", "run.py"), text), *argv, **given)
+    def run(
+        self,
+        runner: Runner,
+        identity: str,
+        text: str,
+        *argv: str,
+        name: str = "run.py",
+        **options: Unpack[JobOptions],
+    ) -> Outcome:
+        job = self.job(self.script(name, text), *argv, **options)
         return as_user(identity, lambda: runner.run(job))
 
     def fingerprint(self) -> dict[str, str]:
-        """Everything in the folder, with content, mode and owner; the scripts themselves are the tests' business."""
+        """The content, mode and owner of everything in the folder except the scripts."""
         found: dict[str, str] = {}
         for path in sorted(self.base.rglob("*")):
             if path.is_relative_to(self.skill / "scripts"):
@@ -111,7 +132,7 @@ class Box:
         return found
 
     def survivors(self) -> list[int]:
-        """Processes of this box's scripts that are still there."""
+        """The processes of this box's scripts that are still running."""
         wanted = f"{MARK}={self.token}".encode()
         found: list[int] = []
         for entry in os.listdir("/proc"):
@@ -123,7 +144,7 @@ class Box:
 
 
 def settled(look: Callable[[], T], wanted: T, seconds: float = 10.0) -> T:
-    """What `look` says once it says what is wanted, or at the end of the patience."""
+    """Call `look` until it returns the wanted value or the time is over, and return its last value."""
     deadline = time.monotonic() + seconds
     while (seen := look()) != wanted and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -132,7 +153,7 @@ def settled(look: Callable[[], T], wanted: T, seconds: float = 10.0) -> T:
 
 @contextlib.contextmanager
 def a_box(token: str = "") -> Generator[Box]:
-    # Not pytest's folder, which only its owner may enter.
+    # Not the folder of pytest, which only its owner can access.
     base = tempfile.mkdtemp(prefix="metier-test-")
     os.chmod(base, 0o755)
     try:
@@ -143,7 +164,7 @@ def a_box(token: str = "") -> Generator[Box]:
 
 @dataclass
 class Listeners:
-    """Services of the host that a script must not reach, and what they heard."""
+    """Services of the host that a script must not reach."""
 
     tcp: socket.socket
     tcp6: socket.socket | None
@@ -153,7 +174,7 @@ class Listeners:
     abstract_name: str
 
     def heard(self) -> list[str]:
-        """Who was reached since the last look."""
+        """The services that were reached since the last call."""
         found: list[str] = []
         for name in ("tcp", "tcp6", "unix", "abstract"):
             listener: socket.socket | None = getattr(self, name)
@@ -191,7 +212,7 @@ def listeners(box: Box) -> Generator[Listeners]:
 
 @contextlib.contextmanager
 def a_victim(token: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process of the host, of the launcher's own user, with a secret in its environment and its arguments."""
+    """A process of the launcher's user on the host, with a secret in its environment and its arguments."""
     code = "import sys, time; time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", code, token], env={"VICTIM": token})
     try:

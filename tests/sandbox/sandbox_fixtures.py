@@ -1,6 +1,6 @@
-"""The fixtures of these tests. Where bubblewrap is missing they skip with one line, but they fail in CI.
+"""The fixtures of these tests. Without bubblewrap they skip, but they fail in CI.
 
-A module and not a `conftest.py`, because other tests import from the one `conftest` there is.
+This is not a `conftest.py`, because other tests import from the top-level `conftest`.
 """
 
 import os
@@ -38,5 +38,5 @@ def sandbox(identity: str) -> BubblewrapRunner:
 
 @pytest.fixture
 def unprotected() -> UnsandboxedRunner:
-    """What the same script can do without a sandbox: the proof that an attempt could have succeeded."""
+    """A runner without a sandbox, which proves that an attempt can succeed."""
     return UnsandboxedRunner()

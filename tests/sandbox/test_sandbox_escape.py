@@ -1,4 +1,4 @@
-"""None of many attempts gets out of the sandbox, seen from the inside and from the outside; and each could have."""
+"""Attempts to break out of the sandbox fail, as seen from inside and outside. Each succeeds without the sandbox."""
 
 import json
 import os
@@ -6,14 +6,14 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Generator
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from metier.sandbox import Job, Outcome, RunLimits, seccomp
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
-from sandbox.attempts import ATTEMPTS, Attempt
+from sandbox.attempts import ATTEMPTS, NOTHING, Attempt, Grant
 from sandbox.boxes import IS_ROOT, Box, Listeners, a_box, a_victim, as_user, listeners
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
@@ -48,7 +48,7 @@ def box() -> Generator[Box]:
 
 
 def knowledge(box: Box, heard: Listeners, victim: int) -> str:
-    """Everything an attacker could wish to know about the host."""
+    """Everything that an attacker could want to know about the host."""
     machine = seccomp.machine()
     assert machine is not None
     return json.dumps(
@@ -69,15 +69,20 @@ def knowledge(box: Box, heard: Listeners, victim: int) -> str:
     )
 
 
-def job_for(box: Box, attempt: Attempt, given: dict[str, Any], known: str) -> Job:
-    granted = dict(given)
-    if granted.pop("project", False):
-        granted["project"] = str(box.project)
-    return box.job(box.script("attempt.py", attempt.text()), stdin=known.encode(), limits=LIMITS, **granted)
+def job_for(box: Box, attempt: Attempt, grant: Grant, known: str) -> Job:
+    return box.job(
+        box.script("attempt.py", attempt.text()),
+        stdin=known.encode(),
+        limits=LIMITS,
+        network=grant.network,
+        env={"METIER_SECRET": "granted"} if grant.secret else {},
+        project=str(box.project) if grant.project else None,
+        project_writable=grant.project_writable,
+    )
 
 
 def verdict(outcome: Outcome) -> tuple[bool, str]:
-    """Whether it got out, by its own account. Being killed for trying is not getting out; silence is no account."""
+    """Whether an attempt reported success. Being killed by the filter is a failure; no report is an error."""
     if not outcome.stdout and outcome.exit_code == 128 + 31:
         return False, "killed by the filter"
     out, detail = json.loads(outcome.stdout)
@@ -104,7 +109,7 @@ def test_an_attempt_does_not_get_out(
         assert victim.poll() is None
         assert box.survivors() == []
         carried = b"".join(file.data for file in outcome.files) + outcome.stdout
-        assert attempt.also or box.token.encode() not in carried
+        assert attempt.also != NOTHING or box.token.encode() not in carried
 
 
 @with_control("none", "root")
@@ -114,8 +119,8 @@ def test_the_same_attempt_gets_out_where_nothing_stops_it(
     if attempt.control == "root" and not IS_ROOT:
         pytest.skip("only root could do it without a sandbox")
     with listeners(box) as heard:
-        given = {"project": True, **attempt.also} if "PROJECT_DIR" in attempt.body else attempt.also
-        job = job_for(box, attempt, given, knowledge(box, heard, victim.pid))
+        grant = replace(attempt.also, project=True) if "PROJECT_DIR" in attempt.body else attempt.also
+        job = job_for(box, attempt, grant, knowledge(box, heard, victim.pid))
         outcome = unprotected.run(job)
         assert verdict(outcome)[0] is True, outcome
         assert outcome.protections == ()
@@ -130,7 +135,7 @@ def test_the_same_attempt_succeeds_where_it_is_granted(
             pytest.skip("this machine has no IPv6")
         if identity == "nobody":
             for path in (box.project, box.project / "notes.txt"):
-                os.chmod(path, 0o777)  # a grant cannot give what the launcher itself may not do
+                os.chmod(path, 0o777)  # a grant cannot exceed the rights of the launcher
         job = job_for(box, attempt, attempt.grant, knowledge(box, heard, victim.pid))
         outcome = as_user(identity, lambda: sandbox.run(job))
         assert verdict(outcome)[0] is True, outcome

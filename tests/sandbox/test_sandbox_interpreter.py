@@ -1,4 +1,4 @@
-"""Which program runs a script, and what is refused; and that the filter of system calls says what it should."""
+"""Which program runs a script, which files are refused, and what the system call filter allows."""
 
 import errno
 import re
@@ -80,8 +80,10 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path, monkeypatch: 
     ("header", "note"),
     [
         ("# /// script\n# dependencies = ['a', 'b>1']\n# ///\n", "dependencies not installed: a, b>1"),
-        ("#!/usr/bin/env python3\n# licence\n\n# /// script\n#\n# dependencies = [\n#   'a',\n# ]\n# ///\n",
-         "dependencies not installed: a"),
+        (
+            "#!/usr/bin/env python3\n# licence\n\n# /// script\n#\n# dependencies = [\n#   'a',\n# ]\n# ///\n",
+            "dependencies not installed: a",
+        ),
         ("# /// script\r\n# dependencies = ['a']\r\n# ///\r\n", "dependencies not installed: a"),
         ("# /// script\n# requires-python = '>=3.9'\n# ///\n", None),
         ("# /// script\n# dependencies = []\n# ///\n", None),
@@ -89,17 +91,19 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path, monkeypatch: 
         ("# /// other\n# dependencies = ['a']\n# ///\n", None),
         ("# /// script\n# dependencies = [\n# ///\n", NOT_TOML),
         ("# /// script\n# a = " + "[" * 20_000 + "\n# ///\n", NOT_TOML),
-        ("# /// script\n# dependencies = 'a'\n# ///\n",
-         "its PEP 723 header is not valid: dependencies must be a list; dependencies not installed"),
+        (
+            "# /// script\n# dependencies = 'a'\n# ///\n",
+            "its PEP 723 header is not valid: dependencies must be a list; dependencies not installed",
+        ),
         ("# /// script\n" * 4000, None),
     ],
-)  # fmt: skip
+)
 def test_dependencies_in_the_header_are_reported(tmp_path: Path, header: str, note: str | None) -> None:
     program = find_program(str(tmp_path), write(tmp_path, "a.py", header + "print()\n"))
     assert program.notes == ((note,) if note else ())
 
 
-# --- the filter, by a small machine that runs it as the kernel would ---
+# --- the filter, in a small interpreter for its instructions ---
 
 
 def judge(program: bytes, arch: int, number: int, *arguments: int) -> int:
@@ -121,9 +125,16 @@ ALLOW, KILL, REFUSE, UNKNOWN = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x
 NO_FAMILY = 0x50000 | errno.EAFNOSUPPORT
 NUMBERS = {
     "x86_64": {"read": 0, "clone": 56, "ioctl": 16, "socket": 41, "socketpair": 53, "personality": 135, "execve": 59},
-    "aarch64": {"read": 63, "clone": 220, "ioctl": 29, "socket": 198, "socketpair": 199, "personality": 92,
-                "execve": 221},
-}  # fmt: skip
+    "aarch64": {
+        "read": 63,
+        "clone": 220,
+        "ioctl": 29,
+        "socket": 198,
+        "socketpair": 199,
+        "personality": 92,
+        "execve": 221,
+    },
+}
 
 
 @pytest.mark.parametrize("machine", list(seccomp.ARCHITECTURES))

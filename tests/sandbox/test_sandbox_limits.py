@@ -1,4 +1,4 @@
-"""Every limit holds for every launcher, also when many run at once, and nothing of a run is left behind."""
+"""Every limit applies to every launcher, also in parallel runs, and a run leaves nothing behind."""
 
 import os
 import signal
@@ -156,7 +156,7 @@ DAEMON = """
 def test_a_script_that_forks_twice_does_not_outlive_its_run(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
     started = time.monotonic()
     assert box.run(sandbox, identity, DAEMON).stdout == b"left\n"
-    assert box.survivors() == [], "when the run returns, not some time later"
+    assert box.survivors() == [], "already when the run returns"
     assert time.monotonic() - started < 25
 
 
@@ -176,11 +176,11 @@ def test_a_background_process_that_keeps_the_output_open_does_not_hold_up_the_ru
     assert time.monotonic() - started < 25
 
 
-# --- many at once, and nothing left ---
+# --- parallel runs ---
 
 
 def leftovers(box: Box) -> tuple[list[int], list[str], list[str], int]:
-    """Processes, mounts, folders (the box is also where temporary ones would go) and descriptors left of a run."""
+    """The processes, mounts, folders and descriptors that a run left. The box is also the temporary folder."""
     mounts = sorted(Path("/proc/self/mountinfo").read_text().splitlines())
     return box.survivors(), mounts, sorted(box.fingerprint()), len(os.listdir("/proc/self/fd"))
 
@@ -253,7 +253,7 @@ def test_nothing_is_left_when_the_host_is_killed(sandbox: BubblewrapRunner, iden
     assert leftovers(box) == before
 
 
-# --- who a script is ---
+# --- the user id of a script ---
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root has other ids to give")
@@ -285,8 +285,14 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(
         with open("/project/new", "w") as file: file.write("x")
     """
     script = box.script("run.py", text, mode=0o600)
-    for path in (box.skill, box.skill / "scripts", box.skill / script, box.skill / "data.txt", box.project,
-                 box.project / "notes.txt"):  # fmt: skip
+    for path in (
+        box.skill,
+        box.skill / "scripts",
+        box.skill / script,
+        box.skill / "data.txt",
+        box.project,
+        box.project / "notes.txt",
+    ):
         if identity == "nobody":
             os.chown(path, 65534, 65534)
         os.chmod(path, 0o700 if path.is_dir() else 0o600)
@@ -299,7 +305,7 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(
     assert (made.st_uid, made.st_gid) == (owner.st_uid, owner.st_gid)
 
 
-# --- the examination ---
+# --- the probe ---
 
 
 def test_the_examination_finds_a_sandbox_whole_and_its_absence(
@@ -314,5 +320,5 @@ def test_the_examination_finds_a_sandbox_whole_and_its_absence(
 
 
 def test_the_examination_takes_silence_for_failure() -> None:
-    runner: Runner = FakeRunner(default=Outcome(0, "exit", 1))
+    runner: Runner = FakeRunner(default=Outcome(exit_code=0, ended="exit", duration_ms=1))
     assert not any(finding.held for finding in examine(runner))

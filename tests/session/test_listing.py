@@ -87,7 +87,7 @@ def test_shown_and_total_are_what_the_text_shows_and_the_catalog_holds(name: str
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize("missing", [["search"], ["read"], ["load"], ["search", "read"], list(TOOLS)])
 def test_no_tool_is_mentioned_that_is_not_offered(name: str, missing: Sequence[Role]) -> None:
-    offered = {role: tool for role, tool in TOOLS.items() if role not in missing}
+    offered: dict[Role, str] = {role: tool for role, tool in TOOLS.items() if role not in missing}
     for budget in (None, 600):
         text = render(described(40), profile(name), offered, budget).text
         for role in missing:

@@ -30,7 +30,7 @@ def lookup(name: str) -> Skill:
 
 
 def profile(*forms: str, commands: bool = True) -> Profile:
-    raw, _ = override(load("standard"), {"invocation": {"forms": list(forms), "commands": commands}})
+    raw = override(load("standard"), {"invocation": {"forms": list(forms), "commands": commands}}).raw
     return build(raw)
 
 

@@ -1,4 +1,4 @@
-"""The picker on a screen, driven key by key: what stays on it, what it switches, what it hands over."""
+"""The full-screen picker, driven by keys: what it shows, what it switches and what it returns."""
 
 import asyncio
 import dataclasses
@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from metier.tui import screen as screens
-from metier.tui.model import Entry, Picker
+from metier.tui.model import Picker, PickerEntry
 from metier.tui.screen import Keys, PickApp, PickScreen
 from watching import PATIENCE
 from worlds import World
@@ -27,7 +27,7 @@ Act = Callable[["Driven"], Awaitable[None]]
 class Driven:
     """A picker under test: its screen as text, and keys to press."""
 
-    def __init__(self, program: PickApp, pilot: "Pilot[Entry]") -> None:
+    def __init__(self, program: PickApp, pilot: "Pilot[PickerEntry]") -> None:
         self.program, self.pilot = program, pilot
 
     @property
@@ -42,7 +42,7 @@ class Driven:
 
     @property
     def drawn(self) -> list[str]:
-        """The lines of the list as they are drawn."""
+        """The drawn lines of the list."""
         rows = self.screen.rows
         return [rows.render_line(y).text.rstrip() for y in range(rows.size.height)]
 
@@ -65,8 +65,8 @@ class Driven:
             await self.pilot.pause(0.01)
 
 
-def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> Entry | None:
-    """Run the picker in a world, do something with it, and return what was chosen."""
+def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> PickerEntry | None:
+    """Run the picker, act on it, and return the choice."""
     program = PickApp(Picker(world.discover()), query)
 
     async def run() -> None:
@@ -81,7 +81,7 @@ def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str =
 
 @pytest.fixture
 def shelf(world: World) -> World:
-    """Skills of two scopes, one of them twice, and a file that is none."""
+    """Skills of two scopes, one name twice, and a file that is not a skill."""
     world.skill(
         f"{SKILLS}/pdf-forms", description="Fills forms.", files={"scripts/fill.py": ""}, body="# How to fill\n"
     )
@@ -138,7 +138,7 @@ def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) 
     async def act(driven: Driven) -> None:
         await driven.press(*"zzzqqq")
         await driven.until(lambda: driven.names == [])
-        assert "Nothing here fits “zzzqqq”." in "\n".join(driven.drawn)
+        assert "No skill matches “zzzqqq”." in "\n".join(driven.drawn)
         await driven.press("enter")
         assert driven.program.is_running
 
@@ -148,7 +148,7 @@ def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) 
 def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
     async def act(driven: Driven) -> None:
         shown = "\n".join(driven.drawn)
-        assert "No skills here yet." in shown
+        assert "There are no skills yet." in shown
         assert f"  {SKILLS}" in shown
 
     drive(world, act)
@@ -181,7 +181,7 @@ def test_shadowed_skills_have_a_view_and_are_handed_over_by_path(shelf: World) -
 
     chosen = drive(shelf, act)
     assert chosen is not None
-    assert Picker(shelf.discover()).word(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
+    assert Picker(shelf.discover()).name_or_path(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
 
 
 def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
@@ -191,7 +191,7 @@ def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
         assert "error" in driven.drawn[0]
         await driven.until(lambda: "`description` is missing" in driven.preview)
         await driven.press("enter")
-        assert "not a skill" in driven.said("#status")
+        assert "not a valid skill" in driven.said("#status")
         assert driven.program.is_running
 
     assert drive(shelf, act) is None
@@ -251,7 +251,7 @@ def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
 
     async def act(driven: Driven) -> None:
         await driven.press("ctrl+t")
-        await driven.until(lambda: "not switched" in driven.said("#status"))
+        await driven.until(lambda: "was not changed" in driven.said("#status"))
 
     drive(shelf, act)
 

@@ -1,4 +1,4 @@
-"""The picker as a dialogue: everything in words, one line after the other."""
+"""The picker as a line-by-line dialogue."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from metier.tui.model import ALL, Entry, Picker
+from metier.tui.model import ALL, Picker, PickerEntry
 from metier.tui.plain import PAGE, Dialogue
 from worlds import World
 
@@ -22,8 +22,8 @@ def shelf(world: World) -> World:
     return world
 
 
-def talk(world: World, *lines: str, query: str = "") -> tuple[Entry | None, list[str]]:
-    """What was chosen and what was said when a person types these lines."""
+def talk(world: World, *lines: str, query: str = "") -> tuple[PickerEntry | None, list[str]]:
+    """The choice and the printed lines when a user types these lines."""
     said: list[str] = []
     given = iter(lines)
     chosen = Dialogue(Picker(world.discover()), ALL, lambda: next(given, None), said.append).run(query)
@@ -33,7 +33,7 @@ def talk(world: World, *lines: str, query: str = "") -> tuple[Entry | None, list
 @pytest.mark.behaviour("C-100", "C-101")
 def test_words_search_and_a_number_chooses(shelf: World) -> None:
     chosen, said = talk(shelf, "changelog", "1")
-    assert said[-2:] == ["1. release-notes, repo: Drafts a changelog.", "That is all."]
+    assert said[-2:] == ["1. release-notes, repo: Drafts a changelog.", "End of the results."]
     assert chosen is not None
     assert chosen.name == "release-notes"
 
@@ -48,8 +48,8 @@ def test_long_answers_come_in_pages(world: World) -> None:
         world.skill(f"{SKILLS}/s{number:02}")
     chosen, said = talk(world, "s", ":more", ":more", ":more", "25")
     assert sum(line[0].isdigit() and ". s" in line for line in said) == 25
-    assert f"{PAGE} of 25 told; :more for the next." in said
-    assert said[-1] == "There are no more."
+    assert f"{PAGE} of 25 shown; :more shows more." in said
+    assert said[-1] == "There are no more results."
     assert chosen is not None
     assert chosen.name == "s24"
 
@@ -58,7 +58,7 @@ def test_long_answers_come_in_pages(world: World) -> None:
 def test_switches_are_commands_and_last(shelf: World) -> None:
     _, said = talk(shelf, ":off 1", ":pin 2", "pdf")
     assert "pdf-forms is off." in said
-    assert "release-notes is pinned, first in every prompt." in said
+    assert "release-notes is pinned: it comes first in every prompt." in said
     assert "1. pdf-forms, repo, off: Fills forms." in said
     skills = shelf.discover()
     assert (skills["pdf-forms"].mode, skills["release-notes"].mode) == ("off", "pinned")
@@ -78,15 +78,15 @@ def test_views_are_named_and_changed(shelf: World) -> None:
     assert "Views: all (3), repo (2), user (1), problems (1)." in said
     assert "1. spreadsheet, user: Reads sheets." in said
     assert "broken is not a skill: `description` is missing" in said
-    assert "There is no number 2; there are 1." in said
+    assert "There is no number 2. The list has 1 entry." in said
     assert chosen is None
 
 
 def test_unknown_commands_and_no_answers_help(shelf: World) -> None:
     _, said = talk(shelf, ":frobnicate", "zzzqqq", ":show x", "99999999999999999999")
     assert any(":show N" in line for line in said)
-    assert "Nothing fits 'zzzqqq'." in said
-    assert "There is no number x; there are 0." in said
+    assert "No skill matches 'zzzqqq'." in said
+    assert "There is no number x. The list has 0 entries." in said
     assert max(len(line) for text in said for line in text.splitlines()) <= 80
 
 
@@ -143,4 +143,4 @@ def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: 
     ]
     done = subprocess.run([*command, "--scope", "nowhere"], input="", capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "there is all, repo, user, problems" in done.stderr
+    assert "known: all, repo, user, problems" in done.stderr

@@ -1,4 +1,4 @@
-"""`metier pick` in a real terminal: what a shell gets from it, and what the terminal is left with."""
+"""`metier pick` in a real terminal: its output in a shell, and the state of the terminal afterwards."""
 
 import os
 import re
@@ -31,8 +31,9 @@ class Terminal:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def run(self, line: str, columns: int = 80, rows: int = 24, colour: bool = True) -> None:
-        """Run a line of shell; `metier` in it is ours."""
+        """Run a line of shell, in which `metier` is this package."""
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.world.home), "LANG": "C.UTF-8"}
+        kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
         script = self.world.home / "line.sh"
         script.write_text(
             f'metier() {{ {METIER} "$@"; }}\ncd {shlex.quote(str(self.world.project))}\n{line}\nsleep 600\n'
@@ -123,7 +124,7 @@ def test_without_colour_there_is_none(terminal: Terminal) -> None:
     terminal.run("metier pick", colour=False)
     terminal.until("release-notes")
     shown = terminal.shown("-e")
-    assert "\x1b[" in shown, "the cursor is set off by other means"
+    assert "\x1b[" in shown, "the cursor is visible without colour"
     assert not re.search(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|38|48)\b", shown)
 
 

@@ -1,16 +1,16 @@
-"""A real server in a thread, pages of a real browser in front of it, and what people do there."""
+"""A real server in a thread, pages of a real browser, and what people do on them."""
 
 import contextlib
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Literal, NoReturn
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
 
 from metier.app import App
 from metier.web.api import build
@@ -29,7 +29,7 @@ def missing(why: str) -> NoReturn:
 
 @dataclass
 class Site:
-    """A server that is up: its address, and what it serves."""
+    """A running server: its address, and what it serves."""
 
     url: str
     app: App
@@ -37,10 +37,24 @@ class Site:
 
 
 @contextlib.contextmanager
-def serving(world: World, gate: Gate | None = None, **given: Any) -> Generator[Site]:
-    """A server on a port of its own while this is entered."""
-    given.setdefault("store", "memory:")
-    app = App(world.project, home=world.home, surface="http", **given)
+def serving(
+    world: World,
+    gate: Gate | None = None,
+    *,
+    profile: str | None = None,
+    roots: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+) -> Generator[Site]:
+    """A server on a port of its own."""
+    app = App(
+        world.project,
+        home=world.home,
+        surface="http",
+        store="memory:",
+        profile=profile,
+        roots=roots,
+        settings=settings,
+    )
     application = build(app, gate, watch=False)
     config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
@@ -64,7 +78,7 @@ def serving(world: World, gate: Gate | None = None, **given: Any) -> Generator[S
 
 @dataclass
 class Watch:
-    """What a page complained about. A test that provokes a complaint takes it out."""
+    """The errors of a page. A test that expects one removes it."""
 
     heard: list[str] = field(default_factory=list[str])
 
@@ -77,13 +91,15 @@ class Watch:
         if message.type == "error":
             self.heard.append(f"console: {message.text}")
 
-    def _dialog(self, dialog: Any) -> None:
+    def _dialog(self, dialog: Dialog) -> None:
         self.heard.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
 
 @contextlib.contextmanager
-def new_page(chromium: Browser, watch: Watch, width: int = 1280, theme: Any = "light") -> Generator[Page]:
+def new_page(
+    chromium: Browser, watch: Watch, width: int = 1280, theme: Literal["light", "dark"] = "light"
+) -> Generator[Page]:
     context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(20_000)

@@ -1,7 +1,7 @@
-"""The fixtures of the tests of the pages: a server, a browser, a page of it, and axe.
+"""Fixtures for tests of the pages: a server, a browser, a page, and axe.
 
-Where there is no Chromium these tests are skipped in one line; in CI, they fail. A page that writes an error to its
-console fails its test, whatever else it does: a script that was kept from running is such an error.
+Without Chromium these tests are skipped, and in CI they fail. A page that writes an error to its console fails its
+test; a script that the Content-Security-Policy blocked is such an error.
 """
 
 import os
@@ -20,15 +20,20 @@ from worlds import World
 
 AXE = "4.14.0"
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run", "--disable-quic",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture
 def site(world: World) -> Iterator[Site]:
-    """A server over the bundled skills and a few in every state."""
+    """A server with the bundled skills and some in every state."""
     world.skill(f"{SKILLS}/house-style", description="How we write.", disable_model_invocation=True)
     world.skill(f"{SKILLS}/release-notes", description="A copy that another one hides.")
     world.skill(f"{SKILLS}/broken", text="---\nname: broken\ndescription: d\nmetadata: &a {x: *a}\n---\n# x\n")
@@ -38,11 +43,11 @@ def site(world: World) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for the tests of a module: the event loop of its driver must not outlive them."""
+    """One browser per module: the event loop of its driver must end with the tests of the module."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         missing("there is no Chromium")
-    expect.set_options(timeout=20_000)  # a machine that is busy with other tests is slow, and not wrong
+    expect.set_options(timeout=20_000)  # a busy machine is slow
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield browser
@@ -56,7 +61,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def page(chromium: Browser, watch: Watch) -> Iterator[Page]:
-    """A page in a browser profile of its own, which may complain about nothing."""
+    """A page in a browser profile of its own, which must not report errors."""
     with new_page(chromium, watch) as made:
         yield made
     assert watch.heard == []

@@ -1,4 +1,4 @@
-"""A real server for tests: `metier serve` in a process of its own, and ways to speak to it."""
+"""A real server for tests: `metier serve` in a process of its own, and a client for it."""
 
 import contextlib
 import json
@@ -11,11 +11,13 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 
 from worlds import World
+
+JsonObject = dict[str, Any]
 
 METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
@@ -35,12 +37,12 @@ class Process:
     def begin(self) -> str:
         return self.client.post("/api/sessions").json()["session_id"]
 
-    def call(self, session: str, tool: str, **args: Any) -> dict[str, Any]:
+    def call(self, session: str, tool: str, **args: object) -> JsonObject:
         answer = self.client.post(f"/api/sessions/{session}/call", json={"tool": tool, "args": args})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def frames(self, session: str) -> list[dict[str, Any]]:
+    def frames(self, session: str) -> list[JsonObject]:
         return self.client.get(f"/api/sessions/{session}/events").json()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -52,7 +54,7 @@ class Process:
 def serve(
     world: World, *more: str, store: str = "memory:", env: dict[str, str] | None = None
 ) -> Generator[Process, None, None]:
-    """The server while this is entered. What it says besides its address is kept in `serve.log` of the home."""
+    """A running server. Its further output is written to `serve.log` in the home folder."""
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", store]
     command = [*METIER, "serve", "--port", "0", *place, *more]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
@@ -80,14 +82,14 @@ def serve(
         process.stderr.close()
 
 
-def _copy(source: Any, target: Path) -> None:
+def _copy(source: IO[bytes], target: Path) -> None:
     with contextlib.suppress(ValueError), target.open("ab") as kept:
         for line in source:
             kept.write(line)
             kept.flush()
 
 
-def messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+def messages(lines: Iterator[str]) -> Iterator[JsonObject]:
     """The messages of a stream of server-sent events, without its comments."""
     fields: dict[str, str] = {}
     for line in lines:

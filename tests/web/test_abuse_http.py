@@ -1,4 +1,4 @@
-"""Whatever is thrown at the server is refused, and the server goes on answering."""
+"""Hostile and random requests are refused, and the server keeps answering."""
 
 import contextlib
 import json
@@ -7,10 +7,10 @@ import socket
 import subprocess
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import IO
 
 import pytest
-from processes import METIER, Process, serve
+from processes import METIER, JsonObject, Process, serve
 from starlette.testclient import TestClient
 
 from metier.app import App
@@ -49,7 +49,7 @@ def noise(seed: int, seeds: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def is_well(process: Process) -> bool:
-    """Whether a good request is answered as ever."""
+    """Whether a good request is still answered."""
     session = process.begin()
     return process.call(session, "skill_load", name="notes")["ok"] and process.process.poll() is None
 
@@ -66,7 +66,7 @@ def statuses(process: Process, requests: Sequence[bytes]) -> Iterator[int]:
             sender.join(20)
 
 
-def _status(answers: Any) -> int:
+def _status(answers: IO[bytes]) -> int:
     status, length = int(answers.readline().split()[1]), 0
     while (line := answers.readline()) not in (b"\r\n", b""):
         name, _, value = line.partition(b":")
@@ -100,7 +100,7 @@ def test_ten_thousand_random_strings_on_the_socket_are_refused(process: Process)
                 said += piece
             assert not said.startswith(b"HTTP/1.1 5"), (string, said[:300])
             refused += not said or said.startswith(b"HTTP/1.1 4")
-    assert refused > STRINGS * 0.9  # a changed byte may leave a request a good one
+    assert refused > STRINGS * 0.9  # a request with a changed byte may still be valid
     assert is_well(process)
 
 
@@ -109,7 +109,7 @@ def test_ten_thousand_random_bodies_over_json_rpc_get_an_error_each(process: Pro
     bodies = [request("/rpc", string) for string in noise(2, seeds)]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
-    assert set(found) <= {200, 204}  # an error of JSON-RPC comes with 200, and to a notification nothing is said
+    assert set(found) <= {200, 204}  # a JSON-RPC error has status 200, and a notification has no answer
     assert is_well(process)
 
 
@@ -120,7 +120,7 @@ def test_ten_thousand_random_bodies_over_mcp_get_an_error_each(process: Process)
     bodies = [request("/mcp", string, **eras[number % 2]) for number, string in enumerate(noise(3, seeds))]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
-    assert set(found) <= {400, 202}  # a message that lost its id is a notification, and none of those has an answer
+    assert set(found) <= {400, 202}  # a message without an id is a notification, which has no answer
     assert found.count(400) > STRINGS * 0.9
     assert is_well(process)
 
@@ -130,8 +130,8 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
     world.skill(f"{SKILLS}/notes")
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"skills.list"}', b'{"jsonrpc":"2.0","id":1,"method":"ping"}']
     lines = [string.replace(b"\n", b" ").replace(b"\r", b" ") for string in noise(4, seeds)]
-    first: list[dict[str, Any]] = []
-    last: dict[str, Any] = {"jsonrpc": "2.0", "id": "last", "method": "skills.list"}
+    first: list[dict[str, object]] = []
+    last: dict[str, object] = {"jsonrpc": "2.0", "id": "last", "method": "skills.list"}
     if command == "mcp":
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
         first = [
@@ -141,7 +141,7 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
         last = {"jsonrpc": "2.0", "id": "last", "method": "skills/list", "params": {}}
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
     whole = [*(json.dumps(one).encode() for one in first), *lines, json.dumps(last).encode()]
-    answers: list[Any] = []
+    answers: list[JsonObject] = []
     with (
         (world.home / "stderr").open("wb") as errors,
         subprocess.Popen([*METIER, command, *place], stdin=-1, stdout=-1, stderr=errors) as pipe,
@@ -166,7 +166,7 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
         assert all("error" in answer or answer["id"] == 1 for answer in errors)
 
 
-def _write(stream: Any, data: bytes) -> None:
+def _write(stream: IO[bytes], data: bytes) -> None:
     stream.write(data)
     stream.flush()
 
@@ -174,18 +174,42 @@ def _write(stream: Any, data: bytes) -> None:
 # --- addresses that try to leave ---
 
 TRICKS = [
-    "/api/skills/../../../etc/passwd", "/api/skills/..%2f..%2fetc%2fpasswd", "/api/skills/%2e%2e/%2e%2e/etc/passwd",
-    "/api/skills/%252e%252e%252fetc%252fpasswd", "/api/skills/%c0%ae%c0%ae/", "/api/skills/..\\..\\etc\\passwd",
-    "/api/skills/..%5c..%5cetc%5cpasswd", "/api/skills/notes%00", "/api/skills/%00", "/api/skills/%ff%fe",
-    "/api/skills/notes%0d%0aset-cookie:%20a=b", "/api/skills/" + "a" * 60_000, "/api/skills/" + "%41" * 15_000,
-    "/api/skills/" + "../" * 5_000, "//etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/static/../../../../etc/passwd",
-    "/static/..%2f..%2f..%2f..%2fetc%2fpasswd", "/static/%2fetc%2fpasswd", "/static//etc/passwd",
-    "/static/%2e%2e%2f%2e%2e%2fapi.py", "/.well-known/agent-skills/..%2f..%2f..%2fetc%2fpasswd",
-    "/.well-known/agent-skills/notes-..%2f..%2f..%2fx.tar.gz", "/.well-known/agent-skills/%00.tar.gz",
-    "/api/sessions/..%2f..%2f/events", "/api/sessions/%00/events", "/api/sessions/%ff/events",
-    "/api/sessions/" + "s" * 5_000 + "/events", "/api/sessions/../skills/events", "/mcp/../../etc/passwd",
-    "/healthz/../nowhere", "/healthz%2f..%2fetc%2fpasswd", "*", "http://evil.example/api/skills/x", "evil.example:443",
-]  # fmt: skip
+    "/api/skills/../../../etc/passwd",
+    "/api/skills/..%2f..%2fetc%2fpasswd",
+    "/api/skills/%2e%2e/%2e%2e/etc/passwd",
+    "/api/skills/%252e%252e%252fetc%252fpasswd",
+    "/api/skills/%c0%ae%c0%ae/",
+    "/api/skills/..\\..\\etc\\passwd",
+    "/api/skills/..%5c..%5cetc%5cpasswd",
+    "/api/skills/notes%00",
+    "/api/skills/%00",
+    "/api/skills/%ff%fe",
+    "/api/skills/notes%0d%0aset-cookie:%20a=b",
+    "/api/skills/" + "a" * 60_000,
+    "/api/skills/" + "%41" * 15_000,
+    "/api/skills/" + "../" * 5_000,
+    "//etc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "/static/../../../../etc/passwd",
+    "/static/..%2f..%2f..%2f..%2fetc%2fpasswd",
+    "/static/%2fetc%2fpasswd",
+    "/static//etc/passwd",
+    "/static/%2e%2e%2f%2e%2e%2fapi.py",
+    "/.well-known/agent-skills/..%2f..%2f..%2fetc%2fpasswd",
+    "/.well-known/agent-skills/notes-..%2f..%2f..%2fx.tar.gz",
+    "/.well-known/agent-skills/%00.tar.gz",
+    "/api/sessions/..%2f..%2f/events",
+    "/api/sessions/%00/events",
+    "/api/sessions/%ff/events",
+    "/api/sessions/" + "s" * 5_000 + "/events",
+    "/api/sessions/../skills/events",
+    "/mcp/../../etc/passwd",
+    "/healthz/../nowhere",
+    "/healthz%2f..%2fetc%2fpasswd",
+    "*",
+    "http://evil.example/api/skills/x",
+    "evil.example:443",
+]
 
 
 @pytest.mark.parametrize("path", TRICKS, ids=lambda path: path[:40])
@@ -204,7 +228,7 @@ def test_an_address_that_tries_to_leave_is_refused(process: Process, path: str) 
 @pytest.mark.parametrize("operation", ["read", "run", "load", "call"])
 def test_a_path_in_a_body_that_tries_to_leave_is_refused(process: Process, path: str, operation: str) -> None:
     session = process.begin()
-    given: dict[str, Any] = {"name": "notes", "path": path, "script": path}
+    given: dict[str, object] = {"name": "notes", "path": path, "script": path}
     if operation == "load":
         given = {"path": path}
     if operation == "call":
@@ -225,7 +249,7 @@ def test_headers_and_first_lines_that_are_too_long_are_refused(process: Process)
 
 
 def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> None:
-    """What two servers in a row could take for different requests."""
+    """Requests that two servers in a row could read differently."""
     for lines in (
         "content-length: 2\r\ncontent-length: 4",
         "content-length: 2, 4",

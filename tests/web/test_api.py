@@ -1,4 +1,4 @@
-"""The HTTP API, asked as a client would: what it answers, and whom it refuses."""
+"""The HTTP API as a client sees it: its answers and its refusals."""
 
 import hashlib
 import io
@@ -19,7 +19,7 @@ from metier.sandbox.bounded import BoundedRunner
 from metier.sandbox.fake import FakeRunner
 from metier.web.api import build, endpoints
 from metier.web.guard import COOKIE, Gate
-from metier.web.hide_paths import Veil
+from metier.web.hide_paths import PathHider
 from worlds import World
 
 HOST = "http://localhost"
@@ -80,7 +80,7 @@ def test_a_session_loads_once_reads_and_shows_its_frames(client: TestClient) -> 
     assert later == frames[4:]
 
 
-def test_to_look_at_a_session_writes_nothing_into_it(world: World, tmp_path: Any) -> None:
+def test_to_look_at_a_session_writes_nothing_into_it(world: World, tmp_path: Path) -> None:
     world.skill(".agents/skills/notes")
     store = f"sqlite:///{tmp_path}/events.db"
     with asking(opened(world, store=store)) as client:
@@ -189,7 +189,7 @@ def test_more_scripts_at_once_than_allowed_are_refused_on_every_way_in(world: Wo
     def wait(job: Job) -> Outcome:
         going.set()
         assert gone.wait(30)
-        return Outcome(0, "exit", 1)
+        return Outcome(exit_code=0, ended="exit", duration_ms=1)
 
     rules = {"permissions": {"allow": [{"tool": "skill_run"}]}}
     app = opened(world, settings=rules)
@@ -260,7 +260,7 @@ def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tm
     app = opened(world, profile="remcochat", settings={"enabled": True}, roots=[tmp_path / "more"])
     (tmp_path / "more").mkdir()
     app.skills()
-    veil = Veil(app)
+    hide = PathHider(app)
     told = {
         f"{world.project}/.skills/pdf/SKILL.md": ".skills/pdf/SKILL.md",
         f"in {world.project}": "in .",
@@ -270,8 +270,8 @@ def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tm
         f"a{world.home}/x": f"a{world.home}/x",
         "no path, 1/2": "no path, 1/2",
     }
-    assert [veil(given) for given in told] == list(told.values())
-    assert veil({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
+    assert [hide(given) for given in told] == list(told.values())
+    assert hide({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
 
 
 # --- skills to fetch ---

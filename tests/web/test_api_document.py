@@ -1,4 +1,4 @@
-"""The OpenAPI document and the server say the same: generated requests, right and wrong, are answered as documented."""
+"""The OpenAPI document matches the server: generated requests, valid and invalid, are answered as documented."""
 
 import contextlib
 from collections.abc import Generator
@@ -19,7 +19,7 @@ from worlds import World
 DOCUMENT = "/openapi.json"
 NAMES = [f"{one.method} {one.path}" for one in endpoints(publish=True) if one.path != DOCUMENT]
 EXAMPLES = 12
-"""Of each operation, right and wrong alike."""
+"""Valid and invalid requests per operation."""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def test_every_answer_is_as_documented(process: Process, described: Any, name: s
         if "session_id" in (case.path_parameters or {}):
             case.path_parameters["session_id"] = session
         answer = case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])
-        # What the schema allows may name a skill or a folder that is not there, but it is never malformed.
+        # A request that fits the schema may name a missing skill or folder, but it is never malformed.
         assert mode is GenerationMode.NEGATIVE or answer.status_code != 400, answer.text
 
-    with contextlib.suppress(Unsatisfiable):  # there is nothing to get wrong in a request without parameters
+    with contextlib.suppress(Unsatisfiable):  # a request without parameters cannot be invalid
         check()

@@ -1,20 +1,24 @@
-"""The whole server in a process of its own: MCP beside the API, live events, slow clients, and its end."""
+"""The whole server in a process of its own: MCP beside the API, live events, slow clients, and shutdown."""
 
 import contextlib
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Generator
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Generator
+from typing import Literal
 
+import anyio
+import anyio.to_thread
 import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from processes import Process, messages, serve
+from processes import JsonObject, Process, messages, serve
 
 from metier.app import App
 from metier.web import server
@@ -26,9 +30,7 @@ TOKEN = "a-token-of-some-length"
 SKILLS = ".agents/skills"
 
 
-def run(test: Any) -> None:
-    import anyio
-
+def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         with anyio.fail_after(60):
             await test()
@@ -40,7 +42,9 @@ def run(test: Any) -> None:
 
 
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
-def test_mcp_is_spoken_behind_the_same_gate_as_the_api(world: World, mode: Any, version: str) -> None:
+def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
+    world: World, mode: Literal["legacy", "auto"], version: str
+) -> None:
     world.skill(f"{SKILLS}/pdf", files={"a.md": "the file"})
 
     async def check(process: Process) -> None:
@@ -69,7 +73,7 @@ def test_a_stream_shows_what_happens_and_goes_on_after_the_last_id(world: World)
     world.skill(f"{SKILLS}/notes")
     with serve(world) as process:
         session = process.begin()
-        seen: list[dict[str, Any]] = []
+        seen: list[JsonObject] = []
         path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
         with process.client.stream("GET", path, headers=accept) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
@@ -95,13 +99,13 @@ def test_a_stream_shows_what_happens_and_goes_on_after_the_last_id(world: World)
 
 @contextlib.contextmanager
 def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int], None, None]:
-    """The address of a server in a thread of this process, so that its patience can be set."""
+    """The address of a server in a thread of this process, so that its time limits can be set."""
     with running(world, gate) as (_, address):
         yield address
 
 
 @contextlib.contextmanager
-def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.Server, tuple[str, int]], None, None]:
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
     app = App(world.project, home=world.home, store="memory:", surface="http")
     made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
     listening = socket.create_server(("127.0.0.1", 0))
@@ -130,7 +134,8 @@ def test_an_answer_does_not_wait_until_its_first_part_is_confirmed(world: World)
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert client.recv(65536)
         (connection,) = made.server_state.connections
-        held = cast("server.Connection", connection).transport.get_extra_info("socket")
+        assert isinstance(connection, server.Connection)
+        held = connection.transport.get_extra_info("socket")
         assert held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -218,7 +223,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytes
             lazy.connect(address)
             lazy.sendall(b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n\r\n" * 40)
             deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:  # a closed connection is seen by writing to it, without reading
+            while time.monotonic() < deadline:  # writing detects a closed connection without reading
                 try:
                     lazy.send(b"x")
                 except ConnectionError:
@@ -242,7 +247,7 @@ def test_only_a_named_proxy_is_believed_about_a_clients_address(world: World, na
     assert found == ([200, 200, 200] if named else [200, 429, 429])
 
 
-# --- the end ---
+# --- shutdown ---
 
 
 def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(world: World) -> None:
@@ -252,7 +257,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
     config.write_text('[permissions]\nallow = [{tool = "skill_run"}]\n')
     with serve(world) as process:
         session = process.begin()
-        answers: list[Any] = []
+        answers: list[httpx2.Response] = []
         client = httpx2.Client(base_url=process.url, timeout=30, trust_env=False)
 
         def ask() -> None:
@@ -267,7 +272,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
             while next(arriving)["event"] != "tool_started":
                 pass
             process.process.send_signal(signal.SIGTERM)
-            for _ in arriving:  # the stream ends by itself, and not by being cut
+            for _ in arriving:  # the stream ends properly
                 pass
             under_way.join(30)
         assert process.process.wait(30) == 0
@@ -276,7 +281,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
 
 
 def cut_short(world: World) -> bool:
-    """Whether the server waited as long as it may, and then ended what was still under way."""
+    """Whether the server had to cut off requests after its time limit."""
     return "timeout graceful shutdown exceeded" in (world.home / "serve.log").read_text()
 
 
@@ -303,12 +308,12 @@ def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) 
     world.skill(f"{SKILLS}/pdf")
 
     async def check(process: Process) -> None:
-        import anyio
-
         async with httpx2.AsyncClient(trust_env=False, timeout=30) as wire:
             hello = {
-                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}
-            }  # fmt: skip
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "0"},
+            }
             accept = {"accept": "application/json, text/event-stream"}
             opened = await wire.post(
                 f"{process.url}/mcp",
@@ -316,8 +321,10 @@ def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) 
                 headers=accept,
             )
             named = {
-                **accept, "mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"
-            }  # fmt: skip
+                **accept,
+                "mcp-session-id": opened.headers["mcp-session-id"],
+                "mcp-protocol-version": "2025-11-25",
+            }
             async with wire.stream("GET", f"{process.url}/mcp", headers=named) as stream:
                 assert stream.status_code == 200
                 process.process.send_signal(signal.SIGTERM)
@@ -330,9 +337,6 @@ def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) 
 
 
 def test_a_port_that_is_taken_is_one_clear_error(world: World) -> None:
-    import subprocess
-    import sys
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         place = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]

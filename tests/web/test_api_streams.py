@@ -1,4 +1,4 @@
-"""Streams of events from the inside: no gap, no doubling, whatever comes how fast, and nothing left behind."""
+"""Streams of events from the inside: no gaps, no duplicates at any speed, heartbeats, and cleanup."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import json
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -15,13 +15,17 @@ from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
 from metier.web import server, sse
 from metier.web.api import build
-from metier.web.sse import Watcher, events
+from metier.web.sse import EventFeed, FrameSubscriber, Subscriber
 from worlds import World
 
 NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await test()
@@ -41,7 +45,7 @@ async def numbers(messages: AsyncIterator[bytes], last: int) -> list[int]:
     return seen
 
 
-def shown(frame: Any) -> Any:
+def shown(frame: Mapping[str, object]) -> Mapping[str, object]:
     return frame
 
 
@@ -50,10 +54,10 @@ def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> 
 
     async def check() -> None:
         with open_store("memory:") as store:
-            watcher = Watcher(store, shown)
-            await watcher.start()
+            feed = EventFeed(store, shown)
+            await feed.start()
             store.append("s", "session", "s", drafts(0, 3))
-            reading = events(watcher, "s", -1)
+            reading = feed.frames("s", -1)
             assert await numbers(reading, 2) == [0, 1, 2]
 
             def write() -> None:
@@ -64,68 +68,109 @@ def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> 
             writing = asyncio.to_thread(write)
             seen, _ = await asyncio.gather(numbers(reading, total - 1), writing)
             assert seen == list(range(3, total))
-            later = events(watcher, "s", total - 3)
+            later = feed.frames("s", total - 3)
             assert await numbers(later, total - 1) == [total - 2, total - 1]
-            await watcher.stop()
+            await feed.stop()
 
     run(check)
 
 
-def test_what_was_heard_with_a_gap_is_read_again() -> None:
-    ear = sse.Ear()
-    ear.tell([(4, b"4"), (5, b"5")])
-    assert ear.following(3) == [(4, b"4"), (5, b"5")]
-    assert ear.following(3) == []
-    ear.tell([(3, b"3"), (5, b"5")])
-    assert ear.following(3) == []
-    ear.tell([(number, b"") for number in range(sse.PAGE + 1)])
-    assert ear.following(-1) == []
+def test_messages_with_a_gap_are_read_again() -> None:
+    with open_store("memory:") as store:
+        subscriber = FrameSubscriber(EventFeed(store, shown))
+    subscriber.hand([(4, b"4"), (5, b"5")])
+    assert subscriber.take(3) == [(4, b"4"), (5, b"5")]
+    assert subscriber.take(3) == []
+    subscriber.hand([(3, b"3"), (5, b"5")])
+    assert subscriber.take(3) == []
+    subscriber.hand([(number, b"") for number in range(sse.PAGE + 1)])
+    assert subscriber.take(-1) == []
 
 
-def test_a_store_that_fails_ends_the_stream_and_the_watcher_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_ends_the_stream_and_the_feed_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "_LOOK_SECONDS", 0.01)
 
     async def check() -> None:
         with open_store("memory:") as store:
-            watcher = Watcher(store, shown)
-            await watcher.start()
+            feed = EventFeed(store, shown)
+            await feed.start()
             failing = threading.Event()
             failing.set()
             read, page = store.read, store.page
 
-            def refuse(work: Callable[..., Any]) -> Callable[..., Any]:
-                def answer(*given: Any) -> Any:
+            def refuse(work: Callable[P, T]) -> Callable[P, T]:
+                def answer(*given: P.args, **named: P.kwargs) -> T:
                     if failing.is_set():
                         raise StoreError("gone", reason="lost")
-                    return work(*given)
+                    return work(*given, **named)
 
                 return answer
 
             monkeypatch.setattr(store, "read", refuse(read))
             monkeypatch.setattr(store, "page", refuse(page))
             store.append("s", "session", "s", drafts(0, 1))
-            assert [message async for message in events(watcher, "s", -1)] == [b": the frames of a session\n\n"]
+            assert [message async for message in feed.frames("s", -1)] == [b": the frames of a session\n\n"]
             failing.clear()
-            reading = events(watcher, "s", -1)
+            reading = feed.frames("s", -1)
             assert await numbers(reading, 0) == [0]
             store.append("s", "session", "s", drafts(1, 1))
             assert await numbers(reading, 1) == [1]
-            await watcher.stop()
+            await feed.stop()
             assert [message async for message in reading] == []
 
     run(check)
 
 
-def test_a_silent_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
 
     async def check() -> None:
         with open_store("memory:") as store:
-            watcher = Watcher(store, shown)
-            reading = events(watcher, "s", -1)
-            assert [await anext(reading) for _ in range(3)][1:] == [b": still here\n\n"] * 2
+            feed = EventFeed(store, shown)
+            reading = feed.frames("s", -1)
+            assert [await anext(reading) for _ in range(3)][1:] == [sse.HEARTBEAT] * 2
 
     run(check)
+
+
+async def in_capitals(word: str) -> bytes:
+    return sse.message("word", word.upper().encode())
+
+
+def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
+
+    async def source(subscriber: Subscriber) -> AsyncGenerator[str | None]:
+        yield "first"
+        while not subscriber.ending:
+            if not await subscriber.wait():
+                yield None
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            feed = EventFeed(store, shown)
+            reading = feed.follow("s", source, in_capitals)
+            assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
+            assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
+            feed.end()
+            assert [message async for message in reading if message != sse.HEARTBEAT] == []
+
+    run(check)
+
+
+def test_a_source_whose_store_fails_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+    async def source(_: Subscriber) -> AsyncGenerator[str | None]:
+        yield "first"
+        raise StoreError("gone", reason="lost")
+
+    async def check() -> None:
+        with open_store("memory:") as store:
+            feed = EventFeed(store, shown)
+            assert len([message async for message in feed.follow("s", source, in_capitals)]) == 1
+            assert feed._subscribers == {}
+
+    run(check)
+    assert "a stream of events ends: gone" in caplog.text
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
@@ -146,12 +191,12 @@ def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
                 said = b""
                 while b"event: session_started" not in said:
                     said += client.recv(65536)
-            assert len(application.api.watcher._ears[session.id]) == 20
+            assert len(application.api.feed._subscribers[session.id]) == 20
         for _ in range(1_000):
-            if not application.api.watcher._ears:
+            if not application.api.feed._subscribers:
                 break
             threading.Event().wait(0.01)
-        assert application.api.watcher._ears == {}
+        assert application.api.feed._subscribers == {}
     finally:
         made.should_exit = True
         thread.join(30)
@@ -163,7 +208,7 @@ def test_a_message_is_one_line_of_json_whatever_a_frame_holds() -> None:
     with open_store("memory:") as store:
         text = "a\nb\r\nc\u2028d\x85e\n\nid: 99\n\n"
         (frame,) = store.append("s", "session", "s", [Draft("one", 1, "noted", {"text": text})])
-        _, message = Watcher(store, shown).message(frame)
+        _, message = EventFeed(store, shown).message(frame)
     lines = message.decode().split("\n")
     assert lines[:2] == ["id: 0", "event: noted"]
     assert lines[3:] == ["", ""]

@@ -1,4 +1,4 @@
-"""Hostile skills in the browser: whatever they contain, nothing runs, nothing leaves, nothing breaks the page."""
+"""Hostile skills in the browser: no script runs, no request leaves the server, and the page stays intact."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -44,8 +44,15 @@ def hostile(world: World) -> Iterator[Site]:
         "references/hostile.md": MARKDOWN + BIDI.replace("\x00", ""),
         "assets/huge.txt": HUGE * 4,
     }
-    world.skill(f"{SKILLS}/attack", description=ATTACK, body=MARKDOWN, files=files, license=ATTACK,
-                metadata={ATTACK: ATTACK, "nested": {"deep": [ATTACK]}}, **{"x-unknown": ATTACK})  # fmt: skip
+    world.skill(
+        f"{SKILLS}/attack",
+        description=ATTACK,
+        body=MARKDOWN,
+        files=files,
+        license=ATTACK,
+        metadata={ATTACK: ATTACK, "nested": {"deep": [ATTACK]}},
+        **{"x-unknown": ATTACK},
+    )
     world.skill(f"{SKILLS}/arabic", description=RTL[:900], body=RTL + "\n\n" + HUGE)
     world.skill(f"{SKILLS}/huge", description="h" * 1024, body=HUGE * 10)
     world.skill(f"{SKILLS}/escapes", description="red \x1b[31m text \x07", body=BIDI)
@@ -59,7 +66,7 @@ def hostile(world: World) -> Iterator[Site]:
 
 
 def unharmed(page: Page) -> None:
-    """No script ran, nothing was laid over the page, and it is not wider than the window."""
+    """No script ran, nothing covers the page, and the page is not wider than the window."""
     assert page.evaluate("window.ran") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert (

@@ -1,4 +1,4 @@
-"""The chat in front of a model server: answers as they grow, what they may not do, and what a phone shows of it."""
+"""The chat with a model server: growing answers, hostile answers, and the page on a phone."""
 
 import threading
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_a_stopped_answer_keeps_what_there_is_and_can_be_tried_again(
     answered(page)
     expect(page.locator(".answer").last).to_contain_text("a second try")
     page.locator(".answer").last.get_by_role("button", name="Try again").click()
-    expect(page.locator(".answer summary")).to_have_text("An earlier try")
+    expect(page.locator(".answer summary")).to_have_text("Earlier attempt")
 
 
 def test_what_a_model_asks_for_in_vain_is_a_card_that_says_why(talking: Site, model: ModelServer, page: Page) -> None:
@@ -113,7 +113,7 @@ def test_the_output_of_a_script_is_there_while_it_runs(world: World, model: Mode
         say(page, "/slow")
         run = page.locator('[data-card="run"]')
         expect(run.locator(".terminal")).to_contain_text("first line")
-        expect(run.locator(".badge")).to_contain_text(["at work"])
+        expect(run.locator(".badge")).to_contain_text(["Running"])
         page.get_by_role("button", name="Stop").click()
         expect(page.get_by_role("button", name="Send")).to_be_visible()
 
@@ -136,7 +136,7 @@ def test_on_a_phone_the_chats_open_over_the_page_and_nothing_is_too_wide(
     assert watch.heard == []
 
 
-def test_a_second_page_of_a_chat_that_is_at_work_is_told_so_and_watches_it(
+def test_a_second_page_of_a_running_chat_is_told_so_and_follows_it(
     talking: Site, model: ModelServer, page: Page, watch: Watch
 ) -> None:
     gate = threading.Event()
@@ -146,9 +146,9 @@ def test_a_second_page_of_a_chat_that_is_at_work_is_told_so_and_watches_it(
     expect(page.locator("[data-grows]")).to_contain_text("slowly")
     second = page.context.new_page()
     second.goto(page.url)
-    second.evaluate("document.querySelector('main').dataset.status = 'idle'")  # as it was before the turn began
+    second.evaluate("document.querySelector('main').dataset.status = 'idle'")  # as before the turn started
     say(second, "me too")
-    expect(second.locator("[data-toast]")).to_contain_text("at work")
+    expect(second.locator("[data-toast]")).to_contain_text("A turn is running", ignore_case=True)
     expect(second.locator("[data-message]")).to_have_value("me too")
     gate.set()
     for one in (page, second):

@@ -1,4 +1,4 @@
-"""The pages as answers: their headers, their static files, the door, and that none of them touches a skill."""
+"""The pages over HTTP: headers, static files and signing in. No page changes a skill."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ from metier.files.text import visible
 from metier.web.api import Application, build
 from metier.web.guard import COOKIE, Gate
 from metier.web.markdown import to_html
-from metier.web.pages.site import CSP
+from metier.web.site import CSP
 from worlds import World
 
 HOST = "http://localhost"
@@ -99,9 +99,7 @@ def test_no_page_or_route_changes_or_fetches_a_skill(world: World, app: App, cli
         for path, method in offered
         if method not in ("GET", "HEAD") and path.startswith(("/skills", "/api/skills"))
     }
-    assert changing == {"/skills/mode", "/skills/refresh"}, (
-        "a switch and a look at the disk, and nothing that writes a skill"
-    )
+    assert changing == {"/skills/mode", "/skills/refresh"}, "only the switch and the rescan; nothing writes a skill"
     words = re.compile(r"install|download|upload|edit|import|market|store|fetch", re.IGNORECASE)
     assert [path for path, _ in offered if words.search(path)] == []
     key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
@@ -139,8 +137,10 @@ def test_numbers_and_filters_that_make_no_sense_do_no_harm(app: App, client: Tes
         assert client.get(f"/activity/{session}?{query}").status_code == 200, query
 
 
-def test_the_door_takes_the_token_once_and_gives_a_cookie_that_is_not_the_token(app: App) -> None:
-    with TestClient(build(app, Gate(frozenset(("localhost",)), TOKEN), watch=False), base_url=HOST) as client:
+def test_signing_in_takes_the_token_once_and_gives_a_cookie_that_is_not_the_token(app: App) -> None:
+    with TestClient(
+        build(app, Gate(hosts=frozenset(("localhost",)), token=TOKEN), watch=False), base_url=HOST
+    ) as client:
         people = {"accept": "text/html"}
         sent = client.get("/skills", headers=people, follow_redirects=False)
         assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fskills")
@@ -162,8 +162,10 @@ def test_the_door_takes_the_token_once_and_gives_a_cookie_that_is_not_the_token(
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:1", ""])
-def test_the_door_leads_only_into_the_house(app: App, wanted: str) -> None:
-    with TestClient(build(app, Gate(frozenset(("localhost",)), TOKEN), watch=False), base_url=HOST) as client:
+def test_signing_in_leads_only_to_pages_of_this_server(app: App, wanted: str) -> None:
+    with TestClient(
+        build(app, Gate(hosts=frozenset(("localhost",)), token=TOKEN), watch=False), base_url=HOST
+    ) as client:
         sent = client.post("/login", content=f"token={TOKEN}&next={wanted}", follow_redirects=False)
         assert sent.headers["location"] == "/"
 

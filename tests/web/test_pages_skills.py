@@ -1,4 +1,4 @@
-"""The catalog in the browser: search as one types, switches, and everything a skill's page knows."""
+"""The catalog in the browser: search as you type, switches, and the page of a skill."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_the_list_tells_every_state_and_its_reason(site: Site, page: Page) -> No
     expect(rows).to_contain_text("anchors")
     expect(rows.locator(".culprit")).to_contain_text("line 4 │ metadata: &a {x: *a}")
     page.locator(".tabs").get_by_text("Shadowed").click()
-    expect(rows).to_contain_text("another skill of this name counts", ignore_case=True)
+    expect(rows).to_contain_text("another skill with this name is used", ignore_case=True)
     expect(rows).to_contain_text(str(EXAMPLES / "release-notes"))
 
 
@@ -33,8 +33,8 @@ def test_typing_searches_at_once_and_the_address_keeps_it(site: Site, page: Page
     expect(page.locator(".row .title a").first).to_have_text("csv-profile")
     expect(page).to_have_url(f"{site.url}/skills?q=duplicate+rows+in+a+csv")
     page.get_by_role("searchbox", name="Search skills").fill("zzzz")
-    expect(page.locator("[data-list]")).to_contain_text("Nothing fits")
-    expect(page.get_by_role("status").first).to_have_text("Nothing fits")
+    expect(page.locator("[data-list]")).to_contain_text("No matches")
+    expect(page.get_by_role("status").first).to_have_text("No matches")
     page.get_by_role("link", name="Show all skills").click()
     expect(page.locator(".row")).not_to_have_count(0)
 
@@ -99,11 +99,11 @@ def test_a_link_in_the_instructions_opens_the_file_of_the_skill(world: World, pa
 def test_a_shadowed_and_a_broken_skill_have_pages_too(site: Site, page: Page, watch: Watch) -> None:
     page.goto(f"{site.url}/skills?kind=shadowed")
     page.locator(".row .title a").click()
-    expect(page.locator(".content")).to_contain_text("Another skill of this name counts")
+    expect(page.locator(".content")).to_contain_text("Another skill with this name is used")
     page.goto(f"{site.url}/skills?kind=broken")
     page.locator(".row .title a").click()
     expect(page.locator(".note.bad")).to_contain_text("metadata: &a {x: *a}")
-    watch.heard.clear()  # the page of a broken skill is no success, and a browser says so
+    watch.heard.clear()  # the browser reports the status of the page of a broken skill
 
 
 def test_skills_that_share_a_name_each_have_their_page(world: World, page: Page) -> None:
@@ -128,10 +128,10 @@ def test_files_that_are_no_text_or_not_of_the_skill_are_explained(world: World, 
         expect(page.locator(".note.bad")).to_contain_text("path traversal")
 
 
-def test_a_new_skill_appears_after_a_look(site: Site, page: Page) -> None:
+def test_a_new_skill_appears_after_a_rescan(site: Site, page: Page) -> None:
     page.goto(f"{site.url}/skills")
     site.world.skill(f"{SKILLS}/brand-new")
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Rescan").click()
     expect(page.locator(".rows")).to_contain_text("brand-new")
 
 

@@ -5,11 +5,10 @@ import signal
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
-from processes import Process, messages, serve
+from processes import JsonObject, Process, messages, serve
 
 from record.store.server import PostgresServer, programs
 from worlds import World
@@ -41,7 +40,7 @@ def replicas(world: World, database: PostgresServer, tmp_path: Path) -> Generato
         yield one, two
 
 
-def loaded(answer: dict[str, Any]) -> bool:
+def loaded(answer: JsonObject) -> bool:
     return answer["ok"] and not answer["result"]["already_loaded"]
 
 
@@ -85,7 +84,7 @@ def test_a_stream_on_one_shows_what_the_other_did_and_goes_on_at_the_other(repli
     one, two = replicas
     session = one.begin()
     path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
-    seen: list[dict[str, Any]] = []
+    seen: list[JsonObject] = []
 
     def until_loaded(replica: Process, name: str, doing: Process, **more: str) -> None:
         with replica.client.stream("GET", path, headers={**accept, **more}) as stream:
@@ -109,7 +108,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
     enough = threading.Event()
 
     def work(session: str) -> None:
-        """Search for words that nobody else searches for, until the server is gone."""
+        """Search for unique words until the server is gone."""
         with httpx2.Client(base_url=one.url, timeout=30, trust_env=False) as client:
             for number in range(10_000):
                 word = f"word-{session}-{number}"
@@ -136,7 +135,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
         searched = [frame["query"] for frame in frames if frame["type"] == "skills_searched"]
         kept = acknowledged[session]
         assert searched[: len(kept)] == kept
-        assert len(searched) <= len(kept) + 1  # the one whose answer was lost may be there, whole
+        assert len(searched) <= len(kept) + 1  # the search whose answer was lost may be stored
         assert two.call(session, "skill_load", name="alpha")["ok"]
 
 
@@ -150,7 +149,7 @@ def test_while_the_database_restarts_calls_wait_or_are_refused_and_then_go_on(
         arriving = messages(stream.iter_lines())
         assert next(arriving)["event"] == "session_started"
         database.stop(signal.SIGQUIT)
-        asked: list[dict[str, Any]] = []
+        asked: list[JsonObject] = []
         waiting = threading.Thread(target=lambda: asked.append(one.call(session, "skill_load", name="alpha")))
         waiting.start()
         assert [skill["name"] for skill in one.client.get("/api/skills").json()["skills"]] == ["alpha", "beta"]

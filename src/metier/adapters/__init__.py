@@ -1,5 +1,6 @@
-"""Skills for agent frameworks, each adapter in its framework's own idiom.
+"""Skills for agent frameworks: one adapter for each, in the framework's own idiom.
 
-An adapter translates and decides nothing: tools, prompts and answers are the session's, and what is shown or asked when
-is in `conversation`. A framework is imported by its own adapter only; one that is missing names its install line.
+An adapter translates and decides nothing. Tools, prompts and results come from the session, and the rules for what is
+shown and asked are in `conversation`. Only its own adapter imports a framework; if it is missing, the error names the
+command that installs it.
 """

@@ -1,7 +1,7 @@
-"""A session in the hands of an agent framework: what each request to a model shows of the skills, and who is asked.
+"""The conversation of an agent framework with a session: what requests show, and which calls wait for approval.
 
-The catalog is shown for the turn at hand. A loaded skill is in every request exactly once: in the messages, or, where
-the framework dropped it from them, in the system prompt. Nothing here knows a framework.
+The catalog is rendered for the current turn. Every request contains each loaded skill exactly once: in the messages, or
+in the system prompt if the framework dropped it from the messages. This module knows no framework.
 """
 
 import asyncio
@@ -9,9 +9,10 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack
 
 from metier import limits
+from metier.adapters.messages import is_table
 from metier.app import SESSIONS, App
 from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
@@ -20,13 +21,37 @@ from metier.hosts.profiles import Profile
 from metier.model import Tool, ToolResult
 from metier.session import activation
 from metier.session.approvals import Answers, questions
+from metier.session.options import SessionOptions
 from metier.session.policy import Request
 from metier.session.session import Session
 from metier.skills import Skills
 
 
+class LoadedEntry(TypedDict):
+    """The fields that are used here of a loaded skill in `Session.state()`."""
+
+    name: str
+    ref: str
+    rendered: str
+    """The digest of the text that the model was given."""
+
+
+class Question(TypedDict):
+    """A request for approval as data."""
+
+    tool: str
+    skill: str
+    path: str
+    command: str
+    digest: str
+    content: str
+
+
 class Conversation:
-    """See the module. `budget` is for the catalog, `restore` for loaded skills that are put back, in characters."""
+    """One session and what its framework shows and asks.
+
+    `budget` limits the catalog, `restore` the loaded skills that are put back; both count characters.
+    """
 
     def __init__(
         self, session: Session, *, budget: int | None = None, restore: int = limits.COMPACTION_CHARACTERS
@@ -34,34 +59,37 @@ class Conversation:
         self.session = session
         self._budget, self._restore = budget, restore
         self._texts: dict[str, str] = {}
-        """What was put back, by ref: it is asked of the session, and so recorded, once."""
+        """Texts that were put back, by ref. The session is asked for each, and records it, only once."""
         self._asked: dict[str, tuple[Request, ...]] = {}
-        """Calls that wait for an answer, and what was shown to whoever gives it."""
-        self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        """The same calls by the framework's id."""
+        """The requests that were shown for each call that waits for an answer."""
+        self._waiting: dict[str, tuple[str, Mapping[str, object]]] = {}
+        """The tool and arguments of the same calls, by the framework's call id."""
 
     @classmethod
     def of(
         cls,
         given: Session | Skills,
-        surface: str,
+        framework: str,
         *,
         asks: bool,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Any,
+        **options: Unpack[SessionOptions],
     ) -> "Conversation":
-        """For a session as it is, or for a new one on these skills, with the arguments of `Skills.session`.
+        """A conversation on the given session, or on a new session of these skills with `options`.
 
-        `asks` says that the framework can ask a person; a session of your own says so by `approve=Answers()`.
+        `framework` is the surface of a new session. `asks`: the framework can ask a person; for a session of your own,
+        use `approve=Answers()` instead.
         """
+        check_options(options)
         if isinstance(given, Session):
             if options:
                 raise _misplaced(options)
             return cls(given, budget=budget, restore=restore)
         if asks:
             options.setdefault("approve", Answers())
-        return cls(given.session(**{"surface": surface, **options}), budget=budget, restore=restore)
+        options.setdefault("surface", framework)
+        return cls(given.session(**options), budget=budget, restore=restore)
 
     # --- what a model is shown ---
 
@@ -69,7 +97,7 @@ class Conversation:
         return self.session.tools()
 
     def names(self) -> list[str]:
-        """All tools that are ours, whether or not they are offered now."""
+        """The names of all skill tools, including those that are not offered now."""
         return tool_names(self.session.profile)
 
     def system(self, base: str, messages: Sequence[str], message: str | None) -> str:
@@ -78,108 +106,108 @@ class Conversation:
         return "\n\n".join(part for part in (text, self.restored([text, *messages])) if part)
 
     def prompt(self, base: str = "", message: str | None = None) -> str:
-        """The system prompt without what has to be put back."""
+        """The system prompt without the skills that are put back."""
         return self.session.system_prompt(base, message=message, budget=self._budget)
 
     def restored(self, context: Sequence[str]) -> str:
-        """The loaded skills that are not in this context any more: whole while they fit, the newest first, else by ref.
+        """The loaded skills that are missing from `context`, the texts that are about to be sent.
 
-        `context` is everything that is about to be sent, text by text.
+        The newest come first. A skill that does not fit is named by its ref.
         """
         parts: list[str] = []
         left = self._restore
-        for entry, text in reversed(self._absent(context)):
-            part = (
-                text if len(text) <= left else activation.reminder(entry["name"], entry["ref"], self.session.offered())
-            )
+        for entry, text in reversed(self._missing(context)):
+            part = text
+            if len(part) > left:
+                part = activation.reminder(entry["name"], entry["ref"], self.session.offered())
             if len(part) <= left:
                 parts.append(part)
                 left -= len(part)
         return "\n\n".join(("These skills were loaded earlier in this conversation:", *parts)) if parts else ""
 
-    def _absent(self, context: Sequence[str]) -> list[tuple[Mapping[str, str], str]]:
+    def _missing(self, context: Sequence[str]) -> list[tuple[LoadedEntry, str]]:
         present = {digest_of(utf8(text)) for text in context}
-        absent: list[tuple[Mapping[str, str], str]] = []
-        for entry in self.session.state()["loaded"]:
+        missing: list[tuple[LoadedEntry, str]] = []
+        loaded: list[LoadedEntry] = self.session.state()["loaded"]
+        for entry in loaded:
             if entry["rendered"] in present:
                 continue
             text = self._text_of(entry["ref"])
             if text and not any(text in one for one in context):
-                absent.append((entry, text))
-        return absent
+                missing.append((entry, text))
+        return missing
 
     def _text_of(self, ref: str) -> str:
         if ref not in self._texts:
             try:
                 self._texts[ref] = self.session.output(ref)
             except MetierError:
-                return ""  # it changed on disk since: the model loads it again, and gets the new text
+                return ""  # the skill changed on disk: the model has to load it again to get the new text
         return self._texts[ref]
 
-    # --- calls, and who is asked ---
+    # --- calls and approval ---
 
-    def questions(self, tool: str, arguments: Any, call_id: str = "") -> tuple[Request, ...]:
-        """What the framework must ask a person before this call; a call that waits for its answer asks the same."""
-        if not isinstance(self.session.approve, Answers) or not isinstance(arguments, Mapping):
+    def questions(self, tool: str, arguments: object, call_id: str = "") -> tuple[Request, ...]:
+        """The requests that a person must approve before this call. A waiting call keeps the requests it was shown."""
+        if not isinstance(self.session.approve, Answers) or not is_table(arguments):
             return ()  # the session asks by itself, or nobody can be asked
-        given = cast("Mapping[str, Any]", arguments)
-        asked = questions(self.session, tool, given)
+        asked = questions(self.session, tool, arguments)
         if not asked:
             return ()
         if call_id:
-            self._waiting[call_id] = (tool, given)
-        return self._asked.setdefault(call_key(tool, given), asked)
+            self._waiting[call_id] = (tool, arguments)
+        return self._asked.setdefault(call_key(tool, arguments), asked)
 
-    def waits(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether somebody was asked about this call here, and has not answered."""
+    def waits(self, tool: str, arguments: Mapping[str, object]) -> bool:
+        """Whether this call was shown to a person who has not answered yet."""
         return call_key(tool, arguments) in self._asked
 
     def call(self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "") -> ToolResult:
-        """Make a call; `answer` is what the person said who was asked ahead."""
+        """Call a tool with whatever a model sent. `answer` is a person's answer to `questions`."""
         self._waiting.pop(call_id, None)
         answers = self.session.approve
-        if answer is None or not isinstance(answers, Answers) or not isinstance(arguments, Mapping):
+        if answer is None or not isinstance(answers, Answers) or not is_table(arguments):
             return self.session.call(tool, arguments)
-        given = cast("Mapping[str, Any]", arguments)
-        shown = self._asked.pop(call_key(tool, given), None) or questions(self.session, tool, given)
+        shown = self._asked.pop(call_key(tool, arguments), None) or questions(self.session, tool, arguments)
         with answers.given(shown, answer):
-            return self.session.call(tool, given)
+            return self.session.call(tool, arguments)
 
     async def acall(self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "") -> ToolResult:
         return await asyncio.to_thread(self.call, tool, arguments, answer=answer, call_id=call_id)
 
     def settle(self, answered: Iterable[str]) -> None:
-        """Record the refusals that a framework keeps to itself: calls that have a result and were never made."""
+        """Record refusals that the framework does not report: waiting calls that have a result but were not made."""
         for call_id in answered:
             if call_id in self._waiting:
                 self.call(*self._waiting[call_id], answer=False, call_id=call_id)
 
 
 class Conversations:
-    """The conversations of an agent that may serve many: each has a session of its own, by the framework's id for it.
+    """The conversations of an agent that serves many, by the framework's conversation id.
 
-    A session that is given is the only one. Skills open one for each id, and an `App` also takes up from its store what
-    another process left.
+    A `Session` is the only conversation. `Skills` open a session for each id. An `App` does so, too, and continues
+    sessions of its store that another process started.
     """
 
     def __init__(
         self,
         given: Session | Skills | App,
-        surface: str,
+        framework: str,
         *,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Any,
+        **options: Unpack[SessionOptions],
     ) -> None:
+        check_options(options)
         if options and not isinstance(given, Skills):
             raise _misplaced(options)
-        self._given, self._surface, self._options = given, surface, options
-        self._limits: dict[str, Any] = {"budget": budget, "restore": restore}
+        self._given, self._framework, self._options = given, framework, options
+        self._budget, self._restore = budget, restore
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, id: str | None) -> Conversation:  # noqa: A002 - what it is
-        """The conversation of that id; all that have none are one."""
+    def of(self, id: str | None) -> Conversation:  # noqa: A002 - the framework's word
+        """The conversation with that id; all calls without an id share one."""
         key = "" if id is None or isinstance(self._given, Session) else id
         with self._lock:
             known = self._open.get(key)
@@ -195,54 +223,67 @@ class Conversations:
     def _new(self, key: str) -> Conversation:
         given = self._given
         if isinstance(given, App):
-            given = given.session(key or None, approve=Answers(), surface=self._surface)
-        return Conversation.of(given, self._surface, asks=True, **self._limits, **self._options)
+            given = given.session(key or None, approve=Answers(), surface=self._framework)
+        return Conversation.of(
+            given, self._framework, asks=True, budget=self._budget, restore=self._restore, **self._options
+        )
 
     def last(self) -> Conversation:
-        """The one that was used last."""
+        """The conversation that was used last."""
         with self._lock:
             known = next(reversed(self._open.values()), None)
         return known or self.of(None)
 
     def names(self) -> list[str]:
-        """All tools that are ours, in any conversation."""
+        """The names of all skill tools, in any conversation."""
         given = self._given
         return tool_names(given.skills().profile if isinstance(given, App) else given.profile)
 
 
-def _misplaced(options: Mapping[str, Any]) -> ConfigError:
-    return ConfigError(f"{', '.join(options)}: give this to the session itself", key=next(iter(options)))
+def check_options(options: SessionOptions) -> None:
+    """Raise `TypeError` for a misspelled option at once, even if the first session is opened later."""
+    for name in options:
+        if name not in SessionOptions.__annotations__:
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+
+
+def _misplaced(options: SessionOptions) -> ConfigError:
+    return ConfigError(f"{', '.join(options)}: pass this to the session itself", key=next(iter(options)))
 
 
 def tool_names(profile: Profile) -> list[str]:
     return list(profile.tools.by_role().values())
 
 
-def shown(requests: Iterable[Request]) -> list[dict[str, str]]:
-    """Questions as data, for whoever is to answer them."""
+def shown(requests: Iterable[Request]) -> list[Question]:
+    """Requests as data, for the person who answers them."""
     return [
         {
-            "tool": request.tool, "skill": request.skill_name, "path": request.path, "command": request.command,
-            "digest": request.digest, "content": request.detail,
+            "tool": request.tool,
+            "skill": request.skill_name,
+            "path": request.path,
+            "command": request.command,
+            "digest": request.digest,
+            "content": request.detail,
         }
         for request in requests
-    ]  # fmt: skip
+    ]
 
 
 def describe(requests: Iterable[Request]) -> str:
-    """Questions as one line."""
+    """Requests as one line."""
     about = (f"{one.tool} for the skill {one.skill_name}: {one.command or one.path}" for one in requests)
     return one_line("; ".join(about))
 
 
-def decoded(arguments: str | None) -> Any:
-    """A model's arguments as data; what is no JSON stays as it is, and the call says so."""
+def decoded(arguments: str | None) -> object:
+    """The arguments of a model as data. Text that is not JSON is returned as it is, and the call reports it."""
     try:
         return json.loads(arguments or "{}")
     except ValueError:
         return arguments
 
 
-def call_key(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The same for the same call."""
+def call_key(tool: str, arguments: Mapping[str, object]) -> str:
+    """A key that is equal for equal calls."""
     return json.dumps([tool, arguments], sort_keys=True, default=str)

@@ -1,31 +1,68 @@
-"""Skills for a plain loop on the OpenAI SDK: `create(..., **skills.request(messages))`, `skills.dispatch(response)`.
+"""Skills for a loop on the OpenAI SDK: `create(..., **skills.request(messages))`, then `skills.dispatch(response)`.
 
-`ChatSkills` is for chat completions, `ResponsesSkills` for the Responses API. `request` makes what a call needs of the
-skills, for the messages at hand; `dispatch` answers the tool calls of its response. Both are plain data.
+`ChatSkills` is for chat completions, `ResponsesSkills` for the Responses API. `request` returns the arguments of a call
+that depend on the skills; `dispatch` answers the tool calls of the response. Both work with plain data.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, NotRequired, TypedDict, Unpack, cast
 
 from metier import limits
 from metier.adapters.conversation import Conversation, decoded
+from metier.adapters.messages import last_user_text, texts
 from metier.errors import MissingExtra
+from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 from metier.skills import Skills
 
 try:
-    from openai.types.chat import ChatCompletion
-    from openai.types.responses import Response
+    from openai.types.chat import (
+        ChatCompletion,
+        ChatCompletionFunctionToolParam,
+        ChatCompletionMessage,
+        ChatCompletionMessageParam,
+        ChatCompletionToolMessageParam,
+        ChatCompletionToolUnionParam,
+    )
+    from openai.types.responses import (
+        FunctionToolParam,
+        Response,
+        ResponseInputItemParam,
+        ResponseOutputItem,
+        ToolParam,
+    )
+    from openai.types.responses.response_input_item_param import FunctionCallOutput
 except ImportError as error:
     raise MissingExtra("the adapter for the OpenAI SDK", "openai") from error
 
-Call = tuple[str, str, str]
-"""Id, name and arguments (as JSON) of a tool call."""
+
+class ChatRequest(TypedDict):
+    """Arguments of `client.chat.completions.create`."""
+
+    messages: list[ChatCompletionMessageParam]
+    tools: NotRequired[list[ChatCompletionToolUnionParam]]
+
+
+class ResponsesRequest(TypedDict):
+    """Arguments of `client.responses.create`."""
+
+    input: list[ResponseInputItemParam]
+    instructions: NotRequired[str]
+    tools: NotRequired[list[ToolParam]]
+
+
+class _Call(NamedTuple):
+    """A tool call of a response."""
+
+    id: str
+    name: str
+    arguments: str
+    """As JSON."""
 
 
 class _Loop:
-    """What both interfaces share: one conversation, and calls that are answered in their order."""
+    """The parts that both APIs share: one conversation, and calls that are answered in order."""
 
     def __init__(
         self,
@@ -33,35 +70,39 @@ class _Loop:
         *,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Any,
+        **options: Unpack[SessionOptions],
     ) -> None:
-        """`options` are those of `Skills.session`; its `approve` is asked to confirm."""
+        """`options` are those of `Skills.session`. Its `approve` is asked for confirmation."""
         self.conversation = Conversation.of(skills, "openai", asks=False, budget=budget, restore=restore, **options)
 
     @property
     def session(self) -> Session:
         return self.conversation.session
 
-    def _system(self, base: str, items: list[Any]) -> str:
-        said = [text for item in items if _get(item, "role") == "user" for text in _texts([item])]
-        return self.conversation.system(base, list(_texts(items)), said[-1] if said else None)
+    def _system(self, base: str, items: Sequence[object]) -> str:
+        return self.conversation.system(base, list(texts(items)), last_user_text(items))
 
-    def _answer(self, calls: Iterable[Call]) -> list[tuple[str, ToolResult]]:
-        ours = self.conversation.names()
-        return [(id_, self.conversation.call(name, decoded(given))) for id_, name, given in calls if name in ours]
-
-    async def _aanswer(self, calls: Iterable[Call]) -> list[tuple[str, ToolResult]]:
-        ours = self.conversation.names()
+    def _answer(self, calls: Iterable[_Call]) -> list[tuple[str, ToolResult]]:
         return [
-            (id_, await self.conversation.acall(name, decoded(given))) for id_, name, given in calls if name in ours
+            (call.id, self.conversation.call(call.name, decoded(call.arguments))) for call in self._skill_calls(calls)
         ]
+
+    async def _aanswer(self, calls: Iterable[_Call]) -> list[tuple[str, ToolResult]]:
+        return [
+            (call.id, await self.conversation.acall(call.name, decoded(call.arguments)))
+            for call in self._skill_calls(calls)
+        ]
+
+    def _skill_calls(self, calls: Iterable[_Call]) -> list[_Call]:
+        names = self.conversation.names()
+        return [call for call in calls if call.name in names]
 
 
 class ChatSkills(_Loop):
     """The skills of one conversation over chat completions."""
 
-    def tools(self) -> list[Any]:
-        """The tools that can succeed now, as the API takes them."""
+    def tools(self) -> list[ChatCompletionFunctionToolParam]:
+        """The tools that can succeed now."""
         return [
             {
                 "type": "function",
@@ -70,36 +111,43 @@ class ChatSkills(_Loop):
             for tool in self.conversation.tools()
         ]
 
-    def request(self, messages: Iterable[Any], system: str = "", tools: Iterable[Any] = ()) -> dict[str, Any]:
-        """`messages`, with a system message before yours, and `tools` of a request."""
-        sent = list(messages)
+    def request(
+        self,
+        messages: Iterable[ChatCompletionMessageParam | ChatCompletionMessage],
+        system: str = "",
+        tools: Iterable[ChatCompletionToolUnionParam] = (),
+    ) -> ChatRequest:
+        """The `messages` of a request, with a system message before yours, and its `tools`."""
+        # The client also takes messages of its own responses, though its types do not say so.
+        sent = cast("list[ChatCompletionMessageParam]", list(messages))
         prompt = self._system(system, sent)
-        first: list[Any] = [{"role": "system", "content": prompt}] if prompt else []
-        everything = [*tools, *self.tools()]
-        return {"messages": [*first, *sent]} | ({"tools": everything} if everything else {})
+        request: ChatRequest = {"messages": [{"role": "system", "content": prompt}, *sent] if prompt else sent}
+        if every := [*tools, *self.tools()]:
+            request["tools"] = every
+        return request
 
-    def dispatch(self, response: ChatCompletion) -> list[Any]:
-        """A `tool` message for each call of ours, to append after the assistant's; none where it called none."""
-        return [self._message(id_, result) for id_, result in self._answer(self._calls(response))]
+    def dispatch(self, response: ChatCompletion) -> list[ChatCompletionToolMessageParam]:
+        """A `tool` message for each call of a skill tool, to append after the assistant's message."""
+        return [self._message(call_id, result) for call_id, result in self._answer(self._calls(response))]
 
-    async def adispatch(self, response: ChatCompletion) -> list[Any]:
+    async def adispatch(self, response: ChatCompletion) -> list[ChatCompletionToolMessageParam]:
         """`dispatch` for asyncio."""
-        return [self._message(id_, result) for id_, result in await self._aanswer(self._calls(response))]
+        return [self._message(call_id, result) for call_id, result in await self._aanswer(self._calls(response))]
 
-    def _calls(self, response: ChatCompletion) -> Iterator[Call]:
+    def _calls(self, response: ChatCompletion) -> Iterator[_Call]:
         for call in response.choices[0].message.tool_calls or ():
             if call.type == "function":
-                yield call.id, call.function.name, call.function.arguments
+                yield _Call(call.id, call.function.name, call.function.arguments)
 
-    def _message(self, call_id: str, result: ToolResult) -> Any:
+    def _message(self, call_id: str, result: ToolResult) -> ChatCompletionToolMessageParam:
         return {"role": "tool", "tool_call_id": call_id, "content": result.text}
 
 
 class ResponsesSkills(_Loop):
-    """The skills of one conversation over the Responses API, with the input sent whole each time."""
+    """The skills of one conversation over the Responses API, with the whole input in each request."""
 
-    def tools(self) -> list[Any]:
-        """The tools that can succeed now, as the API takes them."""
+    def tools(self) -> list[FunctionToolParam]:
+        """The tools that can succeed now."""
         return [
             {
                 "type": "function",
@@ -111,43 +159,34 @@ class ResponsesSkills(_Loop):
             for tool in self.conversation.tools()
         ]
 
-    def request(self, items: Iterable[Any], instructions: str = "", tools: Iterable[Any] = ()) -> dict[str, Any]:
-        """`input`, `instructions` and `tools` of a request."""
-        sent = list(items)
-        prompt = self._system(instructions, sent)
-        everything = [*tools, *self.tools()]
-        return (
-            {"input": sent}
-            | ({"instructions": prompt} if prompt else {})
-            | ({"tools": everything} if everything else {})
-        )
+    def request(
+        self,
+        items: Iterable[ResponseInputItemParam | ResponseOutputItem],
+        instructions: str = "",
+        tools: Iterable[ToolParam] = (),
+    ) -> ResponsesRequest:
+        """The `input`, `instructions` and `tools` of a request."""
+        # The client also takes items of its own responses, though its types do not say so.
+        sent = cast("list[ResponseInputItemParam]", list(items))
+        request: ResponsesRequest = {"input": sent}
+        if prompt := self._system(instructions, sent):
+            request["instructions"] = prompt
+        if every := [*tools, *self.tools()]:
+            request["tools"] = every
+        return request
 
-    def dispatch(self, response: Response) -> list[Any]:
-        """A `function_call_output` for each call of ours, to append after the response's output."""
-        return [self._item(id_, result) for id_, result in self._answer(self._calls(response))]
+    def dispatch(self, response: Response) -> list[FunctionCallOutput]:
+        """A `function_call_output` for each call of a skill tool, to append after the output of the response."""
+        return [self._item(call_id, result) for call_id, result in self._answer(self._calls(response))]
 
-    async def adispatch(self, response: Response) -> list[Any]:
+    async def adispatch(self, response: Response) -> list[FunctionCallOutput]:
         """`dispatch` for asyncio."""
-        return [self._item(id_, result) for id_, result in await self._aanswer(self._calls(response))]
+        return [self._item(call_id, result) for call_id, result in await self._aanswer(self._calls(response))]
 
-    def _calls(self, response: Response) -> Iterator[Call]:
+    def _calls(self, response: Response) -> Iterator[_Call]:
         for item in response.output:
             if item.type == "function_call":
-                yield item.call_id, item.name, item.arguments
+                yield _Call(item.call_id, item.name, item.arguments)
 
-    def _item(self, call_id: str, result: ToolResult) -> Any:
+    def _item(self, call_id: str, result: ToolResult) -> FunctionCallOutput:
         return {"type": "function_call_output", "call_id": call_id, "output": result.text}
-
-
-def _get(item: Any, key: str) -> Any:
-    return cast("Mapping[str, Any]", item).get(key) if isinstance(item, Mapping) else getattr(item, key, None)
-
-
-def _texts(items: Iterable[Any]) -> Iterator[str]:
-    """What messages say and tools returned, in whichever form the item has."""
-    for item in items:
-        for content in (_get(item, "content"), _get(item, "output")):
-            for part in cast("list[Any]", content) if isinstance(content, list) else [content]:
-                text = part if isinstance(part, str) else _get(part, "text")
-                if isinstance(text, str):
-                    yield text

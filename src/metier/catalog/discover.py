@@ -27,7 +27,7 @@ from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Severity, Skil
 
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SUFFIX: Final = "/" + SKILL_FILE
-_FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
+_FOLDS_CASE: Final = sys.platform == "darwin"
 _UNSETTLED: Final = -1
 _ELOOP: Final = 40 if sys.platform.startswith("linux") else 62
 

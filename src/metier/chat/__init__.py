@@ -1,10 +1,10 @@
-"""A chat with skills: one loop between a model, a session and the person who watches. Needs the extra `web`.
+"""A chat with skills: one loop between a model, a session and a person. Needs the extra `web`.
 
-Everything a person sees is an item; items are events in a stream of the session's own, so that a chat can be reopened
-by any process that opens the same store. The model sees what the items say, and nothing else is remembered.
+Everything a person sees is an item. Items are events in the chat's own stream, so any process that opens the same store
+can reopen the chat. The model is told what the items say; no other memory exists.
 """
 
-from metier.chat.engine import Busy, Chats, NoSuchChat
-from metier.chat.model_choice import Choice
+from metier.chat.engine import ChatBusy, Chats, NoSuchChat
+from metier.chat.model_choice import ModelChoice
 
-__all__ = ["Busy", "Chats", "Choice", "NoSuchChat"]
+__all__ = ["ChatBusy", "Chats", "ModelChoice", "NoSuchChat"]

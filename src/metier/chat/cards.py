@@ -1,63 +1,68 @@
-"""What came of a tool call, put into its card: what the model got, and what the trail of the session says about it.
+"""Fills in tool cards: the result that the model got, and what the record of the session says about the call.
 
-The frames of the session are the same under every profile, whatever shape the host's results have, so cards are too.
+The events of a session are the same under every profile, whatever shape the host's results have. Cards are built from
+the events, so they are the same, too.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from metier.chat.items import Item
+from metier.chat.items import AskItem, ToolItem
+from metier.files.shapes import is_table
 from metier.record.store import Frame
 from metier.session.policy import Request
 from metier.session.tools import ToolResult
 
 
-def fill(card: Item, result: ToolResult, frames: Iterable[Frame]) -> None:
-    """Complete a card. `frames` are those of the session since the call began."""
-    data = card.data
-    data.update(text=result.text, state="done" if result.ok else "failed", code=result.code or None)
+def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
+    """Complete a card. `frames` are the frames of the session since the call began."""
+    card.text, card.code = result.text, result.code or None
+    card.state = "done" if result.ok else "failed"
     if result.code == "ACCESS_DENIED":
-        rule = re.search(r"\((.*)\)$", result.text, re.DOTALL)
-        data.update(state="refused", rule=rule[1] if rule else result.text)
+        card.state, card.rule = "refused", result.rule or result.text
     for frame in frames:
-        if frame["type"] == "session_called" and data["event_seq"] is None:
-            data["event_seq"] = frame["seq"]
-        elif frame["type"] == "skill_loaded":
-            data.update(skill=frame["name"], truncated=frame.get("truncated", False), digest=frame["digest"])
-            data["already_loaded"] = frame.get("already_loaded", False)
-        elif frame["type"] in ("skill_resource_read", "skill_resource_refused"):
-            data.update(skill=frame["name"], path=frame["path"], truncated=frame.get("truncated", False))
-    if data["role"] == "search" and result.ok:
-        data["hits"] = [_hit(one) for one in result.data.get("results", ())]
-    if data["role"] == "run":
-        data["path"] = data["args"].get("script")
+        _note(card, frame)
+    if card.role == "search" and result.ok:
+        found: Iterable[Mapping[str, object]] = result.data.get("results", ())
+        card.hits = [_hit(one) for one in found]
+    if card.role == "run":
+        script = card.args.get("script")
+        card.path = None if script is None else str(script)
         if result.ok:
-            data.update((key, result.data.get(key)) for key in ("exit_code", "stdout", "stderr"))
+            exit_code = result.data.get("exit_code")
+            card.exit_code = exit_code if isinstance(exit_code, int) else None
+            card.stdout, card.stderr = str(result.data.get("stdout", "")), str(result.data.get("stderr", ""))
 
 
-def question(request: Request, why: str) -> Item:
-    """The card of a question: what would be done, for which skill, with which content."""
-    return Item(
-        "ask",
-        {
-            "tool": request.tool,
-            "skill": request.skill_name,
-            "path": request.path,
-            "command": request.command,
-            "digest": request.digest,
-            "detail": request.detail,
-            "why": why,
-            "state": "waiting",
-        },
+def _note(card: ToolItem, frame: Frame) -> None:
+    kind = frame["type"]
+    if kind == "session_called" and card.event_seq is None:
+        card.event_seq = frame["seq"]
+    elif kind == "skill_loaded":
+        card.skill, card.digest, card.truncated = frame["name"], frame["digest"], frame.get("truncated", False)
+        card.already_loaded = frame.get("already_loaded", False)
+    elif kind in ("skill_resource_read", "skill_resource_refused"):
+        card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
+
+
+def question(request: Request, why: str) -> AskItem:
+    """The card of a question that the policy asks."""
+    return AskItem(
+        tool=request.tool,
+        skill=request.skill_name,
+        path=request.path,
+        command=request.command,
+        digest=request.digest,
+        detail=request.detail,
+        why=why,
     )
 
 
-def _hit(found: Mapping[str, Any]) -> dict[str, Any]:
-    skill: Mapping[str, Any] = found.get("skill", found)
+def _hit(found: Mapping[str, object]) -> dict[str, object]:
+    skill = found.get("skill")
+    about = skill if is_table(skill) else found
     return {
-        "name": skill.get("name"),
-        "description": skill.get("description"),
+        "name": about.get("name"),
+        "description": about.get("description"),
         "score": found.get("score"),
         "reason": found.get("reason"),
     }

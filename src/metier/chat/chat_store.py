@@ -1,7 +1,7 @@
-"""Where chats are kept: the items as events, and a head per chat with its title, status and who is at work on it.
+"""Stores chats: the items as events, and one head per chat with its title, its status and the turn that holds it.
 
-Invariant: one turn at a time, over all processes that share the store. Whoever works on a chat has claimed its head
-under a version and renews the claim; a claim that was not renewed is void, so that a process that died blocks nobody.
+Invariant: a chat has at most one running turn, across all processes that share the store. A turn claims the head under
+a version and renews the claim while it runs. A claim that is not renewed expires, so a process that died blocks no one.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from metier.chat import items
-from metier.chat.items import Item
+from metier.chat.items import AskItem, ErrorItem, Item, TextItem, ToolItem
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
 from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
@@ -21,12 +21,13 @@ KEY: Final = "chat"
 """The key of a chat's head among the documents of its session, and the kind of its stream."""
 
 LEASE_MS: Final = 20_000
-"""How long a claim holds that is not renewed."""
+"""How long a claim lasts without a renewal."""
 
 LISTED: Final = 500
-"""Chats in the list; older ones are still there by their id."""
+"""Chats in the list. Older ones can still be opened by their id."""
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
+_SERVER_STOPPED: Final = "The server stopped during the answer. Everything before it is stored. Try again."
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -38,8 +39,8 @@ class NoSuchChat(MetierError):
         super().__init__(f"there is no chat {chat_id!r}")
 
 
-class Busy(MetierError):
-    """Another turn is at work on the chat; or, `here`, too many turns are at work in this process."""
+class ChatBusy(MetierError):
+    """A turn is running on the chat already. With `here`, too many turns are running in this process."""
 
     def __init__(self, message: str, *, here: bool = False) -> None:
         self.here = here
@@ -48,7 +49,7 @@ class Busy(MetierError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a chat without its items."""
+    """A chat without its items."""
 
     title: str = ""
     created_ms: int = 0
@@ -63,29 +64,36 @@ class Head:
 
     @classmethod
     def read(cls, value: Mapping[str, Any], version: int) -> "Head":
-        known: dict[str, Any] = {key: value[key] for key in cls.__slots__ if key in value}
+        known = {key: value[key] for key in cls.__slots__ if key in value}
         known.update(skills=tuple(known.get("skills", ())), version=version)
         return cls(**known)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {key: value for key, value in asdict(self).items() if key != "version"}
 
     @property
     def busy(self) -> bool:
+        """Whether a turn is running."""
         return self.status != "idle" and self.claimed_until_ms > system_clock()
 
     @property
     def lost(self) -> bool:
-        """Whether a process died at work on it."""
+        """Whether the process that ran the turn died."""
         return self.status != "idle" and not self.busy
+
+    @property
+    def shown_status(self) -> Status:
+        """The status for people: a chat whose turn was lost is idle."""
+        return self.status if self.busy else "idle"
 
 
 def stream_of(chat_id: str) -> str:
+    """The stream that holds the events of a chat; the session of the chat has its own."""
     return f"{chat_id}/{KEY}"
 
 
-class Shelf:
-    """The chats of one store. Every method may block; call it from a thread."""
+class ChatStore:
+    """The chats in one store. Every method may block, so call it in a thread."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -102,7 +110,7 @@ class Shelf:
         return Head.read(document.value, document.version)
 
     def chats(self) -> list[tuple[str, Head]]:
-        """The chats that are not hidden, the one used last first."""
+        """The chats that are not hidden, the most recently used first."""
         found = [
             (session_id, Head.read(document.value, document.version))
             for session_id, document in self.store.states(key=KEY)
@@ -113,15 +121,15 @@ class Shelf:
     def hide(self, chat_id: str) -> None:
         head = self.head(chat_id)
         if head.busy:
-            raise Busy("a turn is at work on the chat; stop it first")
+            raise ChatBusy("a turn is running on this chat; stop it first")
         self._save(chat_id, replace(head, hidden=True))
 
     # --- turns ---
 
     def claim(self, chat_id: str, head: Head, started: ChatTurnStarted, title: str) -> Head:
-        """Begin a turn; `Busy` where another one is at work."""
+        """Begin a turn. Raises `ChatBusy` if another one is running."""
         if head.busy:
-            raise Busy("a turn is at work on the chat; wait for its end, or stop it")
+            raise ChatBusy("a turn is running on this chat; wait for it to end, or stop it")
         now = system_clock()
         claimed = replace(
             head,
@@ -135,46 +143,46 @@ class Shelf:
         try:
             claimed = self._save(chat_id, claimed)
         except StateConflict as conflict:
-            raise Busy("another turn began on the chat at this moment") from conflict
+            raise ChatBusy("another turn just started on this chat") from conflict
         self._append(chat_id, [started])
         return claimed
 
     def renew(self, chat_id: str, head: Head, status: Status) -> Head:
-        """Go on with a claim; `Busy` if somebody else has taken it over since."""
+        """Extend a claim. Raises `ChatBusy` if another process has taken the chat over since."""
         try:
             return self._save(chat_id, replace(head, status=status, claimed_until_ms=system_clock() + LEASE_MS))
         except StateConflict as conflict:
-            raise Busy("the turn was taken over by another process") from conflict
+            raise ChatBusy("another process took over this turn") from conflict
 
     def release(self, chat_id: str, head: Head, skills: Sequence[str], outcome: str) -> Head:
+        """End a turn."""
         ended = replace(
             head, status="idle", skills=tuple(skills), updated_ms=system_clock(), turn="", claimed_until_ms=0
         )
         saved = self._save(chat_id, ended)
-        # Behind the head: whoever wakes by the event finds the chat free.
+        # The event comes after the head, so that a follower woken by the event finds the chat idle.
         self._append(chat_id, [ChatTurnEnded(head.turn, outcome)])
         return saved
 
     def settle(self, chat_id: str, head: Head) -> Head:
-        """Put a chat in order whose process died: what was open is closed, and an error says what happened."""
+        """Repair a chat whose process died: close its open items and add an error that says what happened."""
         try:
             claimed = self.renew(chat_id, head, "running")
-        except Busy:
+        except ChatBusy:
             return self.head(chat_id)
         kept, _ = self.items(chat_id)
-        self.keep(chat_id, [*close(kept, "the server stopped"), items.error(
-            "The server stopped in the middle of the answer. Nothing before it is lost; try again."
-        )])  # fmt: skip
+        self.keep(chat_id, [*close(kept, "the server stopped"), ErrorItem(message=_SERVER_STOPPED)])
         return self.release(chat_id, claimed, head.skills, "lost")
 
     # --- items ---
 
     def items(self, chat_id: str, after: int = -1) -> tuple[list[Item], int]:
-        """The items that were stored behind a place in the stream, and the place behind them."""
+        """The items stored after a position in the stream, and the position of the last one."""
         frames = self.store.read(chat_id, stream_of(chat_id), None, after)
         return items.from_frames(frames, self.store.get_artifact), frames[-1]["seq"] if frames else after
 
     def keep(self, chat_id: str, changed: Sequence[Item], redact: Callable[[str], str] = str) -> None:
+        """Store items as they are now."""
         events: list[Event] = []
         artifacts: list[bytes] = []
         for item in changed:
@@ -192,15 +200,15 @@ class Shelf:
 
 
 def close(kept: Sequence[Item], why: str) -> list[Item]:
-    """End what was under way: the items that changed by it."""
+    """End the items that are still open, and return those that changed."""
     changed: list[Item] = []
     for item in kept:
-        if item.type == "tool" and item["state"] == "running":
-            item.data.update(state="failed", code="STOPPED", text=item["text"] or f"It did not finish: {why}.")
-        elif item.type == "text" and not item["done"]:
-            item.data.update(done=True, cut=True)
-        elif item.type == "ask" and item["state"] == "waiting":
-            item.data["state"] = "no"
+        if isinstance(item, ToolItem) and item.state == "running":
+            item.state, item.code, item.text = "failed", "STOPPED", item.text or f"The call did not finish: {why}."
+        elif isinstance(item, TextItem) and not item.done:
+            item.done = item.cut = True
+        elif isinstance(item, AskItem) and item.state == "waiting":
+            item.state = "no"
         else:
             continue
         changed.append(item)

@@ -1,7 +1,7 @@
-"""The offline guide: what answers while no model is set up. It says so, and uses the same tools by the same loop.
+"""The offline guide, which answers while no model is set up. It uses the same tools through the same loop.
 
-It is no language model: it finds the fitting skill by a search, loads it, reads the file and runs the script that a
-message names, and shows the steps of the skill. What it does next follows from the messages alone.
+It is not a language model. It searches for a skill, loads it, reads the file and runs the script that the message
+names, and shows the steps of the skill. Like any model it knows only the messages, so it reads results as text.
 """
 
 import json
@@ -9,17 +9,17 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 INTRODUCTION: Final = (
-    "I am the offline guide, not a language model: I find, load and show skills, and I write nothing of my own. "
-    "Set up a model in the settings to have one do the work."
+    "I am the offline guide, not a language model. I find, load and show skills, but I write nothing myself. "
+    "Set up a model in the settings to get real answers."
 )
 CALLED: Final = 'The user calls the skill "{name}" explicitly.'
-"""The sentence by which a model is told of a command in a message."""
+"""The sentence that tells a model about a command in a message."""
 
 STEPS: Final = 12
 """Steps of a skill that are shown."""
@@ -37,136 +37,136 @@ _FILE: Final = re.compile(r"\b((?:references|assets|scripts)/[\w./-]*\w)")
 
 @dataclass(slots=True)
 class _Done:
-    """One call and what came of it."""
+    """One call and its result."""
 
     tool: str
-    args: Mapping[str, Any]
+    args: Mapping[str, object]
     text: str
     ok: bool
 
 
 @dataclass(slots=True)
-class _Scene:
-    """What the messages say: the question, what was done about it, and what was loaded before."""
+class _Conversation:
+    """What the messages contain: the question, the calls made for it, and the calls of earlier turns."""
 
     question: str = ""
     called: str = ""
     given: str = ""
-    """The instructions of the skill that was called, where they came with the message."""
+    """The instructions of the called skill, if the message contains them."""
     done: list[_Done] = field(default_factory=list[_Done])
     earlier: list[_Done] = field(default_factory=list[_Done])
     instructions: str = ""
     first: bool = True
 
 
-class Guide(FunctionModel):
-    """See the module. `roles` maps what a tool is for to its name."""
+class DemoModel(FunctionModel):
+    """The offline guide as a model. `roles` maps the role of each tool to its name."""
 
     def __init__(self, roles: Mapping[str, str]) -> None:
         self._roles = roles
         super().__init__(stream_function=self._stream, model_name="offline guide")
 
-    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, Any]]:
-        scene = _scene(messages, info.instructions or "")
-        call = self._next(scene) if self._roles else None
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        so_far = _conversation(messages, info.instructions or "")
+        call = self._next(so_far) if self._roles else None
         if call is not None:
             tool, args = call
             yield {0: DeltaToolCall(tool, json.dumps(args, ensure_ascii=False))}
             return
-        for piece in _pieces("\n\n".join(self._said(scene))):
+        for piece in _pieces("\n\n".join(self._paragraphs(so_far))):
             yield piece
 
-    # --- what to do next ---
+    # --- the next call ---
 
-    def _next(self, scene: _Scene) -> tuple[str, dict[str, Any]] | None:
-        if scene.done and not scene.done[-1].ok:
+    def _next(self, so_far: _Conversation) -> tuple[str, dict[str, object]] | None:
+        if so_far.done and not so_far.done[-1].ok:
             return None
-        skill = self._skill(scene)
+        skill = self._skill(so_far)
         if skill is None:
-            searched = any(one.tool == self._roles.get("search") for one in scene.done)
+            searched = any(one.tool == self._roles.get("search") for one in so_far.done)
             if searched or "search" not in self._roles:
                 return None
-            return self._roles["search"], {"query": scene.question, "limit": 5}
-        if not self._loaded(scene, skill):
+            return self._roles["search"], {"query": so_far.question, "limit": 5}
+        if not self._loaded(so_far, skill):
             return self._load(skill)
         for role, pattern in (("read", _READ), ("run", _RUN)):
-            wanted = pattern.search(scene.question)
+            wanted = pattern.search(so_far.question)
             if wanted and role in self._roles:
                 tool, args = self._use(role, skill, wanted)
-                if not any((one.tool, one.args) == (tool, args) for one in scene.done):
+                if not any((one.tool, one.args) == (tool, args) for one in so_far.done):
                     return tool, args
         return None
 
-    def _load(self, skill: str) -> tuple[str, dict[str, Any]] | None:
+    def _load(self, skill: str) -> tuple[str, dict[str, object]] | None:
         if "load" in self._roles:
             return self._roles["load"], {"name": skill}
         return (self._roles["read"], {"path": f"skill://{skill}"}) if "read" in self._roles else None
 
-    def _use(self, role: str, skill: str, wanted: re.Match[str]) -> tuple[str, dict[str, Any]]:
+    def _use(self, role: str, skill: str, wanted: re.Match[str]) -> tuple[str, dict[str, object]]:
         if role == "run":
             return self._roles["run"], {"name": skill, "script": wanted[1], "arguments": _words(wanted[2])}
         if "load" in self._roles:
             return self._roles["read"], {"name": skill, "path": wanted[1]}
         return self._roles["read"], {"path": f"skill://{skill}/{wanted[1]}"}
 
-    def _skill(self, scene: _Scene) -> str | None:
-        """The skill that the message is about: named, found, or the one that was loaded last."""
-        if scene.called:
-            return scene.called
-        of = _OF.search(scene.question)
-        known = [name for one in (*scene.earlier, *scene.done) if (name := self._name(one))]
-        if of and (of[1] in known or f'"{of[1]}"' in scene.instructions or f">{of[1]}<" in scene.instructions):
+    def _skill(self, so_far: _Conversation) -> str | None:
+        """The skill that the message is about: named in it, found by search, or loaded last."""
+        if so_far.called:
+            return so_far.called
+        of = _OF.search(so_far.question)
+        known = [name for one in (*so_far.earlier, *so_far.done) if (name := self._name(one))]
+        if of and (of[1] in known or f'"{of[1]}"' in so_far.instructions or f">{of[1]}<" in so_far.instructions):
             return of[1]
-        if (_READ.search(scene.question) or _RUN.search(scene.question)) and known:
+        if (_READ.search(so_far.question) or _RUN.search(so_far.question)) and known:
             return known[-1]
-        for one in reversed(scene.done):
+        for one in reversed(so_far.done):
             if one.tool == self._roles.get("search"):
                 hit = _HIT.search(one.text)
                 return hit[1] if hit else None
-        words = set(re.findall(r"[a-z0-9][a-z0-9-]+", scene.question.lower()))
-        listed = re.findall(r'"name": ?"([a-z0-9-]+)"', scene.instructions)
+        words = set(re.findall(r"[a-z0-9][a-z0-9-]+", so_far.question.lower()))
+        listed = re.findall(r'"name": ?"([a-z0-9-]+)"', so_far.instructions)
         return next((name for name in listed if name in words), None) if "search" not in self._roles else None
 
     def _name(self, one: _Done) -> str:
-        """The skill that a call was about, if it was one that loads."""
+        """The skill that a call loaded or read from."""
         if not one.ok or one.tool == self._roles.get("search"):
             return ""
         path = str(one.args.get("path", ""))
         return str(one.args.get("name") or (path[8:].partition("/")[0] if path.startswith("skill://") else ""))
 
-    def _loaded(self, scene: _Scene, skill: str) -> bool:
-        known = any(self._name(one) == skill for one in (*scene.earlier, *scene.done))
-        return known or bool(scene.given and scene.called == skill)
+    def _loaded(self, so_far: _Conversation, skill: str) -> bool:
+        known = any(self._name(one) == skill for one in (*so_far.earlier, *so_far.done))
+        return known or bool(so_far.given and so_far.called == skill)
 
-    # --- what to say ---
+    # --- the answer ---
 
-    def _said(self, scene: _Scene) -> Iterator[str]:
-        if scene.first:
+    def _paragraphs(self, so_far: _Conversation) -> Iterator[str]:
+        if so_far.first:
             yield INTRODUCTION
         if not self._roles:
-            yield "There is no skill here that I could use. Put a folder with a SKILL.md where skills are looked for."
+            yield "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
             return
-        if scene.given:
-            yield f"You called the skill {scene.called}. Its steps:"
-            yield _outline(scene.given)
-        for one in scene.done:
-            yield from self._told(one)
-        known = [one for one in scene.earlier if scene.called and self._name(one) == scene.called and _is_load(one)]
-        if not scene.done and not scene.given and known:
-            yield from self._told(known[-1])
-        elif not scene.done and not scene.given:
-            yield "Say what you need, name a skill with `/name`, or ask me to `read` a file or `run` a script of one."
+        if so_far.given:
+            yield f"You called the skill {so_far.called}. Its steps:"
+            yield _outline(so_far.given)
+        for one in so_far.done:
+            yield from self._describe(one)
+        known = [one for one in so_far.earlier if so_far.called and self._name(one) == so_far.called and _is_load(one)]
+        if not so_far.done and not so_far.given and known:
+            yield from self._describe(known[-1])
+        elif not so_far.done and not so_far.given:
+            yield "Tell me what you need, call a skill with `/name`, or ask me to `read` a file or `run` a script."
 
-    def _told(self, one: _Done) -> Iterator[str]:
+    def _describe(self, one: _Done) -> Iterator[str]:
         if not one.ok:
             yield f"That did not work: {one.text}"
         elif one.tool == self._roles.get("search"):
             hits = _HIT.findall(one.text)
             if hits:
-                others = f" Others that may fit: {', '.join(hits[1:])}." if hits[1:] else ""
-                yield f"The skill that fits best is {hits[0]}.{others}"
+                others = f" Others that may match: {', '.join(hits[1:])}." if hits[1:] else ""
+                yield f"The best match is {hits[0]}.{others}"
             else:
-                yield "No skill fits that. Say it in other words, or type `/` to see the skills by name."
+                yield "No skill matches that. Try other words, or type `/` to see the skills by name."
         elif one.tool == self._roles.get("run"):
             yield f"I ran {one.args.get('script')}. Its output:"
             yield f"```\n{one.text[:2_000]}\n```"
@@ -182,49 +182,51 @@ def _is_load(one: _Done) -> bool:
     return not path or (path.startswith("skill://") and path.count("/") == 2)
 
 
-def _scene(messages: Sequence[ModelMessage], instructions: str) -> _Scene:
-    scene = _Scene(instructions=instructions)
+def _conversation(messages: Sequence[ModelMessage], instructions: str) -> _Conversation:
+    so_far = _Conversation(instructions=instructions)
     calls: dict[str, ToolCallPart] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
             calls.update((part.tool_call_id, part) for part in message.parts if isinstance(part, ToolCallPart))
-            scene.first = scene.first and not message.text
+            so_far.first = so_far.first and not message.text
         else:
             for part in message.parts:
                 if isinstance(part, UserPromptPart):
-                    if scene.given:
-                        scene.earlier.append(_Done("", {"name": scene.called}, scene.given, True))
-                    scene.earlier += scene.done
-                    scene.done = []
-                    _hear(scene, str(part.content))
+                    if so_far.given:
+                        so_far.earlier.append(_Done("", {"name": so_far.called}, so_far.given, ok=True))
+                    so_far.earlier += so_far.done
+                    so_far.done = []
+                    _read_prompt(so_far, str(part.content))
                 elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
                     call = calls[part.tool_call_id]
                     text = str(part.content)
-                    scene.done.append(_Done(call.tool_name, call.args_as_dict(), text, part.outcome == "success"))
-    return scene
+                    so_far.done.append(_Done(call.tool_name, call.args_as_dict(), text, part.outcome == "success"))
+    return so_far
 
 
-def _hear(scene: _Scene, text: str) -> None:
-    """Take in a user's message: the words, and the skill that was called with its instructions."""
+def _read_prompt(so_far: _Conversation, text: str) -> None:
+    """Read a user's message: the text, and the called skill with its instructions."""
     called = _CALLED.search(text)
-    scene.question = text[: called.start()].strip() if called else text
-    scene.given = text[called.end() :] if called else ""
-    named = called or _CALLED.search(scene.instructions)
-    scene.called = named[1] if named else ""
+    so_far.question = text[: called.start()].strip() if called else text
+    so_far.given = text[called.end() :] if called else ""
+    named = called or _CALLED.search(so_far.instructions)
+    so_far.called = named[1] if named else ""
 
 
 def _outline(text: str) -> str:
-    """The steps of a skill: its headings, or where it has none its numbered lines; and what can be read or run."""
+    """The steps of a skill (its headings, or else its numbered lines) and the files that it mentions."""
     found = _HEADING.findall(text)
     steps = [" ".join(step.split()) for step in (found if len(found) > 1 else _STEP.findall(text) or found)]
     lines = [f"{number}. {step}" for number, step in enumerate(steps[:STEPS], 1)]
     if len(steps) > STEPS:
-        lines.append(f"and {len(steps) - STEPS} more; the card above has all of it.")
-    named = (file for file in _FILE.findall(text) if ".." not in file)  # a skill may speak of what must be refused
+        lines.append(f"and {len(steps) - STEPS} more; the card above shows all of them.")
+    named = (
+        file for file in _FILE.findall(text) if ".." not in file
+    )  # instructions may mention paths that are refused
     files = list(dict.fromkeys(named))[:STEPS]
     asks = [f"`{'run' if file.startswith('scripts/') else 'read'} {file}`" for file in files]
     more = f"\n\nYou can ask me to {', '.join(asks)}." if asks else ""
-    return ("\n".join(lines) or "It has no headings or numbered steps; the card above has its text.") + more
+    return ("\n".join(lines) or "It has no headings or numbered steps; the card above shows its text.") + more
 
 
 def _words(text: str) -> list[str]:
@@ -235,5 +237,5 @@ def _words(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in the pieces in which it is streamed: words with the blanks behind them."""
+    """The pieces in which a text is streamed: words with the space after them."""
     return re.findall(r"\S+\s*|\s+", text) or [""]

@@ -1,24 +1,26 @@
-"""The chats of one server: which turns are at work here, which model answers, and how a word reaches a turn elsewhere.
+"""The chats of one server: the turns that run in this process, and the model that answers.
 
-A turn is a task of its own and goes on when nobody watches. A stop or an answer that arrives at a process where the
-turn is not at work is passed on through the store, to whichever process has it.
+A turn is a task of its own and continues when no client follows it. Stop and answer commands for a turn that runs in
+another process are sent through the store.
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from metier.app import App
 from metier.catalog.build import Catalog
-from metier.chat import model_choice as choices
-from metier.chat.chat_store import Busy, Head, NoSuchChat, Shelf, close
-from metier.chat.items import Item
-from metier.chat.model_choice import Choice
+from metier.chat import model_choice
+from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
+from metier.chat.items import AskItem, Item
+from metier.chat.live import TurnMessage, Wakeup, ended
+from metier.chat.model_choice import ModelChoice
 from metier.errors import MissingExtra
 from metier.model import Skill
 from metier.record.events import ChatTurnStarted
@@ -29,25 +31,25 @@ from metier.session.policy import Policy, Request
 from metier.session.session import Session
 
 if TYPE_CHECKING:
-    from metier.chat.live import Message
     from metier.chat.turn import Answer, Turn
 
-__all__ = ["Busy", "Chats", "NoSuchChat"]
+__all__ = ["ChatBusy", "Chats", "NoSuchChat"]
 
 TURNS: Final = 32
-"""Turns at work in one process."""
+"""Turns that may run in one process."""
 CHANNEL: Final = "chat"
-"""Of the store, on which processes tell each other of stops and answers."""
+"""The channel of the store on which processes send each other stop and answer commands."""
 MESSAGE_CHARACTERS: Final = 200_000
 TITLE_CHARACTERS: Final = 80
 _LISTEN_SECONDS: Final = 1.0
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Puts the questions of a chat's session to its turn; where none is at work, nobody can be asked."""
+    """Sends the questions of a chat's session to its turn. Without a running turn, the answer is no."""
 
     chats: "Chats"
     chat_id: str
@@ -58,50 +60,60 @@ class Asker:
 
 
 class Chats:
-    """See the module. Belongs to one event loop."""
+    """The chats of one `App`. Belongs to one event loop."""
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.shelf = Shelf(app.store)
-        self.owner = choices.configured(app.config.model)
-        self.choice = self.owner
+        self.store = ChatStore(app.store)
+        self.configured = model_choice.configured(app.config.model)
+        self.choice = self.configured
         self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
         self._turns: dict[str, Turn] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._listening: asyncio.Task[None] | None = None
         self._commands: tuple[Catalog, dict[str, tuple[str, Skill]]] | None = None
 
-    def choose(self, given: dict[str, Any]) -> Choice:
-        """Let another model answer from now on; in the memory of this process only."""
-        self.choice = choices.asked_for(given, self.owner)
+    def choose(self, given: Mapping[str, object]) -> ModelChoice:
+        """Use another model from now on. The choice is kept in the memory of this process only."""
+        self.choice = model_choice.requested(given, self.configured)
         return self.choice
 
     def turn(self, chat_id: str) -> "Turn | None":
-        """The turn that is at work on a chat in this process."""
+        """The turn of a chat that runs in this process."""
         return self._turns.get(chat_id)
 
     # --- turns ---
 
     async def start(self, chat_id: str, text: str | None) -> "Turn":
-        """Answer a message; without one, try the last one again."""
+        """Answer a message, or, without one, the last message again."""
         if len(self._turns) >= TURNS:
-            raise Busy(f"{TURNS} chats are being answered here; try again in a moment", here=True)
+            raise ChatBusy(f"{TURNS} chats are being answered here; try again in a moment", here=True)
         try:
             turns = await asyncio.to_thread(importlib.import_module, "metier.chat.turn")
         except ImportError as error:
             raise MissingExtra("the chat", "web") from error
-        chosen = self.choice
-        started = ChatTurnStarted(random_ids(), chosen.provider, chosen.label, chosen.tools)
+        choice = self.choice
+        started = ChatTurnStarted(random_ids(), choice.provider, choice.label, choice.tools)
         title = self._redact(" ".join((text or "").split())[:TITLE_CHARACTERS])
         head = await asyncio.to_thread(self._settled, chat_id)
-        head = await asyncio.to_thread(self.shelf.claim, chat_id, head, started, title)
+        head = await asyncio.to_thread(self.store.claim, chat_id, head, started, title)
 
-        def session() -> Session:
-            self._runner()
-            return self.app.session(chat_id, approve=Asker(self, chat_id), tools=chosen.tools, surface="chat")
+        def open_session() -> Session:
+            self._stoppable_runner()
+            return self.app.session(chat_id, approve=Asker(self, chat_id), tools=choice.tools, surface="chat")
 
-        work = functools.partial(self._work, on_behalf_of, chat_id)
-        turn: Turn = turns.Turn(chat_id, head, self.shelf, chosen, session, work, self._redact)
+        async def work(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+            return await self._in_thread(on_behalf_of, chat_id, functools.partial(function, *args, **named))
+
+        turn: Turn = turns.Turn(
+            chat_id=chat_id,
+            head=head,
+            store=self.store,
+            choice=choice,
+            open_session=open_session,
+            work=work,
+            redact=self._redact,
+        )
         self._turns[chat_id] = turn
         turn.task = asyncio.create_task(turn.run(text))
         turn.task.add_done_callback(lambda _: self._turns.pop(chat_id, None))
@@ -109,13 +121,12 @@ class Chats:
             self._listening = asyncio.create_task(self._listen())
         return turn
 
-    def _runner(self) -> StoppableRunner | None:
-        """The server's runner, which from now on can end the scripts of a chat."""
+    def _stoppable_runner(self) -> None:
+        """Make sure that the app's runner can stop the scripts of one chat."""
         runner = self.app.runner or scripts.default_runner()
         if runner is not None and not isinstance(runner, StoppableRunner):
             runner = StoppableRunner(runner)
         self.app.runner = runner
-        return runner
 
     def _stop(self, turn: "Turn", why: str = "stopped") -> None:
         turn.stop(why)
@@ -126,28 +137,29 @@ class Chats:
         turn = self.turn(chat_id)
         if turn is not None:
             self._stop(turn)
-        elif (await asyncio.to_thread(self.shelf.head, chat_id)).busy:
+        elif (await asyncio.to_thread(self.store.head, chat_id)).busy:
             await self._tell({"chat": chat_id, "stop": True})
 
-    async def answer(self, chat_id: str, ask_id: str, said: "Answer") -> bool:
-        """Give a question its answer; false where it waits for none."""
-        head = await asyncio.to_thread(self.shelf.head, chat_id)
+    async def answer(self, chat_id: str, ask_id: str, answer: "Answer") -> bool:
+        """Answer a question. Return false if it does not wait for an answer."""
+        head = await asyncio.to_thread(self.store.head, chat_id)
         turn = self.turn(chat_id)
         if turn is not None:
-            return turn.answer(ask_id, said)
-        kept, _ = await asyncio.to_thread(self.shelf.items, chat_id)
-        waiting = any(item.id == ask_id and item["state"] == "waiting" for item in kept)
-        if waiting and head.busy:
-            await self._tell({"chat": chat_id, "ask": ask_id, "answer": said})
-        return waiting and head.busy
+            return turn.answer(ask_id, answer)
+        kept, _ = await asyncio.to_thread(self.store.items, chat_id)
+        asked = (item for item in kept if isinstance(item, AskItem) and item.id == ask_id)
+        waiting = head.busy and any(item.state == "waiting" for item in asked)
+        if waiting:
+            await self._tell({"chat": chat_id, "ask": ask_id, "answer": answer})
+        return waiting
 
     def end(self) -> None:
-        """Tell every turn to end: what there is is stored, and can be gone on with."""
+        """Stop every turn. What it has is stored, and the message can be tried again."""
         for turn in list(self._turns.values()):
-            self._stop(turn, "The server was stopped in the middle of the answer. Try again.")
+            self._stop(turn, "The server was stopped during the answer. Try again.")
 
     async def close(self) -> None:
-        """End, and wait for it."""
+        """Stop every turn and wait until they have ended."""
         turns = list(self._turns.values())
         self.end()
         await asyncio.gather(*(turn.task for turn in turns if turn.task), return_exceptions=True)
@@ -158,45 +170,46 @@ class Chats:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def _work(self, function: Callable[..., T], *given: Any) -> T:
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         if self._threads is None:
-            # Threads of their own: a question to a person holds one for as long as the person thinks.
+            # A separate pool: a question to a person holds its thread until the person answers.
             self._threads = ThreadPoolExecutor(TURNS + 1, "metier-chat")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *given)
+        work = functools.partial(function, *args, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     # --- other processes ---
 
-    async def _tell(self, notice: dict[str, Any]) -> None:
-        await asyncio.to_thread(self.app.store.notify, CHANNEL, json.dumps(notice))
+    async def _tell(self, command: Mapping[str, object]) -> None:
+        await asyncio.to_thread(self.app.store.notify, CHANNEL, json.dumps(command))
 
     async def _listen(self) -> None:
-        """Hear what other processes pass on, while a turn is at work here."""
+        """Receive the commands of other processes while a turn runs here."""
         listener = await asyncio.to_thread(self.app.store.listen, CHANNEL)
         while self._turns:
-            for payload in await self._work(listener.get, _LISTEN_SECONDS):
-                heard: dict[str, Any] = json.loads(payload)
-                turn = self.turn(heard["chat"])
-                if turn is not None and heard.get("stop"):
+            for payload in await self._in_thread(listener.get, _LISTEN_SECONDS):
+                command: dict[str, Any] = json.loads(payload)
+                turn = self.turn(command["chat"])
+                if turn is not None and command.get("stop"):
                     self._stop(turn)
                 elif turn is not None:
-                    turn.answer(heard["ask"], heard["answer"])
+                    turn.answer(command["ask"], command["answer"])
 
     # --- reading ---
 
     def _settled(self, chat_id: str) -> Head:
-        head = self.shelf.head(chat_id)
-        return self.shelf.settle(chat_id, head) if head.lost else head
+        head = self.store.head(chat_id)
+        return self.store.settle(chat_id, head) if head.lost else head
 
     def read(self, chat_id: str) -> tuple[Head, list[Item]]:
-        """A chat as it is stored; one whose process died is put in order first."""
+        """A chat as it is stored. A chat whose process died is repaired first."""
         head = self._settled(chat_id)
-        kept, _ = self.shelf.items(chat_id)
+        kept, _ = self.store.items(chat_id)
         if not head.busy:
             close(kept, "it was interrupted")
         return head, kept
 
-    def commands(self, wanted: str, limit: int) -> list[dict[str, str]]:
-        """Skills that a user may call by a command: whose names begin with what was typed, then those that fit it."""
+    def commands(self, typed: str, limit: int) -> list[dict[str, str]]:
+        """Skills that the user can call: those whose names begin with the typed text, then those that match it."""
         skills = self.app.skills()
         if self._commands is None or self._commands[0] is not skills.catalog:
             offered = skills.session().commands()
@@ -204,27 +217,33 @@ class Chats:
             found = {skill.name: skill for skill in skills.catalog.skills if skill.name in named}
             self._commands = (skills.catalog, {name: (named[name], skill) for name, skill in sorted(found.items())})
         known = self._commands[1]
-        chosen = [name for name in known if name.startswith(wanted)][:limit]
-        if wanted and len(chosen) < limit:
-            hits = (hit.skill.name for hit in skills.search(wanted, limit=limit).results)
+        chosen = [name for name in known if name.startswith(typed)][:limit]
+        if typed and len(chosen) < limit:
+            hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results)
             chosen += [name for name in hits if name in known and name not in chosen][: limit - len(chosen)]
         return [{"name": name, "command": known[name][0], "description": known[name][1].description} for name in chosen]
 
-    async def follow(self, chat_id: str, news: Callable[[], Awaitable[bool]]) -> AsyncIterator["Message"]:
-        """The turn that is at work, wherever it is; ends at once where there is none. `news` waits for a change."""
+    async def follow(self, chat_id: str, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+        """Follow the turn of a chat, whichever process runs it; ends at once if none is running.
+
+        `wakeup` must be woken by new events in the stream of the chat. `None` means that a heartbeat is due.
+        """
         turn = self.turn(chat_id)
         if turn is not None:
-            async for message in turn.stage.follow():
-                yield message
+            async with contextlib.aclosing(turn.live.follow(wakeup)) as messages:
+                async for message in messages:
+                    yield message
             return
-        place = -1
+        position = -1
         while True:
             head = await asyncio.to_thread(self._settled, chat_id)
-            kept, place = await asyncio.to_thread(self.shelf.items, chat_id, place)
+            kept, position = await asyncio.to_thread(self.store.items, chat_id, position)
             for item in kept:
-                yield "item", item.as_dict()
+                yield TurnMessage("item", item.as_dict())
             if not head.busy:
-                yield "end", {"status": "idle", "skills": list(head.skills)}
+                yield ended(head.skills)
                 return
-            if not await news():
-                yield "still", {}
+            if wakeup.ending:
+                return
+            if not await wakeup.wait():
+                yield None

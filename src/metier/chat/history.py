@@ -1,7 +1,7 @@
-"""What the model is told: the items of a chat become messages, the same ones whether they were just made or stored.
+"""Turns the items of a chat into messages for the model, the same for new items and for stored ones.
 
-Only what a person can see is sent. Every call has its result, also one that was stopped, because model servers refuse
-a conversation in which one is missing.
+The model is sent only what the user can see. Every call has a result, even a call that was stopped, because model
+servers reject a conversation in which a result is missing.
 """
 
 import contextlib
@@ -9,28 +9,43 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.messages import UserPromptPart as UserPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.tools import ToolDefinition
 
 from metier.chat.demo_model import CALLED
-from metier.chat.items import Item
+from metier.chat.items import Item, TextItem, ToolItem, UserItem
+from metier.files.shapes import as_table
 from metier.session.tools import Tool
 
 CHARACTERS: Final = 600_000
-"""Of results of tools in one request; beyond, the oldest are left out. Some 150,000 tokens."""
+"""Characters of tool results in one request, about 150,000 tokens. Beyond that, the oldest are left out."""
 
 LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
 
-Outcome = Literal["success", "denied", "failed"]
-_OUTCOMES: Final[Mapping[str, Outcome]] = {"done": "success", "refused": "denied"}
+ReturnOutcome = Literal["success", "denied", "failed"]
+_OUTCOMES: Final[Mapping[str, ReturnOutcome]] = {"done": "success", "refused": "denied"}
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
+class Arguments(NamedTuple):
+    """The arguments of a call: `shown` on its card, and `given` as the model sent them, which may be any JSON."""
+
+    shown: Mapping[str, object]
+    given: Any
+
+
 def wire_name(tool: str) -> str:
-    """A tool's name as every provider takes it: no dots."""
+    """A tool's name in characters that every provider accepts."""
     return _UNUSUAL.sub("_", tool)[:64]
 
 
@@ -45,21 +60,20 @@ def definitions(tools: Iterable[Tool]) -> list[ToolDefinition]:
     ]
 
 
-def arguments(part: ToolCallPart) -> tuple[Mapping[str, Any], Any]:
-    """The arguments of a call to show, and to pass on: what is no JSON object is passed on as it came."""
-    given: Any = part.args or {}
+def arguments(part: ToolCallPart) -> Arguments:
+    given: object = part.args or {}
     if isinstance(given, str):
         with contextlib.suppress(ValueError, RecursionError):
             given = json.loads(given)
-    return cast("dict[str, Any]", given if isinstance(given, dict) else {}), cast("Any", given)
+    return Arguments(as_table(given), given)
 
 
 def with_names(response: ModelResponse, known: Iterable[ToolDefinition]) -> ModelResponse:
-    """A response with its tools named once: some servers send the name with every piece of the arguments."""
+    """A response in which every tool name occurs once. Some servers repeat it with every piece of the arguments."""
     names = [tool.name for tool in known]
 
-    def once(said: str) -> str:
-        return next((name for name in names if said and said == name * (len(said) // len(name))), said)
+    def once(sent: str) -> str:
+        return next((name for name in names if sent and sent == name * (len(sent) // len(name))), sent)
 
     parts = [
         replace(part, tool_name=once(part.tool_name)) if isinstance(part, ToolCallPart) else part
@@ -69,9 +83,9 @@ def with_names(response: ModelResponse, known: Iterable[ToolDefinition]) -> Mode
 
 
 def sendable(response: ModelResponse) -> ModelResponse:
-    """A response as it can be sent back: servers insist on arguments that are JSON objects."""
+    """A response that can be sent back: servers require arguments that are JSON objects."""
     parts = [
-        replace(part, args=dict(arguments(part)[0])) if isinstance(part, ToolCallPart) else part
+        replace(part, args=dict(arguments(part).shown)) if isinstance(part, ToolCallPart) else part
         for part in response.parts
     ]
     return replace(response, parts=parts)
@@ -79,64 +93,62 @@ def sendable(response: ModelResponse) -> ModelResponse:
 
 def messages(items: Sequence[Item]) -> list[ModelMessage]:
     """The conversation so far."""
-    told: list[ModelMessage] = []
-    kept = _within(items)
+    sent: list[ModelMessage] = []
+    kept = _within_limit(items)
     step: int | None = None
     for item in items:
-        if item["superseded"]:
-            continue
-        if item.type == "user":
-            _say(told, item["text"] if item["message"] is None else item["message"])
+        if isinstance(item, UserItem):
+            _add_prompt(sent, item.text if item.message is None else item.message)
             step = None
-        elif item.type == "tool" and item["by"] == "user":
-            if item["state"] == "done" and not item["injected"]:
-                _say(told, f"{CALLED.format(name=item['skill'])} Its instructions:\n\n{item['text']}")
-        elif item.type in ("text", "tool"):
-            if item["step"] != step:
-                told.append(ModelResponse(parts=[]))
-                step = item["step"]
-            _answer(told, item, kept)
-    return [one for one in told if one.parts]
+        elif isinstance(item, ToolItem) and item.by == "user":
+            if item.state == "done" and not item.injected:
+                _add_prompt(sent, f"{CALLED.format(name=item.skill)} Its instructions:\n\n{item.text}")
+        elif isinstance(item, ToolItem) or (isinstance(item, TextItem) and not item.superseded):
+            if item.step != step:
+                sent.append(ModelResponse(parts=[]))
+                step = item.step
+            _add_answer(sent, item, kept)
+    return [one for one in sent if one.parts]
 
 
-def _say(told: list[ModelMessage], text: str) -> None:
-    """A user's words; what follows other words of the user joins them, since some servers insist on turns."""
-    last = told[-1] if told else None
-    if isinstance(last, ModelRequest) and isinstance(last.parts[-1], UserPart):
+def _add_prompt(sent: list[ModelMessage], text: str) -> None:
+    """Add text of the user. Consecutive texts are joined, since some servers require alternating turns."""
+    last = sent[-1] if sent else None
+    if isinstance(last, ModelRequest) and isinstance(last.parts[-1], UserPromptPart):
         before = last.parts[-1].content
-        told[-1] = ModelRequest(parts=[UserPart(f"{before}\n\n{text}" if before else text)])
+        sent[-1] = ModelRequest(parts=[UserPromptPart(f"{before}\n\n{text}" if before else text)])
     else:
-        told.append(ModelRequest(parts=[UserPart(text)]))
+        sent.append(ModelRequest(parts=[UserPromptPart(text)]))
 
 
-def _answer(told: list[ModelMessage], item: Item, kept: set[str]) -> None:
-    response = next(one for one in reversed(told) if isinstance(one, ModelResponse))
-    if item.type == "text":
-        response.parts = [*response.parts, TextPart(item["text"])]
+def _add_answer(sent: list[ModelMessage], item: TextItem | ToolItem, kept: set[str]) -> None:
+    response = next(one for one in reversed(sent) if isinstance(one, ModelResponse))
+    if isinstance(item, TextItem):
+        response.parts = [*response.parts, TextPart(item.text)]
         return
-    name = wire_name(item["tool"])
-    response.parts = [*response.parts, ToolCallPart(name, dict(item["args"]), tool_call_id=item["call"])]
-    result = returned(item, item["text"] if item.id in kept else LEFT_OUT)
-    if isinstance(told[-1], ModelRequest):
-        told[-1].parts = [*told[-1].parts, result]
+    call = ToolCallPart(wire_name(item.tool), dict(item.args), tool_call_id=item.call)
+    response.parts = [*response.parts, call]
+    result = returned(item, item.text if item.id in kept else LEFT_OUT)
+    if isinstance(sent[-1], ModelRequest):
+        sent[-1].parts = [*sent[-1].parts, result]
     else:
-        told.append(ModelRequest(parts=[result]))
+        sent.append(ModelRequest(parts=[result]))
 
 
-def returned(item: Item, text: str | None = None) -> ToolReturnPart:
+def returned(card: ToolItem, text: str | None = None) -> ToolReturnPart:
     """The result of a call as the model gets it."""
-    content = item["text"] if text is None else text
-    outcome: Outcome = _OUTCOMES.get(item["state"], "failed")
-    return ToolReturnPart(wire_name(item["tool"]), content, tool_call_id=item["call"], outcome=outcome)
+    content = card.text if text is None else text
+    outcome: ReturnOutcome = _OUTCOMES.get(card.state, "failed")
+    return ToolReturnPart(wire_name(card.tool), content, tool_call_id=card.call, outcome=outcome)
 
 
-def _within(items: Sequence[Item]) -> set[str]:
-    """The cards whose text fits, the newest first."""
+def _within_limit(items: Sequence[Item]) -> set[str]:
+    """The ids of the cards whose text fits, newest first. The newest one always does."""
     kept: set[str] = set()
     left = CHARACTERS
     for item in reversed(items):
-        if item.type == "tool":
-            left -= len(item["text"])
+        if isinstance(item, ToolItem):
+            left -= len(item.text)
             if left >= 0 or not kept:
                 kept.add(item.id)
     return kept

@@ -1,12 +1,12 @@
-"""What a person sees in a chat, one item each: messages, answers, tool cards, questions, notices, errors.
+"""The items of a chat: messages, answers, tool cards, questions, notices and errors.
 
-An item is plain data with an id. It may change while its turn runs; what is stored last counts. Long texts that came
-from a skill are kept as artifacts and only named by their digest, so that the record of a chat holds no body.
+An item may change while its turn runs; the state stored last counts. Long texts that came from a skill are stored as
+artifacts and referenced by digest, so that the record of a chat contains no body of a skill.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Literal
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of
@@ -15,83 +15,161 @@ from metier.record.events import ChatItem
 from metier.record.recorder import random_ids, system_clock
 from metier.record.store import Frame
 
-Kind = Literal["user", "text", "tool", "ask", "notice", "error"]
+ItemKind = Literal["user", "text", "tool", "ask", "notice", "error"]
+CardState = Literal["running", "done", "failed", "refused"]
+AskState = Literal["waiting", "once", "always", "no"]
 
-KEPT_APART: Final = ("text", "stdout", "stderr", "detail")
+ARTIFACT_FIELDS: Final = ("text", "stdout", "stderr", "detail")
 """The fields of cards and questions that are stored as artifacts."""
+
+_REDACTED_FIELDS: Final = ("text", "message", "stdout", "stderr", "detail", "command")
+_ENVELOPE: Final = ("id", "at_ms")
+_OPTIONAL: Final = {"optional": True}
+"""Marks a field that is left out of the data while it has its default."""
 
 _GONE: Final = "[no longer kept]"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Item:
-    """One item. `data` is everything besides id, type and time."""
+    """One item. Two items are the same only if they are one object."""
 
-    type: Kind
-    data: dict[str, Any]
+    type: ClassVar[ItemKind]
     id: str = field(default_factory=random_ids)
     at_ms: int = field(default_factory=system_clock)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"id": self.id, "type": self.type, "at_ms": self.at_ms, **self.data}
+    def content(self) -> dict[str, object]:
+        """The data of the item without its id, type and time."""
+        values = ((one, getattr(self, one.name)) for one in fields(self) if one.name not in _ENVELOPE)
+        return {one.name: value for one, value in values if not one.metadata or value != one.default}
 
-    def __getitem__(self, key: str) -> Any:
-        return self.data.get(key)
-
-
-def user(text: str) -> Item:
-    return Item("user", {"text": text, "skill": None})
+    def as_dict(self) -> dict[str, object]:
+        return {"id": self.id, "type": self.type, "at_ms": self.at_ms, **self.content()}
 
 
-def answer(step: int) -> Item:
-    return Item("text", {"text": "", "done": False, "step": step})
+@dataclass(slots=True, kw_only=True, eq=False)
+class UserItem(Item):
+    """A message of the user. `message` is what the model is told instead, where the text calls a skill by name."""
+
+    type: ClassVar[ItemKind] = "user"
+    text: str
+    skill: str | None = None
+    message: str | None = field(default=None, metadata=_OPTIONAL)
+    loaded: bool = field(default=False, metadata=_OPTIONAL)
+    """Whether the skill was loaded by the host, and its instructions are a card of their own."""
 
 
-def card(tool: str, role: str | None, args: Mapping[str, Any], step: int, call: str, by: str = "model") -> Item:
+@dataclass(slots=True, kw_only=True, eq=False)
+class TextItem(Item):
+    """An answer of the model. `step` is the request of the turn that it answers."""
+
+    type: ClassVar[ItemKind] = "text"
+    text: str = ""
+    done: bool = False
+    step: int
+    cut: bool = field(default=False, metadata=_OPTIONAL)
+    superseded: bool = field(default=False, metadata=_OPTIONAL)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ToolItem(Item):
     """A tool card. `call` is the model's id for the call; a card by the user stands for a command in a message."""
-    given = {"tool": tool, "role": role, "args": dict(args), "state": "running", "code": None, "skill": None}
-    found = {"path": None, "truncated": False, "already_loaded": False, "text": "", "hits": None}
-    ran = {"exit_code": None, "stdout": "", "stderr": "", "rule": None, "event_seq": None}
-    return Item("tool", {**given, **found, **ran, "step": step, "call": call, "by": by})
+
+    type: ClassVar[ItemKind] = "tool"
+    tool: str
+    role: str | None
+    args: Mapping[str, object]
+    state: CardState = "running"
+    code: str | None = None
+    skill: str | None = None
+    path: str | None = None
+    truncated: bool = False
+    already_loaded: bool = False
+    text: str = ""
+    hits: list[dict[str, object]] | None = None
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    rule: str | None = None
+    event_seq: int | None = None
+    step: int
+    call: str
+    by: Literal["model", "user"] = "model"
+    digest: str | None = field(default=None, metadata=_OPTIONAL)
+    injected: bool = field(default=False, metadata=_OPTIONAL)
+    """Whether the instructions are in the system prompt of this turn only."""
 
 
-def notice(text: str) -> Item:
-    return Item("notice", {"text": text})
+@dataclass(slots=True, kw_only=True, eq=False)
+class AskItem(Item):
+    """A question of the policy: what would be done, for which skill, with which content."""
+
+    type: ClassVar[ItemKind] = "ask"
+    tool: str
+    skill: str
+    path: str
+    command: str
+    digest: str
+    detail: str = ""
+    why: str
+    state: AskState = "waiting"
 
 
-def error(message: str) -> Item:
-    return Item("error", {"message": message, "retry": True})
+@dataclass(slots=True, kw_only=True, eq=False)
+class NoticeItem(Item):
+    """A remark about the turn."""
+
+    type: ClassVar[ItemKind] = "notice"
+    text: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ErrorItem(Item):
+    """Why the turn could not continue, and whether the page offers to try again."""
+
+    type: ClassVar[ItemKind] = "error"
+    message: str
+    retry: bool = True
+    superseded: bool = field(default=False, metadata=_OPTIONAL)
+
+
+_CLASSES: Final[Mapping[str, type[Item]]] = {
+    one.type: one for one in (UserItem, TextItem, ToolItem, AskItem, NoticeItem, ErrorItem)
+}
+
+
+# --- storing ---
 
 
 def to_event(item: Item, redact: Callable[[str], str]) -> tuple[ChatItem, list[bytes]]:
-    """The event that stores an item, and the artifacts it names. `redact` hides what people and models wrote."""
+    """The event that stores an item, and its artifacts. `redact` hides what people and models wrote."""
     data = _redacted(item, redact)
-    apart: dict[str, str] = {}
+    digests: dict[str, str] = {}
     artifacts: list[bytes] = []
-    if item.type in ("tool", "ask"):
-        for key in KEPT_APART:
+    if isinstance(item, ToolItem | AskItem):
+        for key in ARTIFACT_FIELDS:
             text = data.pop(key, "")
             if text:
-                content = utf8(text)
+                content = utf8(str(text))
                 artifacts.append(content)
-                apart[key] = digest_of(content)
-    return ChatItem(item.id, item.type, item.at_ms, data, apart), artifacts
+                digests[key] = digest_of(content)
+    return ChatItem(item.id, item.type, item.at_ms, data, digests), artifacts
 
 
-def _redacted(item: Item, redact: Callable[[str], str]) -> dict[str, Any]:
-    data = dict(item.data)
+def _redacted(item: Item, redact: Callable[[str], str]) -> dict[str, object]:
+    data = item.content()
     if redact("x") == "x":
         return data
-    for key in ("text", "message", "stdout", "stderr", "detail", "command"):
+    for key in _REDACTED_FIELDS:
         if data.get(key):
             data[key] = redact(str(data[key]))
-    if data.get("args"):
-        data["args"] = {key: redact("x") for key in data["args"]}
+    if isinstance(item, ToolItem):
+        data["args"] = {key: redact("x") for key in item.args}
     return data
 
 
 def from_frames(frames: Iterable[Frame], artifact: Callable[[str], bytes]) -> list[Item]:
-    """The items of a stream in the order in which they began, each as it was stored last."""
+    """The items of a stream in the order in which they began, each in the state stored last."""
     latest: dict[str, Frame] = {}
     for frame in frames:
         if frame["type"] == ChatItem.type:
@@ -100,13 +178,14 @@ def from_frames(frames: Iterable[Frame], artifact: Callable[[str], bytes]) -> li
 
 
 def _from_frame(frame: Frame, artifact: Callable[[str], bytes]) -> Item:
-    data = dict(frame.get("content", {}))
-    apart: Mapping[str, str] = frame.get("texts", {})
-    if frame["kind"] in ("tool", "ask"):
-        data.update((key, "") for key in KEPT_APART if frame["kind"] == "tool" and key != "detail")
-    for key, digest in apart.items():
+    kind = _CLASSES[frame["kind"]]
+    names = {one.name for one in fields(kind)}
+    content: Mapping[str, Any] = frame.get("content", {})
+    values = {key: value for key, value in content.items() if key in names}
+    digests: Mapping[str, str] = frame.get("texts", {})
+    for key, digest in digests.items():
         try:
-            data[key] = from_utf8(artifact(digest))
+            values[key] = from_utf8(artifact(digest))
         except StoreError:
-            data[key] = _GONE
-    return Item(frame["kind"], data, frame["item"], frame["at_ms"])
+            values[key] = _GONE
+    return kind(id=frame["item"], at_ms=frame["at_ms"], **values)

@@ -1,86 +1,120 @@
-"""What is seen of a turn: its items, told to everyone who watches as they change, and stored when it matters.
+"""The items of a running turn: sent to every follower as they change, and stored when it matters.
 
-Invariant: what is stored is stored in the order in which it was shown, also when the turn is stopped meanwhile, so that
-of several frames of an item the last one is its last state.
+Invariant: items are stored in the order in which they were shown, even if the turn is stopped meanwhile. So of several
+frames of one item, the last one is its last state.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple, Protocol
 
-from metier.chat.chat_store import Shelf
-from metier.chat.items import Item
+from metier.chat.chat_store import ChatStore
+from metier.chat.items import Item, TextItem
 
 KEEP_SECONDS: Final = 1.0
 """How often the growing text of an answer is stored."""
-STILL_SECONDS: Final = 15.0
-"""Whoever watches hears at least this often that the turn is still at work."""
-
-Message = tuple[str, dict[str, Any]]
-"""What is told: `item`, `delta`, `end` or `still`, and its data."""
 
 
-class Stage:
-    """See the module. Lives in the event loop."""
+class TurnMessage(NamedTuple):
+    """What a follower is told: a whole item, text to append to an item, or the end of the turn."""
 
-    def __init__(self, chat_id: str, shelf: Shelf, redact: Callable[[str], str]) -> None:
+    event: Literal["item", "delta", "end"]
+    data: Mapping[str, object]
+
+
+def ended(skills: Sequence[str]) -> TurnMessage:
+    return TurnMessage("end", {"status": "idle", "skills": list(skills)})
+
+
+class Wakeup(Protocol):
+    """How one follower waits. It belongs to the event loop of the turn."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends, and the follower should stop."""
+        ...
+
+    def wake(self) -> None:
+        """End the wait: there may be something new."""
+        ...
+
+    async def wait(self) -> bool:
+        """Wait for `wake`. Return false if there was none for so long that the client should hear a heartbeat."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Follower:
+    wakeup: Wakeup
+    messages: list[TurnMessage] = field(default_factory=list[TurnMessage])
+
+    def tell(self, message: TurnMessage) -> None:
+        self.messages.append(message)
+        self.wakeup.wake()
+
+    def take(self) -> list[TurnMessage]:
+        taken, self.messages = self.messages, []
+        return taken
+
+
+class LiveTurn:
+    """The items of one turn and its followers. Lives in the event loop."""
+
+    def __init__(self, chat_id: str, store: ChatStore, redact: Callable[[str], str]) -> None:
         self.items: list[Item] = []
-        self._chat_id, self._shelf, self._redact = chat_id, shelf, redact
-        self._watchers: set[asyncio.Queue[Message]] = set()
-        self._last: Message | None = None
+        self._chat_id, self._store, self._redact = chat_id, store, redact
+        self._followers: set[_Follower] = set()
+        self._last: TurnMessage | None = None
         self._keeping = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
         self._kept_at = 0.0
 
-    async def follow(self) -> AsyncIterator[Message]:
-        """Every item as it is now, then every change, then the end."""
-        queue: asyncio.Queue[Message] = asyncio.Queue()
-        for item in self.items:
-            queue.put_nowait(("item", item.as_dict()))
+    async def follow(self, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+        """Every item as it is now, then every change, then the end; `None` when a heartbeat is due."""
+        follower = _Follower(wakeup, [TurnMessage("item", item.as_dict()) for item in self.items])
         if self._last is not None:
-            queue.put_nowait(self._last)
-        self._watchers.add(queue)
+            follower.messages.append(self._last)
+        self._followers.add(follower)
         try:
             while True:
-                try:
-                    message = await asyncio.wait_for(queue.get(), STILL_SECONDS)
-                except TimeoutError:
-                    message = ("still", dict[str, Any]())
-                yield message
-                if message[0] == "end":
-                    return
+                for message in follower.take():
+                    yield message
+                    if message.event == "end":
+                        return
+                if not follower.messages and not await wakeup.wait():
+                    yield None
         finally:
-            self._watchers.discard(queue)
+            self._followers.discard(follower)
 
     async def show(self, *shown: Item, keep: bool = True) -> None:
-        """Tell of items that are new or have changed, and store them."""
+        """Tell the followers about new or changed items, and store the items."""
         for item in shown:
             if item not in self.items:
                 self.items.append(item)
-            self._tell(("item", item.as_dict()))
+            self._tell(TurnMessage("item", item.as_dict()))
         if keep:
             self._kept_at = time.monotonic()
-            copies = [replace(item, data=dict(item.data)) for item in shown]
+            copies = [replace(item) for item in shown]
             self._writing = asyncio.create_task(self._keep(copies))
             await asyncio.shield(self._writing)
 
-    async def grow(self, item: Item, text: str) -> None:
-        """Add to the text of an item."""
-        item.data["text"] += text
-        self._tell(("delta", {"id": item.id, "text": text}))
+    async def grow(self, item: TextItem, text: str) -> None:
+        """Append to the text of an answer."""
+        item.text += text
+        self._tell(TurnMessage("delta", {"id": item.id, "text": text}))
         if time.monotonic() - self._kept_at > KEEP_SECONDS:
             await self.show(item)
 
-    def end(self, skills: list[str]) -> None:
-        self._last = ("end", {"status": "idle", "skills": skills})
+    def end(self, skills: Sequence[str]) -> None:
+        self._last = ended(skills)
         self._tell(self._last)
 
     async def _keep(self, changed: Sequence[Item]) -> None:
         async with self._keeping:
-            await asyncio.to_thread(self._shelf.keep, self._chat_id, changed, self._redact)
+            await asyncio.to_thread(self._store.keep, self._chat_id, changed, self._redact)
 
-    def _tell(self, message: Message) -> None:
-        for queue in self._watchers:
-            queue.put_nowait(message)
+    def _tell(self, message: TurnMessage) -> None:
+        for follower in self._followers:
+            follower.tell(message)

@@ -1,9 +1,9 @@
-"""Which model answers: a provider, a name, an address, and where its key comes from.
+"""The model that answers: a provider, a name, an address, and where its key comes from.
 
-The configuration is the owner's and may name any address. A page may name only a provider's own address, this machine,
-or a public address over https; redirects are never followed. A key goes only where it was meant to go: one from the
-environment to the address of the configuration or of its provider, one from a page to the address given with it.
-Invariant: a key is in memory only, and in no text of ours.
+The configuration belongs to the owner of the server and may name any address. A page may name only a provider's own
+address, this machine, or a public https address; redirects are never followed. A key from the environment is sent only
+to the configured address or the provider's own, and a key from a page only to the address given with it.
+Invariant: a key is kept in memory only, and no text of ours contains it.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError
@@ -21,7 +21,10 @@ Provider = Literal["offline", "openai", "anthropic", "google", "ollama"]
 PROVIDERS: Final[tuple[Provider, ...]] = ("offline", "openai", "anthropic", "google", "ollama")
 OLLAMA: Final = "http://127.0.0.1:11434/v1"
 SILENCE_SECONDS: Final = 120.0
-"""How long a model server may say nothing before the turn ends with an error."""
+"""How long a model server may be silent before the turn ends with an error."""
+
+TEXT_CHARACTERS: Final = 500
+"""The longest name or address."""
 
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -33,8 +36,8 @@ _KEYS: Final = ("provider", "name", "base_url", "tools", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A model to talk to. Without a provider, the offline guide answers."""
+class ModelChoice:
+    """A model to use. The provider `offline` is the offline guide."""
 
     provider: Provider = "offline"
     name: str = ""
@@ -43,16 +46,15 @@ class Choice:
     timeout: float = SILENCE_SECONDS
     key: str = field(default="", repr=False)
 
-    def as_dict(self) -> dict[str, Any]:
-        """What may be shown: whether there is a key, never the key."""
-        offline = self.provider == "offline"
+    def as_dict(self) -> dict[str, object]:
+        """The data to show: whether there is a key, never the key."""
         return {
             "provider": self.provider,
             "model": self.name or "offline guide",
             "base_url": self.base_url,
             "has_key": bool(self.key),
             "tools": self.tools,
-            "offline": offline,
+            "offline": self.provider == "offline",
         }
 
     @property
@@ -61,36 +63,38 @@ class Choice:
 
     @property
     def local(self) -> bool:
+        """Whether the model runs on this machine."""
         return _is_loopback(urlsplit(self.base_url).hostname or "")
 
 
-def configured(table: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Choice:
+def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None) -> ModelChoice:
     """The model of the `[model]` table of the configuration, with its key from the environment."""
     unknown = next((key for key in table if key not in _KEYS), None)
     if unknown is not None:
         raise ConfigError(f"unknown key model.{unknown}", key=unknown, hint=f"known: {', '.join(_KEYS)}")
     choice = _checked(table, "model.")
-    surroundings = os.environ if env is None else env
-    key = surroundings.get("METIER_MODEL_KEY", "")
+    variables = os.environ if env is None else env
+    key = variables.get("METIER_MODEL_KEY", "")
     if not key and not choice.base_url:
-        key = next((found for name in _VARIABLES.get(choice.provider, ()) if (found := surroundings.get(name))), "")
-    return _at_home(choice, key)
+        key = next((found for name in _VARIABLES.get(choice.provider, ()) if (found := variables.get(name))), "")
+    return _with_key(choice, key)
 
 
-def asked_for(given: Mapping[str, Any], owner: Choice) -> Choice:
-    """The model that a page asks for. `owner` is the one of the configuration, whose address and key may be kept."""
+def requested(given: Mapping[str, object], own: ModelChoice) -> ModelChoice:
+    """The model that a page asks for. `own` is the configured one, whose address and key may be kept."""
     choice = _checked({**given, "name": given.get("model", "")}, "")
-    key = cast("str", given.get("api_key") or "")
-    if (choice.provider, choice.base_url) in ((owner.provider, owner.base_url), (owner.provider, "")):
-        if owner.base_url and not choice.base_url:
-            choice = _with(choice, base_url=owner.base_url)
-        return _at_home(choice, key or owner.key)
+    key = given.get("api_key")
+    key = key if isinstance(key, str) else ""
+    if (choice.provider, choice.base_url) in ((own.provider, own.base_url), (own.provider, "")):
+        if own.base_url and not choice.base_url:
+            choice = replace(choice, base_url=own.base_url)
+        return _with_key(choice, key or own.key)
     refuse_address(choice.base_url)
-    return _at_home(choice, key)
+    return _with_key(choice, key)
 
 
 def refuse_address(base_url: str) -> None:
-    """Refuse an address that a page may not name."""
+    """Raise `ConfigError` for an address that a page may not name."""
     if not base_url:
         return
     parts = urlsplit(base_url)
@@ -99,66 +103,65 @@ def refuse_address(base_url: str) -> None:
         return
     if parts.scheme != "https":
         raise ConfigError(
-            "an address from the page must be https, or on this machine",
+            "an address from a page must use https or be on this machine",
             key="base_url",
-            hint="set model.base_url in the configuration file for any other",
+            hint="any other address can be set as model.base_url in the configuration file",
         )
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)}
     except OSError as error:
-        raise ConfigError(f"the address of {host} is not known", key="base_url") from error
+        raise ConfigError(f"the host {host} cannot be resolved", key="base_url") from error
     if any(not ipaddress.ip_address(one.partition("%")[0]).is_global for one in found):
         raise ConfigError(
-            f"{host} is in a private network, which a page may not name",
+            f"{host} is in a private network, which a page may not use",
             key="base_url",
             hint="set model.base_url in the configuration file",
         )
 
 
-def _checked(given: Mapping[str, Any], where: str) -> Choice:
-    provider = given.get("provider", "offline")
-    if provider not in PROVIDERS:
-        raise ConfigError(
-            f"there is no provider {provider!r}", key=f"{where}provider", hint=f"known: {', '.join(PROVIDERS)}"
-        )
-    name, base_url = given.get("name") or "", given.get("base_url") or ""
-    for key, value in (("name", name), ("base_url", base_url)):
-        if not isinstance(value, str) or len(value) > 500 or not value.isprintable():
-            raise ConfigError(f"{where}{key} must be a line of text", key=f"{where}{key}")
+def _checked(given: Mapping[str, object], prefix: str) -> ModelChoice:
+    wanted = given.get("provider", "offline")
+    provider: Provider | None = next((known for known in PROVIDERS if known == wanted), None)
+    if provider is None:
+        hint = f"known: {', '.join(PROVIDERS)}"
+        raise ConfigError(f"there is no provider {wanted!r}", key=f"{prefix}provider", hint=hint)
+    name, base_url = _line(given, "name", prefix), _line(given, "base_url", prefix)
     if provider != "offline" and not name:
-        raise ConfigError("the model needs a name", key=f"{where}name")
+        raise ConfigError("the model needs a name", key=f"{prefix}name")
     if base_url:
-        _check_url(base_url, f"{where}base_url")
+        _check_url(base_url, f"{prefix}base_url")
     tools, timeout = given.get("tools", True), given.get("timeout", SILENCE_SECONDS)
     if not isinstance(tools, bool):
-        raise ConfigError(f"{where}tools must be true or false", key=f"{where}tools")
+        raise ConfigError(f"{prefix}tools must be true or false", key=f"{prefix}tools")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 3600:
-        raise ConfigError(f"{where}timeout must be a number of seconds up to 3600", key=f"{where}timeout")
+        raise ConfigError(f"{prefix}timeout must be a number of seconds up to 3600", key=f"{prefix}timeout")
     if provider == "offline":
-        return Choice(timeout=float(timeout))
-    return Choice(provider, name, base_url, tools, float(timeout))
+        return ModelChoice(timeout=float(timeout))
+    return ModelChoice(provider=provider, name=name, base_url=base_url, tools=tools, timeout=float(timeout))
+
+
+def _line(given: Mapping[str, object], key: str, prefix: str) -> str:
+    value = given.get(key) or ""
+    if not isinstance(value, str) or len(value) > TEXT_CHARACTERS or not value.isprintable():
+        raise ConfigError(f"{prefix}{key} must be a line of text", key=f"{prefix}{key}")
+    return value
 
 
 def _check_url(url: str, key: str) -> None:
     try:
         parts = urlsplit(url)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        right = False
-        parts = urlsplit("")
-    if not right or parts.username or parts.password:
-        hint = "such as https://example.com/v1, without a user name or password"
+        valid, parts = False, urlsplit("")
+    if not valid or parts.username or parts.password:
+        hint = "for example https://example.com/v1, without a user name or password"
         raise ConfigError("the address must begin with http:// or https://", key=key, hint=hint)
 
 
-def _at_home(choice: Choice, key: str) -> Choice:
-    """With its key, and Ollama at the place where it listens."""
-    home = OLLAMA if choice.provider == "ollama" and not choice.base_url else choice.base_url
-    return _with(choice, base_url=home, key=key if choice.provider != "offline" else "")
-
-
-def _with(choice: Choice, **changed: Any) -> Choice:
-    return replace(choice, **changed)
+def _with_key(choice: ModelChoice, key: str) -> ModelChoice:
+    """The choice with its key; for Ollama, also with its default address."""
+    base_url = OLLAMA if choice.provider == "ollama" and not choice.base_url else choice.base_url
+    return replace(choice, base_url=base_url, key=key if choice.provider != "offline" else "")
 
 
 def _is_loopback(host: str) -> bool:

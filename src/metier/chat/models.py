@@ -1,12 +1,12 @@
-"""A choice becomes a model that can be asked, and whatever goes wrong with its server becomes one sentence.
+"""Opens the model of a `ModelChoice`, and explains the errors of its server in one sentence.
 
-Each turn opens its own connection and closes it, so that a changed setting, a changed key or a dead connection never
-reaches into the next one. Redirects are not followed: an address was checked, and another one would not be.
+Every turn opens and closes its own connection, so changed settings, changed keys and dead connections never affect the
+next turn. Redirects are not followed, because only the configured address was checked.
 """
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, cast
+from typing import Final
 
 import httpx2
 from pydantic_ai import exceptions
@@ -14,26 +14,27 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
-from metier.chat.demo_model import Guide
-from metier.chat.model_choice import Choice
+from metier.chat.demo_model import DemoModel
+from metier.chat.model_choice import ModelChoice
 from metier.errors import MissingExtra
+from metier.files.shapes import is_table
 
 CONNECT_SECONDS: Final = 15.0
 REQUEST_SECONDS: Final = 1_800.0
-"""For one whole answer of a model, however steadily it talks."""
+"""For one whole answer of a model, even if it never falls silent."""
 
 _SHOWN: Final = 300
-"""Characters of a server's own words that are shown."""
+"""Characters of a server's own message that are shown."""
 
 
 @contextlib.asynccontextmanager
-async def opened(choice: Choice, roles: Mapping[str, str]) -> AsyncGenerator[Model]:
-    """The model of a choice. `roles` are the names of the tools as the model is told them."""
+async def opened(choice: ModelChoice, roles: Mapping[str, str]) -> AsyncGenerator[Model]:
+    """The model of a choice. `roles` maps the role of each tool to the name that the model is given."""
     if choice.provider == "offline":
-        yield Guide(roles)
+        yield DemoModel(roles)
         return
     timeout = httpx2.Timeout(choice.timeout, connect=min(CONNECT_SECONDS, choice.timeout))
-    # What is on this machine is not to be asked for through a proxy that stands elsewhere.
+    # A model on this machine must not be reached through a proxy on another one.
     async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=not choice.local) as client:
         try:
             model = _model(choice, client)
@@ -42,11 +43,11 @@ async def opened(choice: Choice, roles: Mapping[str, str]) -> AsyncGenerator[Mod
         yield model
 
 
-def settings(choice: Choice) -> ModelSettings:
+def settings(choice: ModelChoice) -> ModelSettings:
     return ModelSettings(first_event_timeout=choice.timeout, request_timeout=REQUEST_SECONDS, max_retries=1)
 
 
-def _model(choice: Choice, client: httpx2.AsyncClient) -> Model:
+def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
     key, url = choice.key or None, choice.base_url or None
     if choice.provider == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
@@ -79,50 +80,55 @@ def _model(choice: Choice, client: httpx2.AsyncClient) -> Model:
     return OpenAIChatModel(choice.name, provider=provider)
 
 
-def finished(response: ModelResponse, choice: Choice) -> bool:
-    """Whether the server said that its answer is whole. The client library takes the end of a stream for it."""
+def finished(response: ModelResponse, choice: ModelChoice) -> bool:
+    """Whether the server marked its answer as complete. The client library only sees the end of the stream."""
     return choice.provider not in ("openai", "ollama") or "finish_reason" in (response.provider_details or {})
 
 
-# --- trouble ---
+# --- errors ---
 
 
-def explain(error: BaseException, choice: Choice) -> str:
-    """What went wrong between us and the model's server, and the way out; never with the key in it."""
+def explain(error: BaseException, choice: ModelChoice) -> str:
+    """What went wrong with the model's server, and what to do about it. The text never contains the key."""
     text = _explain(error, choice)
     return text.replace(choice.key, "[key]") if choice.key else text
 
 
-def _explain(error: BaseException, choice: Choice) -> str:
-    who = f"The server of {choice.label}"
-    status: Any = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
+def _explain(error: BaseException, choice: ModelChoice) -> str:
+    server = f"The server of {choice.label}"
+    status = _status(error)
     if isinstance(error, exceptions.ModelRequestTimeout | exceptions.ModelTimeoutError | httpx2.TimeoutException):
-        return f"{who} was silent for too long. Try again, or choose a model that answers faster."
+        return f"{server} was silent for too long. Try again, or choose a faster model."
     if status in (401, 403):
-        return f"{who} refuses the key (HTTP {status}). Check the key in the settings.{_words(error)}"
+        return f"{server} refuses the key (HTTP {status}). Check the key in the settings.{_message(error)}"
     if status == 404:
-        return f"{who} does not know this model or address (HTTP 404). Check both in the settings.{_words(error)}"
+        return f"{server} does not know this model or address (HTTP 404). Check both in the settings.{_message(error)}"
     if status == 429:
-        return f"{who} has too much to do, or the quota is used up (HTTP 429). Wait, then try again.{_words(error)}"
-    if isinstance(status, int) and 300 <= status < 400:
-        return f"{who} sends us to another address (HTTP {status}), which is not followed. Set the right one."
-    if isinstance(status, int):
-        return f"{who} answered with an error (HTTP {status}).{_words(error)} Try again."
+        return f"{server} is overloaded, or the quota is used up (HTTP 429). Wait, then try again.{_message(error)}"
+    if status is not None and 300 <= status < 400:
+        return f"{server} redirects to another address (HTTP {status}), which is not followed. Set the right address."
+    if status is not None:
+        return f"{server} answered with an error (HTTP {status}).{_message(error)} Try again."
     if isinstance(error, exceptions.ModelConnectionError | httpx2.TransportError):
         return f"The connection to the server of {choice.label} failed or was cut off. Check the address; try again."
     if isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior | ValueError):
-        return f"{who} sent something that is no valid answer. Try again."
-    return f"{who} could not be asked ({type(error).__name__}). Try again."
+        return f"{server} sent an invalid answer. Try again."
+    return f"{server} could not be asked ({type(error).__name__}). Try again."
 
 
-def _words(error: BaseException) -> str:
-    """What the server itself says, where it says it in the usual way; nothing else of its answer is shown."""
-    body: Any = getattr(error, "body", None)
-    if isinstance(body, Mapping):
-        given = cast("Mapping[str, Any]", body)
-        inner: Any = given.get("error", given)
-        said: Any = cast("Mapping[str, Any]", inner).get("message") if isinstance(inner, Mapping) else inner
-        if isinstance(said, str) and said.strip():
-            line = " ".join(said.split())[:_SHOWN]
-            return f" It says: {line}"
-    return ""
+def _status(error: BaseException) -> int | None:
+    """The HTTP status of an error of the client library, or of the provider's library below it."""
+    found: object = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
+    return found if isinstance(found, int) else None
+
+
+def _message(error: BaseException) -> str:
+    """The server's own message, if it has the usual shape. Nothing else of its answer is shown."""
+    body: object = getattr(error, "body", None)
+    if not is_table(body):
+        return ""
+    inner = body.get("error", body)
+    if is_table(inner):
+        inner = inner.get("message")
+    line = " ".join(inner.split())[:_SHOWN] if isinstance(inner, str) else ""
+    return f" It says: {line}" if line else ""

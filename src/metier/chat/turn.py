@@ -1,15 +1,14 @@
-"""One turn of a chat: the user's words go to the model, its calls to the session, and what happens becomes items.
+"""One turn of a chat: the message goes to the model, the model's calls go to the session, and the results become items.
 
-Each item is shown as it changes and stored when it matters, so that whoever joins late, or comes back after a restart,
-sees the same. The turn ends: rounds of calls, calls in a round, characters and silence are bounded, and every way to
-end leaves a conversation that can go on.
+Every item is shown as it changes and stored when it matters, so a client that joins late or after a restart sees the
+same. A turn is bounded in rounds, calls per round, characters and silence. However it ends, the chat can continue.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, ParamSpec, Protocol, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -17,6 +16,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -26,14 +26,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 
-from metier.chat import cards, history, items, models
-from metier.chat.chat_store import Busy, Head, Shelf, Status, close
+from metier.chat import cards, history, models
+from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.demo_model import CALLED
-from metier.chat.items import Item
-from metier.chat.live import Stage
-from metier.chat.model_choice import Choice
+from metier.chat.items import ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
+from metier.chat.live import LiveTurn
+from metier.chat.model_choice import ModelChoice
 from metier.errors import MetierError
-from metier.model import Invocation
+from metier.model import Invocation, Loaded, Skill
 from metier.session.policy import Request
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -47,39 +47,50 @@ ROUNDS: Final = 24
 CALLS: Final = 16
 """Calls in one answer of the model that are carried out."""
 CHARACTERS: Final = 1_000_000
-"""Of one answer of the model."""
+"""Characters in one answer of the model."""
 RENEW_SECONDS: Final = 5.0
-LOOK_SECONDS: Final = 0.2
-"""How often the output of a running script is looked at."""
+OUTPUT_SECONDS: Final = 0.2
+"""How often the output of a running script is read."""
 ASK_SECONDS: Final = 3_600.0
-"""How long a question waits for its answer; then it is no."""
+"""How long a question waits for an answer. After that, the answer is no."""
 
 Answer = Literal["once", "always", "no"]
+_STOPPED: Final = "stopped"
 _LOG: Final = logging.getLogger("metier")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class Trouble(Exception):
-    """The turn cannot go on; the text is for the person who watches."""
+
+class TurnFailed(Exception):
+    """The turn cannot continue. The text is shown to the user."""
+
+
+class Work(Protocol):
+    """Calls a function of the session in a thread, on behalf of the chat."""
+
+    def __call__(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Awaitable[T]: ...
 
 
 class Turn:
-    """One turn at work. Lives in the event loop; the session is called in threads of `work`."""
+    """One running turn. Lives in the event loop; the session is called in threads through `work`."""
 
     def __init__(
         self,
+        *,
         chat_id: str,
         head: Head,
-        shelf: Shelf,
-        choice: Choice,
+        store: ChatStore,
+        choice: ModelChoice,
         open_session: Callable[[], Session],
-        work: Callable[..., Awaitable[Any]],
+        work: Work,
         redact: Callable[[str], str],
     ) -> None:
         self.chat_id, self.head, self.choice = chat_id, head, choice
         self.status: Status = "running"
         self.ended = False
-        self.stage = Stage(chat_id, shelf, redact)
-        self._shelf, self._open_session, self._work = shelf, open_session, work
+        self.live = LiveTurn(chat_id, store, redact)
+        self._store, self._open_session, self._work = store, open_session, work
         self._session: Session | None = None
         self._before: list[Item] = []
         self._step = 0
@@ -89,10 +100,10 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self.task: asyncio.Task[None] | None = None
 
-    # --- for those who watch ---
+    # --- control ---
 
-    def stop(self, why: str = "stopped") -> None:
-        """End the turn as soon as possible; what there is stays."""
+    def stop(self, why: str = _STOPPED) -> None:
+        """End the turn as soon as possible and keep its items."""
         if self._why or self.ended:
             return
         self._why = why
@@ -102,12 +113,12 @@ class Turn:
         if self.task is not None:
             self.task.cancel()
 
-    def answer(self, ask_id: str, said: Answer) -> bool:
-        """Give an answer; false where the question is not, or no longer, there."""
+    def answer(self, ask_id: str, answer: Answer) -> bool:
+        """Answer a question. Return false if no such question is waiting."""
         future = self._asked.get(ask_id)
         if future is None or future.done():
             return False
-        future.set_result(said)
+        future.set_result(answer)
         return True
 
     @property
@@ -124,14 +135,16 @@ class Turn:
             await self._answer(text)
             outcome = "done"
         except asyncio.CancelledError:
-            cast("asyncio.Task[None]", asyncio.current_task()).uncancel()
+            if self.task is not None:
+                self.task.uncancel()
             outcome = "stopped"
-            await self._close(items.notice("Stopped.") if self._why == "stopped" else items.error(self._why))
-        except (Trouble, MetierError) as error:
-            await self._close(items.error(str(error)))
-        except Exception:  # noqa: BLE001 - whatever it was, the turn ends and the chat stays usable
+            stopped = self._why == _STOPPED
+            await self._close(NoticeItem(text="Stopped.") if stopped else ErrorItem(message=self._why))
+        except (TurnFailed, MetierError) as error:
+            await self._close(ErrorItem(message=str(error)))
+        except Exception:  # noqa: BLE001 - the turn must end and the chat must stay usable
             _LOG.exception("a turn of chat %s failed", self.chat_id)
-            await self._close(items.error("Something went wrong here; it is in the server's log. Try again."))
+            await self._close(ErrorItem(message="Something went wrong. The server's log has the details. Try again."))
         finally:
             self._over.set()
             await renewing
@@ -140,19 +153,19 @@ class Turn:
     async def _close(self, last: Item) -> None:
         why = "it was stopped" if self._why else "the turn ended"
         try:
-            await self.stage.show(*close(self.stage.items, why), last)
+            await self.live.show(*close(self.live.items, why), last)
         except MetierError as error:
-            _LOG.warning("what was said last in chat %s could not be stored: %s", self.chat_id, error)
+            _LOG.warning("the last items of chat %s could not be stored: %s", self.chat_id, error)
 
     async def _release(self, outcome: str) -> None:
         try:
             async with self._claiming:
                 self.ended = True
-                self.head = await asyncio.to_thread(self._shelf.release, self.chat_id, self.head, self.skills, outcome)
+                self.head = await asyncio.to_thread(self._store.release, self.chat_id, self.head, self.skills, outcome)
         except MetierError as error:
             _LOG.warning("chat %s could not be released: %s", self.chat_id, error)
         self.status = "idle"
-        self.stage.end(self.skills)
+        self.live.end(self.skills)
 
     async def _renew(self) -> None:
         while not self._over.is_set():
@@ -166,92 +179,100 @@ class Turn:
         try:
             async with self._claiming:
                 if not self.ended:
-                    self.head = await asyncio.to_thread(self._shelf.renew, self.chat_id, self.head, status)
-        except Busy as lost:
+                    self.head = await asyncio.to_thread(self._store.renew, self.chat_id, self.head, status)
+        except ChatBusy as lost:
             self.stop(str(lost))
         except MetierError as error:
             _LOG.warning("the claim on chat %s could not be renewed: %s", self.chat_id, error)
 
     async def _answer(self, text: str | None) -> None:
-        self._before, _ = await asyncio.to_thread(self._shelf.items, self.chat_id)
+        self._before, _ = await asyncio.to_thread(self._store.items, self.chat_id)
         if text is not None:
-            await self.stage.show(items.user(text))
+            await self.live.show(UserItem(text=text))
         else:
-            await self._take_up()
-        asked = next((item for item in reversed(self._all) if item.type == "user"), None)
-        if asked is None:
-            raise Trouble("There is no message to answer.")
+            await self._prepare_retry()
+        message = next((item for item in reversed(self._all) if isinstance(item, UserItem)), None)
+        if message is None:
+            raise TurnFailed("There is no message to answer.")
         self._session = session = await self._work(self._open_session)
-        called = await self._call_by_name(session, asked, again=text is None)
-        names = {role: history.wire_name(name) for role, name in session.offered().items()}
+        called = await self._call_by_name(session, message, again=text is None)
+        names = {str(role): history.wire_name(name) for role, name in session.offered().items()}
         async with models.opened(self.choice, names) as model:
-            await self._rounds(model, session, str(asked["text"]), called)
+            await self._rounds(model, session, message.text, called)
 
     @property
     def _all(self) -> list[Item]:
-        return [*self._before, *self.stage.items]
+        return [*self._before, *(item for item in self.live.items if item not in self._before)]
 
-    async def _take_up(self) -> None:
-        """Prepare another try: what was said after the last message or result is set aside, what was done stays."""
+    async def _prepare_retry(self) -> None:
+        """Set aside what came after the last message or result. Calls that were carried out stay."""
         changed: list[Item] = close(self._before, "it was interrupted")
         for item in reversed(self._before):
-            if item.type in ("user", "tool"):
+            if isinstance(item, UserItem | ToolItem):
                 break
-            if item.type in ("text", "error") and not item["superseded"]:
-                item.data["superseded"] = True
-                if item.type == "error":
-                    item.data["retry"] = False
+            if isinstance(item, TextItem | ErrorItem) and not item.superseded:
+                item.superseded = True
+                if isinstance(item, ErrorItem):
+                    item.retry = False
                 changed.append(item)
         for item in reversed(self._before):
-            if item.type == "user":
+            if isinstance(item, UserItem):
                 break
-            self._step = max(self._step, (item["step"] or 0) + 1) if item.type in ("text", "tool") else self._step
-        await self.stage.show(*changed)
+            if isinstance(item, TextItem | ToolItem):
+                self._step = max(self._step, item.step + 1)
+        await self.live.show(*changed)
         self._before = [item for item in self._before if item not in changed]
 
     # --- commands ---
 
-    async def _call_by_name(self, session: Session, asked: Item, again: bool) -> str:
-        """What a message calls by name: loaded by the host where the profile says so, else named to the model."""
-        if again and (not asked["skill"] or asked["loaded"]):
-            return str(asked["skill"] or "") if not asked["loaded"] else ""
-        before = await asyncio.to_thread(self._shelf.store.last_seq, session.id)
+    async def _call_by_name(self, session: Session, message: UserItem, *, again: bool) -> str:
+        """Handle a skill that the message calls by name: load it where the profile does, else name it to the model.
+
+        Returns the name of a skill that the model still has to load.
+        """
+        if again and (not message.skill or message.loaded):
+            return ""
+        before = await asyncio.to_thread(self._store.store.last_seq, session.id)
         try:
-            invocation: Invocation = await self._work(session.invoke, asked["text"])
+            invocation = await self._work(session.invoke, message.text)
         except MetierError as error:
-            raise Trouble(f"The skill could not be used: {error}") from error
+            raise TurnFailed(f"The skill could not be used: {error}") from error
         if invocation.ambiguous:
-            await self.stage.show(items.notice("Several skills bear the name that the message has; none was used."))
+            await self.live.show(NoticeItem(text="Several skills have the name in the message, so none was used."))
         if invocation.skill is None:
             return ""
         injected = invocation.loaded is not None and not session.profile.invocation.loads
-        asked.data.update(
-            skill=invocation.skill.name,
-            message=invocation.message.strip() if invocation.loaded else invocation.message.strip() or asked["text"],
-            loaded=invocation.loaded is not None and not injected,
+        message.skill, message.message = invocation.skill.name, _told(invocation, message.text)
+        message.loaded = invocation.loaded is not None and not injected
+        await self.live.show(message)
+        if invocation.loaded is None:
+            return invocation.skill.name
+        if not again:
+            await self._show_loaded(session, invocation.skill, invocation.loaded, before, injected=injected)
+        return ""
+
+    async def _show_loaded(
+        self, session: Session, skill: Skill, loaded: Loaded, before: int, *, injected: bool
+    ) -> None:
+        tool = session.profile.tools.load or session.profile.tools.read or "load"
+        card = ToolItem(
+            tool=tool, role="load", args={"name": skill.name}, step=self._step, call="", by="user", injected=injected
         )
-        await self.stage.show(asked)
-        if invocation.loaded is not None and not again:
-            tool = session.profile.tools.load or session.profile.tools.read or "load"
-            card = items.card(tool, "load", {"name": invocation.skill.name}, self._step, "", by="user")
-            card.data["injected"] = injected
-            result = ToolResult({}, invocation.loaded.text)
-            await self._fill(card, session, result, before)
-        return invocation.skill.name if invocation.loaded is None else ""
+        await self._fill(card, session, ToolResult({}, loaded.text), before)
 
     # --- rounds ---
 
     async def _rounds(self, model: Model, session: Session, question: str, called: str) -> None:
-        told = history.messages(self._all)
+        messages = history.messages(self._all)
         for _ in range(ROUNDS):
-            response, calls = await self._ask_model(model, session, told, question, called)
+            response, calls = await self._ask_model(model, session, messages, question, called)
             if not calls:
                 return
-            told.append(history.sendable(response))
+            messages.append(history.sendable(response))
             results = [await self._call(part, number, session) for number, part in enumerate(calls)]
-            told.append(ModelRequest(parts=results))
+            messages.append(ModelRequest(parts=results))
             self._step += 1
-        raise Trouble(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
+        raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
 
     def _system(self, session: Session, question: str, called: str) -> str:
         base = BASE
@@ -262,57 +283,56 @@ class Turn:
         return session.system_prompt(base, message=question)
 
     async def _ask_model(
-        self, model: Model, session: Session, told: Sequence[ModelMessage], question: str, called: str
+        self, model: Model, session: Session, messages: Sequence[ModelMessage], question: str, called: str
     ) -> tuple[ModelResponse, list[ToolCallPart]]:
-        """One answer of the model, shown as it comes, and the calls in it."""
+        """One answer of the model, shown as it arrives, and the calls in it."""
         system = await self._work(self._system, session, question, called)
         parameters = ModelRequestParameters(
             function_tools=history.definitions(await self._work(session.tools)),
             instruction_parts=[InstructionPart(content=system)],
         )
-        parts: dict[int, Item] = {}
+        parts: dict[int, TextItem] = {}
         try:
             async with model_request_stream(
-                model, told, model_settings=models.settings(self.choice), model_request_parameters=parameters
+                model, messages, model_settings=models.settings(self.choice), model_request_parameters=parameters
             ) as stream:
                 size = 0
                 async for event in stream:
-                    text = _text_of(event)
+                    index, text = _text_of(event)
                     if text:
                         size += len(text)
-                        await self._hear(parts, getattr(event, "index", 0), text)
+                        await self._show_text(parts, index, text)
                     if size > CHARACTERS:
-                        raise Trouble(f"The answer was cut at {CHARACTERS:,} characters.")
+                        raise TurnFailed(f"The answer was cut at {CHARACTERS:,} characters.")
                 response = history.with_names(stream.get(), parameters.function_tools)
-        except (asyncio.CancelledError, Trouble, MetierError):
+        except (asyncio.CancelledError, TurnFailed, MetierError):
             raise
         except Exception as error:
-            raise Trouble(models.explain(error, self.choice)) from error
+            raise TurnFailed(models.explain(error, self.choice)) from error
         for item in parts.values():
-            item.data["done"] = True
-        await self.stage.show(*parts.values())
-        return response, await self._calls(response, bool(parts))
+            item.done = True
+        await self.live.show(*parts.values())
+        return response, await self._calls(response, has_text=bool(parts))
 
-    async def _hear(self, parts: dict[int, Item], index: int, text: str) -> None:
+    async def _show_text(self, parts: dict[int, TextItem], index: int, text: str) -> None:
         if index in parts:
-            await self.stage.grow(parts[index], text)
+            await self.live.grow(parts[index], text)
         elif text.strip():
-            parts[index] = item = items.answer(self._step)
-            item.data["text"] = text.lstrip()
-            await self.stage.show(item, keep=False)
+            parts[index] = item = TextItem(step=self._step, text=text.lstrip())
+            await self.live.show(item, keep=False)
 
-    async def _calls(self, response: ModelResponse, spoke: bool) -> list[ToolCallPart]:
-        """The calls in an answer; what its server says about an unfinished one is told."""
+    async def _calls(self, response: ModelResponse, *, has_text: bool) -> list[ToolCallPart]:
+        """The calls in an answer. An answer that is empty or incomplete is reported."""
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        if not spoke and not calls:
-            raise Trouble(f"The server of {self.choice.label} sent an empty answer. Try again.")
+        if not has_text and not calls:
+            raise TurnFailed(f"The server of {self.choice.label} sent an empty answer. Try again.")
         if response.finish_reason == "length":
-            await self.stage.show(items.notice("The answer was cut at the model's limit of length."))
+            await self.live.show(NoticeItem(text="The answer was cut at the model's length limit."))
         elif response.finish_reason == "content_filter":
-            await self.stage.show(items.notice("The model's server held back a part of the answer."))
+            await self.live.show(NoticeItem(text="The model's server withheld a part of the answer."))
         elif not models.finished(response, self.choice):
-            await self.stage.show(
-                items.notice("The server did not say that the answer is whole; it may have been cut off.")
+            await self.live.show(
+                NoticeItem(text="The server did not mark the answer as complete; it may have been cut off.")
             )
         return calls
 
@@ -321,18 +341,19 @@ class Turn:
     async def _call(self, part: ToolCallPart, number: int, session: Session) -> ToolReturnPart:
         by_wire = {history.wire_name(name): (role, name) for role, name in session.offered().items()}
         role, tool = by_wire.get(history.wire_name(part.tool_name), (None, part.tool_name))
-        shown, given = history.arguments(part)
-        card = items.card(tool, role, shown, self._step, part.tool_call_id)
+        arguments = history.arguments(part)
+        card = ToolItem(tool=tool, role=role, args=arguments.shown, step=self._step, call=part.tool_call_id)
         if number >= CALLS:
-            card.data.update(state="failed", code="TOO_MANY", text=f"Only {CALLS} calls are answered at once.")
-            await self.stage.show(card)
+            card.state, card.code, card.text = "failed", "TOO_MANY", f"Only {CALLS} calls are answered at once."
+            await self.live.show(card)
             return history.returned(card)
-        card.data["skill"] = shown.get("name") if isinstance(shown.get("name"), str) else None
-        await self.stage.show(card)
-        before = await asyncio.to_thread(self._shelf.store.last_seq, session.id)
-        watching = asyncio.create_task(self._watch(card, session, before)) if role == "run" else None
+        name = arguments.shown.get("name")
+        card.skill = name if isinstance(name, str) else None
+        await self.live.show(card)
+        before = await asyncio.to_thread(self._store.store.last_seq, session.id)
+        watching = asyncio.create_task(self._watch_output(card, session, before)) if role == "run" else None
         try:
-            result: ToolResult = await self._work(session.call, tool, given)
+            result = await self._work(session.call, tool, arguments.given)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -341,53 +362,62 @@ class Turn:
         await self._fill(card, session, result, before)
         return history.returned(card)
 
-    async def _watch(self, card: Item, session: Session, before: int) -> None:
+    async def _watch_output(self, card: ToolItem, session: Session, before: int) -> None:
         """Show what a script prints while it runs."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(OUTPUT_SECONDS)
             frames = await asyncio.to_thread(
-                self._shelf.store.read, session.id, session.id, {"tool_stdout", "tool_stderr"}, before
+                self._store.store.read, session.id, session.id, {"tool_stdout", "tool_stderr"}, before
             )
             for frame in frames:
-                card.data[frame["type"].removeprefix("tool_")] += frame["text"]
+                if frame["type"] == "tool_stdout":
+                    card.stdout += frame["text"]
+                else:
+                    card.stderr += frame["text"]
                 before = frame["seq"]
             if frames:
-                await self.stage.show(card, keep=False)
+                await self.live.show(card, keep=False)
 
-    async def _fill(self, card: Item, session: Session, result: ToolResult, before: int) -> None:
-        frames = await asyncio.to_thread(self._shelf.store.read, session.id, session.id, None, before)
+    async def _fill(self, card: ToolItem, session: Session, result: ToolResult, before: int) -> None:
+        frames = await asyncio.to_thread(self._store.store.read, session.id, session.id, None, before)
         cards.fill(card, result, frames)
-        await self.stage.show(card)
+        await self.live.show(card)
 
     # --- questions ---
 
     def ask(self, request: Request) -> str:
-        """Put a question of the policy to whoever watches. Called in a thread of the session; waits."""
+        """Show a question of the policy and wait for the answer. Called in a thread of the session."""
         return asyncio.run_coroutine_threadsafe(self._ask(request), self._loop).result()
 
     async def _ask(self, request: Request) -> str:
-        if self._why or self.ended:
+        if self._why or self.ended or self._session is None:
             return "no"
-        session = cast("Session", self._session)
-        item = cards.question(request, session.policy.decide(request).why)
+        item = cards.question(request, self._session.policy.decide(request).why)
         self._asked[item.id] = future = self._loop.create_future()
-        await self.stage.show(item)
+        await self.live.show(item)
         await self._claim("waiting")
         try:
-            said = await asyncio.wait_for(future, ASK_SECONDS)
+            answer = await asyncio.wait_for(future, ASK_SECONDS)
         except TimeoutError:
-            said = "no"
+            answer = "no"
         if self._why:
-            return "no"  # the end of the turn closes the question, too
-        item.data["state"] = said
-        await self.stage.show(item)
+            return "no"  # the end of the turn closes the question
+        item.state = answer
+        await self.live.show(item)
         await self._claim("running")
-        return said
+        return answer
 
 
-def _text_of(event: Any) -> str:
+def _told(invocation: Invocation, text: str) -> str:
+    """What the model is told instead of a message that calls a skill."""
+    message = invocation.message.strip()
+    return message if invocation.loaded else message or text
+
+
+def _text_of(event: ModelResponseStreamEvent) -> tuple[int, str]:
+    """The part of the answer that an event belongs to, and the text it adds."""
     if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-        return event.part.content
+        return event.index, event.part.content
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        return event.delta.content_delta
-    return ""
+        return event.index, event.delta.content_delta
+    return 0, ""

@@ -1,6 +1,6 @@
-"""The command line: it parses, asks the library, and prints; it decides nothing.
+"""The command line. It parses arguments, calls the library and prints the result. It has no logic of its own.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong usage or configuration, 3 refused by policy, 4 something is not there.
+Exit codes: 0 done, 1 the answer is no, 2 wrong usage or configuration, 3 refused by policy, 4 something is missing.
 """
 
 import importlib
@@ -20,7 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "new": "scaffold",
     "list": "list",
     "show": "list",
-    "profiles": "list",
+    "profiles": "profiles",
     "pick": "pick",
     "search": "session_commands",
     "prompt": "session_commands",
@@ -37,27 +37,27 @@ COMMANDS: Final[Mapping[str, str]] = {
     "call": "session_commands",
     "validate": "validate",
     "check": "check",
-    "doctor": "validate",
+    "doctor": "doctor",
     "enable": "modes",
     "disable": "modes",
     "mode": "modes",
     "trust": "trust",
     "install": "install",
     "events": "events",
-    "replay": "events",
-    "policy": "events",
-    "store": "events",
+    "replay": "replay",
+    "policy": "policy",
+    "store": "store",
     "serve": "serve",
     "rpc": "serve",
     "mcp": "serve",
-    "completion": "scaffold",
+    "completion": "completion",
 }
-"""The module of each command, loaded when it is called: `list` should not pay for `replay`."""
+"""The module of each command. It is imported when the command is called, so that `list` does not load `replay`."""
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS]
+        return [*COMMANDS]  # `list` is the module here
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -74,11 +74,11 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="metier")
 @shared
 def cli(context: Context) -> None:
-    """The runtime for Agent Skills: find, check, load and run them as any host would."""
+    """The runtime for Agent Skills. Find, check, load and run skills as a host would."""
 
 
 def main() -> None:
-    """Run the command line; every error is one line on stderr and a stable exit code."""
+    """Run the command line. Every error is one line on stderr and a stable exit code."""
     try:
         code = cli.main(standalone_mode=False, complete_var="_METIER_COMPLETE")
     except click.exceptions.Exit as stop:
@@ -97,10 +97,10 @@ def main() -> None:
         click.echo(f"metier: {printable(str(error))}", err=True)
         code = error.exit_code
     except BrokenPipeError:
-        # The reader went away, as `head` does; leave nothing for the interpreter to complain about.
+        # The reader closed the pipe, as `head` does. Nothing is left for the interpreter to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:  # the last resort: a user never sees a traceback unless asked for
+    except Exception as error:  # users see a traceback only on request
         if os.environ.get("METIER_DEBUG"):
             raise
         click.echo(f"metier: this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)", err=True)

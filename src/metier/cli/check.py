@@ -1,10 +1,10 @@
-"""`check`: how each host would treat a skill, for people, for programs, and as SARIF for code review."""
+"""`check`: how each host would treat a skill, as text, JSON or SARIF."""
 
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import click
@@ -13,22 +13,25 @@ from metier import __version__
 from metier.catalog import check, validate
 from metier.catalog.check import HostVerdict, Status
 from metier.cli import output
-from metier.cli.completion import complete_profile
-from metier.cli.context import Context, shared
+from metier.cli.context import Context, complete_profile, shared
 from metier.files.text import printable
 from metier.hosts.settings import project_of
 from metier.model import SKILL_FILE, Severity
 
 _FOUND: Final[dict[Status, str]] = {
-    "offered": "yes", "later": "later", "shadowed": "shadowed", "left-out": "left out", "elsewhere": "no",
+    "offered": "yes",
+    "later": "later",
+    "shadowed": "shadowed",
+    "left-out": "left out",
+    "elsewhere": "no",
     "invalid": "invalid",
-}  # fmt: skip
+}
 _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 _LEVEL: Final[dict[Severity, str]] = {"error": "error", "warning": "warning", "info": "note"}
 
 
 class Remark(NamedTuple):
-    """One thing to say about a file, and the hosts of which it holds."""
+    """One remark about a file, and the hosts to which it applies."""
 
     code: str
     severity: Severity
@@ -36,9 +39,7 @@ class Remark(NamedTuple):
     path: str
     line: int
     column: int
-    key: str
-    """The field that a host ignores, where that is the remark."""
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
 
 
 @click.command(
@@ -48,17 +49,21 @@ class Remark(NamedTuple):
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME|FILE", shell_complete=complete_profile,
-    help="Ask only this profile; may be repeated.",
-)  # fmt: skip
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME|FILE",
+    shell_complete=complete_profile,
+    help="Check only this profile. Can be repeated.",
+)
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code review.")
 @shared
 def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ...], sarif: bool) -> None:
-    """Say how each host would treat a skill, or all skills below a folder.
+    """Show how each host would treat a skill, or all skills below a folder.
 
-    Found or not and where it would have to be, under which name, shown to whom, cut where, which fields are ignored.
-    Each host's rules come from its public documentation; `metier profiles NAME` shows them. Exits with 1 if a host
-    would not take a skill.
+    For each host: whether it finds the skill, the name, who sees it, where text is cut, and which fields are ignored.
+    The rules of a host come from its public documentation; `metier profiles NAME` shows them. Exits with 1 if a host
+    rejects a skill.
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
     asked = list(hosts) or ([context.profile] if context.profile else None)
@@ -103,19 +108,19 @@ def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> N
     headers = ("host", *(status for status in _FOUND))
     output.table(headers, [(host, *(str(count[s]) for s in _FOUND)) for host, count in counts.items()], 0)
     for path, verdicts in skills.items():
-        told: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
-        if not context.quiet and any(remark.severity in told for remark in remarks(verdicts)):
+        severities: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
+        if not context.quiet and any(remark.severity in severities for remark in remarks(verdicts)):
             shown = os.path.relpath(path, cwd) if path.startswith(f"{cwd.rstrip('/')}/") else path
             click.secho(f"\n{printable(shown)}", bold=True)
-            _remarks(verdicts, context.verbose, told)
+            _remarks(verdicts, context.verbose, severities)
     if not context.quiet:
-        refused = sum(1 for each in skills.values() if not all(v.valid for v in each))
-        click.echo(f"{len(skills):,} skills, {refused:,} of them refused by a host", err=True)
+        rejected = sum(1 for each in skills.values() if not all(v.valid for v in each))
+        click.echo(f"{len(skills):,} skills, {rejected:,} of them rejected by a host", err=True)
 
 
 def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterable[Severity]) -> None:
     everyone = tuple(verdict.profile for verdict in verdicts)
-    for remark in _joined(remarks(verdicts)):
+    for remark in (*_without_ignored(verdicts), *_ignored(verdicts)):
         of_file = remark.code in validate.CODES
         if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
             continue
@@ -125,44 +130,53 @@ def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterabl
         click.echo(fill(text, output.width(), initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
 
 
-def _joined(told: Sequence[Remark]) -> list[Remark]:
-    """The same with one line for all the fields that the same hosts ignore."""
-    ignored: dict[tuple[str, ...], list[str]] = {}
-    for remark in told:
-        if remark.code == "host-ignores":
-            ignored.setdefault(remark.hosts, []).append(remark.key)
-    rest = [remark for remark in told if remark.code != "host-ignores"]
-    for hosts, keys in ignored.items():
-        text = f"ignored: {', '.join(f'`{key}`' for key in keys)}"
-        one = Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, key="", hosts=hosts)
-        rest.append(one)
-    return rest
+def _without_ignored(verdicts: Sequence[HostVerdict]) -> list[Remark]:
+    return [remark for remark in remarks(verdicts) if remark.code != "host-ignores"]
+
+
+def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
+    """One remark for all fields that the same hosts ignore."""
+    hosts: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for key in verdict.ignored:
+            hosts.setdefault(key, []).append(verdict.profile)
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for key, names in hosts.items():
+        keys.setdefault(tuple(names), []).append(key)
+    for names, ignored in keys.items():
+        text = f"ignored: {', '.join(f'`{key}`' for key in ignored)}"
+        yield Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, hosts=names)
 
 
 def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
-    """What is to be said about the files, worst first; what holds of several hosts is said once."""
-    hosts: dict[tuple[str, Severity, str, str, int, int, str], list[str]] = {}
+    """The remarks about the files, the most severe first. A remark that applies to several hosts occurs once."""
+    hosts: dict[Remark, list[str]] = {}
     for verdict in verdicts:
-        for key in _said(verdict):
-            hosts.setdefault(key, []).append(verdict.profile)
-    found = [Remark(*key, tuple(dict.fromkeys(names))) for key, names in hosts.items()]
+        for remark in _remarks_of(verdict):
+            hosts.setdefault(remark, []).append(verdict.profile)
+    found = [remark._replace(hosts=tuple(dict.fromkeys(names))) for remark, names in hosts.items()]
     return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
 
 
-def _said(verdict: HostVerdict) -> Iterator[tuple[str, Severity, str, str, int, int, str]]:
+def _remarks_of(verdict: HostVerdict) -> Iterator[Remark]:
+    """The remarks of one host, which is not named in them yet."""
     for d in verdict.diagnostics:
-        yield d.code, d.severity, d.message, verdict.path, d.line, d.column, ""
-    for found in verdict.findings():
-        yield found.code, found.severity, found.message, verdict.path, found.line, 1, found.key
+        yield Remark(
+            code=d.code, severity=d.severity, message=d.message, path=verdict.path, line=d.line, column=d.column
+        )
+    for one in verdict.findings():
+        yield Remark(
+            code=one.code, severity=one.severity, message=one.message, path=verdict.path, line=one.line, column=1
+        )
 
 
 # --- SARIF ---
 
 
-def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str, Any]:
-    """The remarks as a SARIF log; those that are only good to know stand in it where they were asked for."""
-    told = [remark for remark in remarks(verdicts) if notes or remark.severity != "info"]
-    codes = list(dict.fromkeys(remark.code for remark in told))
+def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str, object]:
+    """The remarks as a SARIF log. Those of severity `info` are included only if `notes` is set."""
+    included = [remark for remark in remarks(verdicts) if notes or remark.severity != "info"]
+    codes = list(dict.fromkeys(remark.code for remark in included))
     described = {**validate.CODES, **check.FINDINGS}
     rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
     driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
@@ -170,16 +184,16 @@ def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str,
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
-        "results": [_result(remark, codes.index(remark.code), base) for remark in told],
+        "results": [_result(remark, codes.index(remark.code), base) for remark in included],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
 def _uri(path: str) -> str:
-    return quote(os.fsencode(path))  # the name of a folder may hold bytes that are no UTF-8
+    return quote(os.fsencode(path))  # the name of a folder may contain bytes that are not UTF-8
 
 
-def _result(remark: Remark, rule: int, base: str) -> dict[str, Any]:
+def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
     inside = remark.path.startswith(f"{base.rstrip('/')}/")
     artifact = (
         {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}

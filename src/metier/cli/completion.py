@@ -1,55 +1,42 @@
-"""What the shells are offered behind a command: names of profiles and of skills, and files of a skill.
+"""`completion`, and the completion of skill names and of files of a skill.
 
-A completion is asked for at every press of a key, so names come from the cache of the last scan where nothing changed,
-no server is called, and whatever goes wrong means that there is nothing to offer. A shell puts an offered word into the
-command line as it stands: a name that means anything to a shell is not offered.
+A shell asks for completions at every press of the Tab key. So names come from the cache of the last scan if nothing
+changed, no server is called, and an error gives no completions. A shell inserts a completion unquoted, so names with
+characters that are special to a shell are never offered.
 """
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from metier import Skills, limits
+from metier.cli.context import Context, shared
 from metier.files.beneath import list_files
 from metier.files.text import printable
-from metier.hosts import profiles
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+T = TypeVar("T")
 
 _PLAIN: Final = re.compile(r"\w[\w.+@/-]*")
 _HELP: Final = 60
 
 
-def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """The built-in profiles, or files where none begins so."""
-    from click.shell_completion import CompletionItem
-
-    named = [CompletionItem(name) for name in profiles.BUILT_IN if name.startswith(incomplete)]
-    return named or [CompletionItem(incomplete, type="file")]
-
-
-def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="dir")]
-
-
 def complete_skill(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """The names of the catalog, with what they are for; files where a path was begun."""
+    """Complete the names of skills, with their descriptions, or files if a path was started."""
     from click.shell_completion import CompletionItem
 
     if incomplete.startswith((".", "/", "~")):
         return [CompletionItem(incomplete, type="file")]
-    skills = _quietly(lambda: _catalog(context), ())
-    pairs = {skill.name: skill.description for skill in skills}
+    pairs = _quietly(lambda: {skill.name: skill.description for skill in _catalog(context)}, dict[str, str]())
     return [CompletionItem(name, help=printable(pairs[name])[:_HELP] or None) for name in _safe(pairs, incomplete)]
 
 
 def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """The files of the skill that was named; behind `run` only those that may run."""
+    """Complete the files of the named skill. For `run`, only its scripts."""
     from click.shell_completion import CompletionItem
 
     def files() -> Iterable[str]:
@@ -67,20 +54,51 @@ def _safe(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _catalog(context: click.Context) -> Skills:
-    """The catalog by the shared options that stand in the line so far; the later one counts."""
-    given: dict[str, Any] = {"cwd": None, "home": None, "profile": None}
-    roots: tuple[str, ...] = ()
+    """The catalog for the shared options in the command line so far. The later option wins."""
     chain: list[click.Context] = [context]
     while chain[-1].parent is not None:
         chain.append(chain[-1].parent)
+    roots: list[str] = []
     for one in reversed(chain):
-        given.update({key: one.params[key] for key in given if one.params.get(key) is not None})
         roots += one.params.get("skills") or ()
-    return Skills.discover(given["cwd"], profile=given["profile"], home=given["home"], roots=roots)
+    cwd, profile, home = (_last(chain, name) for name in ("cwd", "profile", "home"))
+    return Skills.discover(cwd, profile=profile, home=home, roots=roots)
 
 
-def _quietly(ask: Callable[[], Any], nothing: Any) -> Any:
+def _last(chain: list[click.Context], name: str) -> str | None:
+    """The value of an option in the innermost context that has one."""
+    values: list[object] = [one.params.get(name) for one in chain]
+    return next((value for value in values if isinstance(value, str)), None)
+
+
+def _quietly(ask: Callable[[], T], nothing: T) -> T:
     try:
         return ask()
-    except Exception:  # noqa: BLE001 - a message in the middle of a command line helps nobody
+    except Exception:  # noqa: BLE001 - an error message in the middle of a command line helps nobody
         return nothing
+
+
+@click.command(
+    "completion",
+    epilog='Examples:\n\n\b\n  eval "$(metier completion bash)"        # in ~/.bashrc\n'
+    '  eval "$(metier completion zsh)"         # in ~/.zshrc, after compinit\n'
+    "  metier completion fish > ~/.config/fish/completions/metier.fish",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@shared
+def completion_command(context: Context, shell: str) -> None:
+    """Print the script for completion in a shell.
+
+    It completes commands, options, profiles, skills and files of a skill.
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    from metier.cli import cli
+
+    found = get_completion_class(shell)
+    assert found is not None
+    # The `source` method of the bash class would start bash to check its version, and bash may not be installed.
+    click.echo(ShellComplete.source(found(cli, {}, "metier", "_METIER_COMPLETE")))
+
+
+COMMANDS = (completion_command,)

@@ -1,20 +1,22 @@
-"""The options that every command shares; they may stand before and after its name, and the later one counts."""
+"""The options that every command shares. They may come before or after its name, and the later one wins."""
 
 import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from metier import Skills
-from metier.cli.completion import complete_folder, complete_profile
+from metier.hosts.profiles import BUILT_IN
 from metier.hosts.settings import Settings, resolve
 from metier.session.policy import Request
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from metier.app import App
     from metier.record.store import Store
     from metier.session.session import Session
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Context:
-    """The shared options of one call, and what is made from them."""
+    """The shared options of one call, and the objects that are made from them."""
 
     cwd: str | None = None
     home: str | None = None
@@ -34,7 +36,8 @@ class Context:
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
-    overrides: dict[str, Any] = field(default_factory=dict[str, Any])
+    overrides: dict[str, object] = field(default_factory=dict[str, object])
+    """Settings of this call, named as in a configuration file."""
 
     def discover(self) -> Skills:
         progress = None if self.quiet or self.as_json else Progress()
@@ -62,7 +65,8 @@ class Context:
     ) -> "Session":
         """A session whose events are kept; with --session it goes on where that one stopped.
 
-        What only reads skills goes on with a warning where the store cannot be used, unless that was named or required.
+        If the store cannot be used, commands that only read skills print a warning and continue, unless the store or
+        the session was named, or the settings require the store.
         """
         from metier.app import open_session
         from metier.errors import StoreError
@@ -90,7 +94,7 @@ class Context:
         )
 
     def open_app(self, surface: str) -> "App":
-        """Everything that a server needs, shared by its clients."""
+        """Open what a server shares among its clients."""
         from metier.app import App
 
         return App(
@@ -123,20 +127,35 @@ class Context:
 
 
 def approve_all(request: Request) -> bool:
-    """Yes, whatever is asked: for commands whose user already said so."""
+    """Allow every request, for commands whose user passed --yes."""
     return True
 
 
 def _ask(request: Request) -> str:
-    """Put a question of the policy to the person at the terminal."""
+    """Ask the person at the terminal."""
     what = f"{request.tool} for {request.skill_name}" if request.skill_name else request.tool
     return click.prompt(
         f"Allow {what}?", type=click.Choice(["once", "always", "no"]), default="no", show_choices=True, err=True
     )
 
 
+def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete the names of the built-in profiles, or files if no name matches."""
+    from click.shell_completion import CompletionItem
+
+    named = [CompletionItem(name) for name in BUILT_IN if name.startswith(incomplete)]
+    return named or [CompletionItem(incomplete, type="file")]
+
+
+def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete folders."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="dir")]
+
+
 class Progress:
-    """A line on stderr once a scan has taken a second."""
+    """Prints a line on stderr when a scan takes longer than a second."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -148,49 +167,74 @@ class Progress:
         if now - self.started < 1 or now - self.shown < 0.2 or (self.shown and not self.live):
             return
         self.shown = now
-        click.echo(f"\rsearching: {found:,} skills so far" if self.live else "searching, this takes a while", err=True,
-                   nl=not self.live)  # fmt: skip
+        text = f"\rsearching: {found:,} skills so far" if self.live else "searching, this takes a while"
+        click.echo(text, err=True, nl=not self.live)
 
     def done(self) -> None:
         if self.shown and self.live:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+Command = Callable[..., None]
+
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("--cwd", metavar="DIR", help="Work in this folder.", shell_complete=complete_folder),
+    click.option("--home", metavar="DIR", help="Use this folder as the home folder.", shell_complete=complete_folder),
     click.option(
-        "--cwd", metavar="DIR", help="Work from this folder instead of the current one.", shell_complete=complete_folder
-    ),
-    click.option("--home", metavar="DIR", help="Take this folder as the home folder.", shell_complete=complete_folder),
-    click.option(
-        "--profile", metavar="NAME|FILE", help="The host whose rules apply (see `metier profiles`).",
+        "--profile",
+        metavar="NAME|FILE",
+        help="Apply the rules of this host (see `metier profiles`).",
         shell_complete=complete_profile,
     ),
     click.option(
-        "--skills", metavar="DIR", multiple=True, help="Search this folder first; may be repeated.",
+        "--skills",
+        metavar="DIR",
+        multiple=True,
+        help="Search this folder first. Can be repeated.",
         shell_complete=complete_folder,
     ),
-    click.option("--store", metavar="URL", help="Keep and read events here (see `metier doctor`)."),
-    click.option("--session", metavar="ID", help="Go on with this session, or speak of it."),
+    click.option("--store", metavar="URL", help="Use this event store (see `metier doctor`)."),
+    click.option("--session", metavar="ID", help="Use or continue this session."),
     click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
-    click.option("-q", "--quiet", is_flag=True, default=None, help="Say less."),
-    click.option("-v", "--verbose", is_flag=True, default=None, help="Say more."),
-)  # fmt: skip
+    click.option("-q", "--quiet", is_flag=True, default=None, help="Print less."),
+    click.option("-v", "--verbose", is_flag=True, default=None, help="Print more."),
+)
 
 
-def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the shared options and pass it the `Context` as its first argument."""
+def shared(command: Command) -> Command:
+    """Give a command the shared options, and pass it the `Context` as its first argument."""
 
     @click.pass_context
     @functools.wraps(command)
-    def wrapper(click_context: click.Context, /, *args: Any, **given: Any) -> Any:
-        context = click_context.ensure_object(Context)
-        for name in ("cwd", "home", "profile", "store", "session", "as_json", "quiet", "verbose"):
-            value = given.pop(name)
-            if value is not None:
-                setattr(context, name, value)
-        context.skills += given.pop("skills")
-        return command(context, *args, **given)
+    def wrapper(
+        click_context: click.Context,
+        /,
+        *args: object,
+        cwd: str | None,
+        home: str | None,
+        profile: str | None,
+        skills: tuple[str, ...],
+        store: str | None,
+        session: str | None,
+        as_json: bool | None,
+        quiet: bool | None,
+        verbose: bool | None,
+        **given: object,
+    ) -> None:
+        outer = click_context.ensure_object(Context)
+        # A later option wins. An option that was not given leaves the earlier value.
+        outer.cwd = outer.cwd if cwd is None else cwd
+        outer.home = outer.home if home is None else home
+        outer.profile = outer.profile if profile is None else profile
+        outer.skills += skills
+        outer.store = outer.store if store is None else store
+        outer.session = outer.session if session is None else session
+        outer.as_json = outer.as_json if as_json is None else as_json
+        outer.quiet = outer.quiet if quiet is None else quiet
+        outer.verbose = outer.verbose if verbose is None else verbose
+        command(outer, *args, **given)
 
+    decorated: Command = wrapper
     for option in reversed(_OPTIONS):
-        wrapper = option(wrapper)
-    return wrapper
+        decorated = option(decorated)
+    return decorated

@@ -1,4 +1,4 @@
-"""`install`: a skill from a folder, an archive or a site, checked and shown before it is taken in."""
+"""`install`: a skill from a folder, an archive or a site. It is checked and shown before it is installed."""
 
 import sys
 
@@ -8,11 +8,11 @@ from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
-from metier.install import Installer, Offer, Wish
+from metier.install import Installer, InstallRequest, Offer
 from metier.session.policy import Request
 
 _LISTED = 40
-"""Files that are shown before the question; the rest are counted."""
+"""How many files are shown before the question. The rest are counted."""
 
 
 @click.command(
@@ -22,12 +22,12 @@ _LISTED = 40
 )
 @click.argument("source", required=False)
 @click.argument("name", required=False)
-@click.option("--project", is_flag=True, help="Into the project's folder of skills, not the user's.")
-@click.option("--replace", is_flag=True, help="Replace a skill that is there already.")
-@click.option("--digest", default="", metavar="sha256:...", help="Refuse what has another digest.")
-@click.option("--lenient", is_flag=True, help="Accept breaches of the standard that the profile forgives.")
-@click.option("--yes", is_flag=True, help="Install without a question.")
-@click.option("--verify", is_flag=True, help="Compare what is installed with the lock file instead.")
+@click.option("--project", is_flag=True, help="Install for this project instead of for you.")
+@click.option("--replace", is_flag=True, help="Replace an installed skill of that name.")
+@click.option("--digest", default="", metavar="sha256:...", help="Refuse a source with another digest.")
+@click.option("--lenient", is_flag=True, help="Accept violations of the standard that the profile accepts.")
+@click.option("--yes", is_flag=True, help="Install without asking.")
+@click.option("--verify", is_flag=True, help="Only compare the installed skills with the lock file.")
 @shared
 def install_command(
     context: Context,
@@ -40,21 +40,23 @@ def install_command(
     yes: bool,
     verify: bool,
 ) -> None:
-    """Install a skill: from a folder, an archive, the URL of an archive, or by NAME from a site.
+    """Install a skill from a folder, an archive, a URL of an archive, or by NAME from a site.
 
-    A source on the network is refused, and no connection tried, unless a rule in [permissions] allows or asks for the
-    tool `install`. Nothing is run and nothing is overwritten.
+    A source on the network is refused without a connection, unless a rule in [permissions] allows or asks for the tool
+    `install`. Nothing is run, and nothing is overwritten without --replace.
     """
     if verify:
         _verify(context, project)
         return
     if not source:
-        raise ConfigError("name what to install", key="SOURCE", hint="a folder, an archive or a URL")
-    wish = Wish(source, name or "", digest, project, replace, lenient)
+        raise ConfigError("SOURCE is missing", key="SOURCE", hint="name a folder, an archive or a URL")
+    request = InstallRequest(
+        source=source, name=name or "", digest=digest, project=project, replace=replace, lenient=lenient
+    )
     can_ask = sys.stdin.isatty() and not context.as_json
     with context.open_store() as store:
         installer = Installer(context.settings(), store, approve=(lambda _: True) if yes else _ask if can_ask else None)
-        offer = installer.install(wish, lambda offer: _decide(offer, yes, can_ask, context.quiet or context.as_json))
+        offer = installer.install(request, lambda offer: _decide(offer, yes, can_ask, context.quiet or context.as_json))
     if context.as_json:
         output.json_out(offer.as_dict())
     elif not context.quiet:
@@ -82,14 +84,14 @@ def _ask(request: Request) -> bool:
 
 
 def _decide(offer: Offer, yes: bool, can_ask: bool, silent: bool) -> bool:
-    """Show what it is, and ask whoever can answer."""
+    """Show what would be installed, and ask."""
     if not silent:
         _show(offer)
     if yes:
         return True
     if not can_ask:
-        raise ConfigError("nobody can be asked whether to install this", key="--yes", hint="--yes says so beforehand")
-    return click.confirm("Replace the one that is there?" if offer.replaces else "Install it?", err=True)
+        raise ConfigError("there is no terminal to ask for confirmation", key="--yes", hint="pass --yes")
+    return click.confirm("Replace the installed skill?" if offer.replaces else "Install this skill?", err=True)
 
 
 def _show(offer: Offer) -> None:
@@ -101,8 +103,8 @@ def _show(offer: Offer) -> None:
             ("from", offer.source),
             ("archive", offer.artifact),
             ("digest", offer.tree),
-            ("to", offer.target + (" (replaces what is there)" if offer.replaces else "")),
-            ("files", f"{len(offer.files):,} with {size:,} bytes"),
+            ("to", offer.target + (" (replaces the installed skill)" if offer.replaces else "")),
+            ("files", f"{len(offer.files):,} files, {size:,} bytes"),
         )
     )
     for path, size, executable in offer.files[:_LISTED]:

@@ -1,18 +1,15 @@
-"""`list`, `show`, `profiles`: what there is."""
+"""`list` and `show`: the catalog, and one skill."""
 
 import os
-from typing import Any
 
 import click
 
 from metier import Skills, limits
 from metier.cli import output
-from metier.cli.completion import complete_profile, complete_skill
+from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
 from metier.files.beneath import list_files
 from metier.files.text import printable
-from metier.hosts import profiles
-from metier.hosts.profiles import Profile
 from metier.model import Skill
 
 
@@ -21,12 +18,12 @@ from metier.model import Skill
     epilog="Examples:\n\n\b\n"
     "  metier list --scope repo\n  metier list --all --profile codelia\n  metier list --watch --json",
 )
-@click.option("--all", "everything", is_flag=True, help="Also what is shadowed, left out or broken.")
-@click.option("--scope", metavar="S", help="Only skills of this scope, such as repo or user.")
-@click.option("--watch", is_flag=True, help="Stay, and print a line for each change; with --json, JSON lines.")
+@click.option("--all", "everything", is_flag=True, help="Include what is shadowed, left out or broken.")
+@click.option("--scope", metavar="S", help="Show only skills of this scope, such as repo or user.")
+@click.option("--watch", is_flag=True, help="Keep running, and print a line for each change; with --json, JSON lines.")
 @shared
 def list_command(context: Context, everything: bool, scope: str | None, watch: bool) -> None:
-    """Show the catalog: every skill that the profile finds from here."""
+    """List the skills that the profile finds in this folder."""
     skills = context.discover()
     if watch:
         from metier.cli import list_watch
@@ -56,7 +53,7 @@ def _show(context: Context, skills: Skills, everything: bool, scope: str | None)
         _summary(skills, bool(shown), everything)
 
 
-def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, Any]:
+def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, object]:
     catalog = skills.catalog
     return {
         "profile": skills.profile.name,
@@ -103,22 +100,22 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
         return
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
-        click.echo(f"no skills here; searched: {printable(searched)}", err=True)
+        click.echo(f"no skills found; searched: {printable(searched)}", err=True)
     for diagnostic in skills.diagnostics:
         if diagnostic.code == "untrusted":
             click.echo(f"{printable(diagnostic.message)}; {diagnostic.hint}", err=True)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
-    said = ", ".join(f"{number:,} {what}" for number, what in rest if number)
-    if said:
-        hint = "" if everything else "; `metier list --all` says which and why"
-        click.echo(f"{counts.loaded:,} of {counts.found:,} skills; {said}{hint}", err=True)
+    others = ", ".join(f"{number:,} {what}" for number, what in rest if number)
+    if others:
+        hint = "" if everything else "; `metier list --all` shows them"
+        click.echo(f"{counts.loaded:,} of {counts.found:,} skills; {others}{hint}", err=True)
 
 
 @click.command("show", epilog="Examples:\n\n\b\n  metier show release-notes\n  metier show ./skills/pdf/SKILL.md")
 @click.argument("name", shell_complete=complete_skill)
 @shared
 def show_command(context: Context, name: str) -> None:
-    """Show one skill, by name or by path: fields, files, and what is to be said about it."""
+    """Show one skill, by name or path: its fields, files and diagnostics."""
     skills = context.discover()
     skill = skills.at(name) if os.sep in name else skills[name]
     listing = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES)
@@ -138,8 +135,8 @@ def show_command(context: Context, name: str) -> None:
             ("path", skill.path),
             ("scope", f"{skill.scope} (from {skill.source})"),
             ("mode", skill.mode),
-            ("called by", " and ".join(who) if who else "nobody: it is switched off"),
-            ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` shows it to the model"),
+            ("called by", " and ".join(who) if who else "nobody; it is switched off"),
+            ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` trusts it"),
             ("shadowed by", shadowed_by),
             ("license", skill.license or ""),
             ("compatibility", skill.compatibility or ""),
@@ -154,37 +151,4 @@ def show_command(context: Context, name: str) -> None:
         output.diagnostic(diagnostic, skills.settings.place.cwd)
 
 
-@click.command("profiles", epilog="Examples:\n\n\b\n  metier profiles\n  metier profiles codelia")
-@click.argument("name", required=False, shell_complete=complete_profile)
-@shared
-def profiles_command(context: Context, name: str | None) -> None:
-    """List the hosts whose rules are known, or show the rules of one."""
-    names = [name] if name else list(profiles.BUILT_IN)
-    built = [profiles.build(profiles.load(each)) for each in names]
-    if context.as_json:
-        output.json_out(profiles.describe(built[0]) if name else [profiles.describe(profile) for profile in built])
-    elif name:
-        _rules(built[0])
-    else:
-        output.table(("profile", "summary"), [(profile.name, profile.summary) for profile in built])
-
-
-def _rules(profile: Profile) -> None:
-    described = profiles.describe(profile)
-    output.facts((key, str(described[key])) for key in ("name", "summary", "documented", "enabled"))
-    for root in profile.roots:
-        click.echo(f"  searches {root.path} at {root.at} ({root.source}, {root.scope}, priority {root.priority})")
-    for folder in profile.directories:
-        click.echo(f"  searches {folder}")
-    for section in ("project", "discovery", "validation", "collisions", "filters", "catalog", "toggles"):
-        values: dict[str, Any] = described[section]
-        click.secho(f"[{section}]", bold=True)
-        for key, value in values.items():
-            click.echo(f"  {key} = {value!r}")
-    if profile.documentation:
-        click.secho("[documentation]", bold=True)
-        for rule, page in profile.documentation.items():
-            click.echo(f"  {rule}: {page}")
-
-
-COMMANDS = (list_command, show_command, profiles_command)
+COMMANDS = (list_command, show_command)

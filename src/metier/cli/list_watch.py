@@ -1,9 +1,9 @@
-"""`list --watch`: the catalog, and then a line for every change of it, until the user has seen enough."""
+"""`list --watch`: the catalog, and then a line for every change, until interrupted."""
 
 import json
 import queue
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -16,11 +16,11 @@ from metier.files.text import printable
 from metier.model import Changes, Diagnostic
 
 NAMED: Final = 20
-"""Names on a line; a checkout of another branch may change thousands."""
+"""How many names are on a line. A checkout of another branch may change thousands."""
 
 
 def follow(context: Context, skills: Skills, scope: str | None, show: Callable[[], None]) -> None:
-    """Print the catalog, then each change, one a line; JSON is one object a line."""
+    """Print the catalog, then one line for each change. With --json, each line is an object."""
     pending: queue.SimpleQueue[News] = queue.SimpleQueue()
     last = skills.catalog
     with Watcher(skills, pending.put) as watcher:
@@ -38,7 +38,7 @@ def follow(context: Context, skills: Skills, scope: str | None, show: Callable[[
         try:
             watcher.wait_ready()
             if not context.quiet and not context.as_json:
-                click.echo(f"{watcher.how}; Ctrl-C ends", err=True)
+                click.echo(f"{watcher.how}; press Ctrl-C to stop", err=True)
             while True:
                 changes = pending.get().changes
                 new = skills.catalog
@@ -77,7 +77,7 @@ def _report(context: Context, skills: Skills, changes: Changes, broken: set[Diag
 
 
 def _within(changes: Changes, old: Catalog, new: Catalog, scope: str | None) -> Changes:
-    """The changes to skills of one scope."""
+    """The changes of the skills in a scope."""
     if scope is None:
         return changes
     before, after = ({skill.name for skill in catalog.skills if skill.scope == scope} for catalog in (old, new))
@@ -92,6 +92,6 @@ def _errors(catalog: Catalog) -> set[Diagnostic]:
     return {diagnostic for diagnostic in catalog.diagnostics if diagnostic.severity == "error"}
 
 
-def _json_line(data: dict[str, Any]) -> None:
-    # Escaped, so that no line of ours is two for a reader that knows more line ends than one.
+def _json_line(data: dict[str, object]) -> None:
+    # ASCII only, because some readers also split lines at Unicode line separators.
     click.echo(json.dumps(data, default=str))

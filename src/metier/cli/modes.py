@@ -1,4 +1,4 @@
-"""`enable`, `disable` and `mode`: switches that last."""
+"""`enable`, `disable` and `mode`: how a skill is offered, saved for the user or the project."""
 
 import os
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from metier.cli.context import Context, shared
 from metier.files.text import printable
 from metier.model import MODES, Mode
 
-_SAID: Final[Mapping[Mode, str]] = {
-    "auto": "on",
-    "pinned": "pinned, first in every prompt,",
-    "name-only": "shown to the model by name only",
-    "manual": "hidden from the model and called by people only,",
-    "off": "off",
+_MESSAGE: Final[Mapping[Mode, str]] = {
+    "auto": "{name} is on for {whom}",
+    "pinned": "{name} is pinned for {whom}: it comes first in every prompt",
+    "name-only": "{name} is name-only for {whom}: the model sees its name without its description",
+    "manual": "{name} is manual for {whom}: it is hidden from the model, and people call it by name",
+    "off": "{name} is off for {whom}",
 }
 
 
@@ -33,28 +33,28 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
         return
     if context.quiet:
         return
-    click.echo(f"{printable(skill.name)} is {_SAID[mode]} for {'this project' if project else 'you'}")
-    heir = skills.get(skill.name)
-    if heir is not None and heir.path != skill.path and not skill.enabled:
-        where = os.path.relpath(heir.path, skills.settings.place.cwd)
+    click.echo(_MESSAGE[mode].format(name=printable(skill.name), whom="this project" if project else "you"))
+    successor = skills.get(skill.name)
+    if successor is not None and successor.path != skill.path and not skill.enabled:
+        where = os.path.relpath(successor.path, skills.settings.place.cwd)
         click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 
 @click.command("enable", epilog="Example:\n\n\b\n  metier enable release-notes")
 @click.argument("name", shell_complete=complete_skill)
-@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@click.option("--project", is_flag=True, help="Save it for everyone in this project.")
 @shared
 def enable_command(context: Context, name: str, project: bool) -> None:
-    """Switch a skill on, by name or by path."""
+    """Switch a skill on, by name or path."""
     _switch(context, name, "auto", project)
 
 
 @click.command("disable", epilog="Example:\n\n\b\n  metier disable release-notes --project")
 @click.argument("name", shell_complete=complete_skill)
-@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@click.option("--project", is_flag=True, help="Save it for everyone in this project.")
 @shared
 def disable_command(context: Context, name: str, project: bool) -> None:
-    """Switch a skill off, by name or by path; another of the same name takes its place."""
+    """Switch a skill off, by name or path. Another skill of that name takes its place."""
     _switch(context, name, "off", project)
 
 
@@ -63,15 +63,15 @@ def disable_command(context: Context, name: str, project: bool) -> None:
 )
 @click.argument("name", shell_complete=complete_skill)
 @click.argument("mode", type=click.Choice(MODES))
-@click.option("--project", is_flag=True, help="For everyone who works in this project.")
+@click.option("--project", is_flag=True, help="Save it for everyone in this project.")
 @shared
 def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None:
-    """Say how a skill is offered to the model, by name or by path.
+    """Set how a skill is offered to the model, by name or path.
 
     \b
     pinned     always in the prompt, before all others
-    auto       in the prompt when it fits; the default
-    name-only  in the prompt by its name, without a description
+    auto       in the prompt if there is room; the default
+    name-only  in the prompt without its description
     manual     hidden from the model; people call it by name
     off        switched off
     """

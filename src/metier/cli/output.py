@@ -1,4 +1,4 @@
-"""What the terminal shows: tables that fit, colour only where it is wanted, and no control character of a skill's."""
+"""Output: tables that fit the terminal, JSON, diagnostics. No control character of a skill reaches a terminal."""
 
 import os
 import re
@@ -6,10 +6,10 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
 
 import click
 
+from metier.files.shapes import is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
 from metier.model import Diagnostic
 
@@ -21,21 +21,21 @@ def on_terminal() -> bool:
 
 
 def width() -> int:
-    """The columns to fill: the terminal's, else 80."""
+    """The width of the terminal, or 80 columns if there is none."""
     if not on_terminal() and "COLUMNS" not in os.environ:
         return 80
     return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
 
 
 def safe(text: str) -> str:
-    """Text from a skill as it stands, but for what a terminal would obey; a pipe gets every byte."""
+    """Remove control characters from the text of a skill for a terminal. A pipe gets the text unchanged."""
     if not sys.stdout.isatty():
         return text
     return printable_lines(text)
 
 
 def cells(text: str) -> int:
-    """The columns that a text takes."""
+    """The number of columns of a text."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
@@ -43,7 +43,7 @@ def cells(text: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """The text, cut with an ellipsis where it is too long, padded where it is too short."""
+    """Pad a text to a number of columns, or cut it with an ellipsis."""
     if cells(text) > columns:
         kept = ""
         for char in text:
@@ -60,9 +60,9 @@ def table(
     flexible: int = -1,
     mark: Callable[[str], str] = str,
 ) -> None:
-    """Print columns as wide as their content, and the flexible one as wide as the rest of the line.
+    """Print columns as wide as their content. The flexible column takes the rest of the line.
 
-    `mark` may style a finished line, with nothing that takes space.
+    `mark` can style a finished line. It must not change its width.
     """
     flexible %= len(headers)
     clean = [[printable(cell) for cell in row] for row in rows]
@@ -82,7 +82,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) -> None:
-    """Print names and values in two columns, long values folded; `mark` may style a line of a value."""
+    """Print names and values in two columns, with long values wrapped. `mark` can style a line of a value."""
     shown = [(printable(name), printable(value)) for name, value in pairs if value]
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
@@ -90,27 +90,27 @@ def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) ->
         click.echo(click.style(name, bold=True) + " " * (indent - len(name)) + f"\n{' ' * indent}".join(lines))
 
 
-def json_out(data: Any) -> None:
-    """One JSON document on stdout."""
+def json_out(data: object) -> None:
+    """Print one JSON document."""
     text = _document(data)
-    # What is no UTF-8, and what a terminal would obey, is written as JSON's own escapes.
+    # Bytes that are not UTF-8 and control characters are written as JSON escapes.
     text = storable_text(text)
     click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
-def _document(data: Any) -> str:
-    """JSON with one line for each key and each entry of a list: readable, and written by the encoder in C."""
+def _document(data: object) -> str:
+    """JSON with one line for each key and each list item, which is readable and uses the fast encoder."""
     import json
 
     encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
-    if isinstance(data, list) and data:
-        return "[\n  " + ",\n  ".join(encode(item) for item in cast("list[Any]", data)) + "\n]"
-    if not isinstance(data, dict):
+    if is_list(data) and data:
+        return "[\n  " + ",\n  ".join(encode(item) for item in data) + "\n]"
+    if not is_table(data):
         return encode(data)
     lines: list[str] = []
-    for key, value in cast("dict[str, Any]", data).items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            shown = "[\n    " + ",\n    ".join(encode(item) for item in cast("list[Any]", value)) + "\n  ]"
+    for key, value in data.items():
+        if is_list(value) and value and is_table(value[0]):
+            shown = "[\n    " + ",\n    ".join(encode(item) for item in value) + "\n  ]"
         else:
             shown = encode(value)
         lines.append(f"  {encode(key)}: {shown}")
@@ -118,7 +118,7 @@ def _document(data: Any) -> str:
 
 
 def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
-    """Print a diagnostic as a compiler does: what, where, the line with a caret, and the way out."""
+    """Print a diagnostic as a compiler does: message, place, source line with a caret, and hint."""
     head = click.style(f"{d.severity}[{d.code}]", fg=COLOURS[d.severity], bold=True)
     click.echo(f"{head}: {printable(d.message)}")
     path = printable(os.path.relpath(d.path, cwd) if d.path.startswith(cwd.rstrip("/") + "/") else d.path)
@@ -131,7 +131,7 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
         shown = blank_controls(line)
         offset = max(0, d.column - 1)
         while offset and cells(shown[offset - 1 : d.column - 1]) <= width() - 24:
-            offset -= 1  # as much of the line before the column as fits
+            offset -= 1  # show as much before the column as fits
         before = " " * cells(shown[offset : d.column - 1])
         click.echo(f" {gutter} |")
         click.echo(f" {d.line} | {fit(shown[offset:], width() - len(gutter) - 6).rstrip()}")

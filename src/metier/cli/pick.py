@@ -11,7 +11,7 @@ from metier.catalog.modes import Level
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError, MissingExtra
-from metier.tui.model import ALL, Entry, Picker
+from metier.tui.model import ALL, Picker, PickerEntry
 
 
 @click.command(
@@ -29,37 +29,37 @@ from metier.tui.model import ALL, Entry, Picker
     type=click.Choice(["name", "path", "load"]),
     default="name",
     show_default=True,
-    help="What of the choice to print; load prints what the model would get.",
+    help="What to print. load prints what the model would get.",
 )
-@click.option("--scope", metavar="S", help="Begin with the skills of this scope.")
-@click.option("--project", is_flag=True, help="Switch skills for everyone who works in this project.")
-@click.option("--plain", is_flag=True, help="Ask line by line, without a full screen: for screen readers.")
+@click.option("--scope", metavar="S", help="Start with the skills of this scope.")
+@click.option("--project", is_flag=True, help="Save switches for everyone in this project.")
+@click.option("--plain", is_flag=True, help="Use a line-by-line dialogue, for screen readers.")
 @shared
 def pick_command(context: Context, query: str, what: str, scope: str | None, project: bool, plain: bool) -> None:
     """Choose a skill by typing, and print its name.
 
-    The list narrows with every letter. Skills can be switched on and off and
-    pinned on the way, which lasts. Exits with 1 where nothing was chosen.
+    The list is filtered with every letter. You can also switch skills on and
+    off and pin them. Exits with 1 if nothing was chosen.
     """
     level: Level = "project" if project else "user"
     picker = Picker(context.discover(), level)
     view = scope or ALL
     if view not in {each.name for each in picker.views}:
         known = ", ".join(each.name for each in picker.views)
-        raise ConfigError(f"there is nothing in the scope {view!r}", key="scope", hint=f"there is {known}")
+        raise ConfigError(f"there are no skills in the scope {view!r}", key="scope", hint=f"known: {known}")
     entry = _ask_plainly(picker, query, view) if plain else _ask(picker, query, view)
     if entry is None:
         raise click.exceptions.Exit(1)
     _print(context, picker, entry, what)
 
 
-def _ask_plainly(picker: Picker, query: str, view: str) -> Entry | None:
+def _ask_plainly(picker: Picker, query: str, view: str) -> PickerEntry | None:
     from metier.tui.plain import Dialogue
 
     return Dialogue(picker, view).run(query)
 
 
-def _ask(picker: Picker, query: str, view: str) -> Entry | None:
+def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
     try:
         from metier.tui.screen import pick
     except ImportError as error:
@@ -70,9 +70,9 @@ def _ask(picker: Picker, query: str, view: str) -> Entry | None:
 
 @contextlib.contextmanager
 def _terminal() -> Generator[None]:
-    """The terminal itself for all three streams while the picker runs, wherever they lead before and after.
+    """Connect all three standard streams to the terminal while the picker runs.
 
-    Output, too: nothing is written to it meanwhile, but it is asked for the size of the terminal.
+    Standard output too: the picker does not write to it, but reads the terminal size from it.
     """
     stray = [descriptor for descriptor in (0, 1, 2) if not os.isatty(descriptor)]
     if not stray:
@@ -81,8 +81,8 @@ def _terminal() -> Generator[None]:
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        hint = "`metier pick --plain` asks line by line, `metier search` needs no answer"
-        raise ConfigError("the picker needs a terminal, and there is none", hint=hint) from None
+        hint = "use `metier pick --plain` or `metier search`"
+        raise ConfigError("the picker needs a terminal", hint=hint) from None
     kept = {descriptor: os.dup(descriptor) for descriptor in stray}
     try:
         sys.stdout.flush()
@@ -99,7 +99,7 @@ def _terminal() -> Generator[None]:
         os.close(terminal)
 
 
-def _print(context: Context, picker: Picker, entry: Entry, what: str) -> None:
+def _print(context: Context, picker: Picker, entry: PickerEntry, what: str) -> None:
     if what == "load":
         loaded = context.open_session().load(path=entry.path)
         if context.as_json:
@@ -109,7 +109,7 @@ def _print(context: Context, picker: Picker, entry: Entry, what: str) -> None:
     elif context.as_json and entry.skill is not None:
         output.json_out(entry.skill.as_dict())
     else:
-        click.echo(output.safe(entry.path if what == "path" else picker.word(entry)))
+        click.echo(output.safe(entry.path if what == "path" else picker.name_or_path(entry)))
 
 
 COMMANDS = (pick_command,)

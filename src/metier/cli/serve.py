@@ -1,4 +1,4 @@
-"""`serve`, `rpc`, `mcp`: the runtime for other programs."""
+"""`serve`, `rpc` and `mcp`: the runtime for other programs."""
 
 import os
 import webbrowser
@@ -14,33 +14,35 @@ from metier.cli.context import Context, shared
 )
 @shared
 def rpc_command(context: Context) -> None:
-    """Speak JSON-RPC 2.0, one message a line, on standard input and output."""
+    """Serve JSON-RPC 2.0 on standard input and output, one message per line."""
     from metier import rpc
 
     rpc.main(context.open_app("rpc"))
 
 
 @click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen here; others than loopback need a token.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Listen on this address. Other than loopback needs a token."
+)
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name; may be repeated.")
-@click.option("--open", "opens", is_flag=True, help="Open the web app in a browser once it is there.")
-@click.option("--publish", is_flag=True, help="Offer the skills at /.well-known/agent-skills/index.json.")
-@click.option("--runs", metavar="N", type=click.IntRange(1), help="Run this many scripts at once.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name. Can be repeated.")
+@click.option("--open", "opens", is_flag=True, help="Open the web app in a browser.")
+@click.option("--publish", is_flag=True, help="Publish the skills at /.well-known/agent-skills/index.json.")
+@click.option("--runs", metavar="N", type=click.IntRange(1), help="Run at most this many scripts at a time.")
 @click.option(
     "--rate",
     default=web.RATE,
     show_default=True,
     type=click.FloatRange(0),
     metavar="N",
-    help="Requests a second from one address; 0 means no limit.",
+    help="Requests per second from one address. 0 means no limit.",
 )
 @click.option(
     "--proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe what this proxy says about a client's address; may be repeated.",
+    help="Trust the client addresses that this proxy reports. Can be repeated.",
 )
 @shared
 def serve_command(
@@ -56,11 +58,13 @@ def serve_command(
 ) -> None:
     """Serve the web app, the HTTP API, JSON-RPC and MCP.
 
-    A token comes from METIER_TOKEN, never from the command line.
+    The token is read from METIER_TOKEN, never from the command line.
     """
     app = context.open_app("http")
     token = os.environ.get("METIER_TOKEN", "")
-    options = web.Options(host, port, token, names, rate, runs, publish, proxies)
+    options = web.Options(
+        host=host, port=port, token=token, names=names, rate=rate, runs=runs, publish=publish, proxies=proxies
+    )
 
     def started(where: str) -> None:
         if not context.quiet:
@@ -74,7 +78,7 @@ def serve_command(
 @click.command("mcp", epilog="Example:\n\n\b\n  metier mcp --cwd ~/project")
 @shared
 def mcp_command(context: Context) -> None:
-    """Speak MCP on standard input and output, as clients start it."""
+    """Serve MCP on standard input and output, for a client that starts it."""
     from metier.mcp import server
 
     server.main(context.open_app("mcp"), context.session)

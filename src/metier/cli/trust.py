@@ -1,4 +1,4 @@
-"""`trust`: whose project it is whose skills the model may see, where trust is asked for."""
+"""`trust`: the projects whose skills and settings are trusted."""
 
 import os
 
@@ -13,13 +13,13 @@ from metier.hosts.settings import project_of
 
 @click.command("trust", epilog="Examples:\n\n\b\n  metier trust\n  metier trust ~/site\n  metier trust --remove")
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
-@click.option("--remove", is_flag=True, help="Trust it no longer.")
+@click.option("--remove", is_flag=True, help="Remove the trust.")
 @shared
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:
-    """Trust a project: the one here, or the one of a folder.
+    """Trust the project of this folder, or of DIR.
 
-    Where a profile or the setting permissions.trust = "required" asks for it, the model sees no skill of a project
-    before. What a project sets about scripts, policy and the store counts only if it is trusted.
+    If the profile or the setting permissions.trust = "required" requires trust, the model sees no skill of an untrusted
+    project. Settings of a project about scripts, policy and the store apply only if it is trusted.
     """
     if folder is not None:
         context.cwd = os.path.join(context.cwd or "", folder)

@@ -1,8 +1,9 @@
-"""A skill from elsewhere becomes a folder among the user's own, or nothing changes at all.
+"""Installs a skill from a folder, an archive or a site into the user's or a project's folder of skills.
 
-Policy speaks before anything is fetched: a source on the network needs a rule that opens it, and by default no
-connection is tried. What came is checked in memory, written beside its place, read again by the discovery that will
-find it, shown to whoever decides, and only then renamed into place; lock file and event are part of the same step.
+Policy is asked before anything is fetched. A source on the network needs an allow or ask rule; without one, no
+connection is made. The files are checked in memory, written to a temporary folder, read by the same discovery that will
+find the skill later, and shown to the user. Only then are they renamed into place, together with the lock file and the
+event. The invariant: an install succeeds completely or changes nothing.
 """
 
 import contextlib
@@ -13,18 +14,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from metier import limits
 from metier.catalog import discover, frontmatter, validate
-from metier.errors import ConfigError, InstallError, InvalidSkill, MetierError, PolicyDenied
+from metier.errors import ConfigError, InstallError, InvalidSkill, MetierError, PolicyDenied, StoreError
 from metier.files.beneath import read_regular
-from metier.files.digests import digest_of, is_digest
+from metier.files.digests import FORM, digest_of, is_digest
 from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.install import archive, fetch, lock
-from metier.install.archive import Entry
+from metier.install.archive import ArchiveEntry
 from metier.model import SKILL_FILE, Diagnostic, Root
 from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
 from metier.record.recorder import random_ids, system_clock
@@ -32,28 +33,30 @@ from metier.record.store import Draft, Store
 from metier.session.policy import Policy, Request
 
 TOOL: Final = "install"
-"""The name under which rules of the policy speak of installs; their `path` is the URL."""
+"""The tool name of installs in policy rules. The `path` of such a rule is the URL."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What someone wants to have installed: from where, and what they know of it."""
+class InstallRequest:
+    """What to install, from where, and what the source must match."""
 
     source: str
     """A folder, an archive, the URL of an archive, a site, or its index.json."""
     name: str = ""
-    """The name it must bear; needed for a site that offers several."""
+    """The name that the skill must have. A site needs it to select one of its skills."""
     digest: str = ""
-    """The SHA-256 that the archive must have, as `sha256:...`; of a folder, the one that the lock file would have."""
+    """The digest that the archive must have, as `sha256:...`. For a folder, the digest in the lock file."""
     project: bool = False
+    """Install for the project instead of for the user."""
     replace: bool = False
+    """Replace an installed skill of the same name."""
     lenient: bool = False
-    """Breaches of the standard that the profile forgives are no reason to refuse."""
+    """Accept violations of the standard that the profile accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What would be installed, for whoever decides; everything in it but the target comes from the source."""
+    """What would be installed, for the decision. Everything except `target` comes from the untrusted source."""
 
     name: str
     description: str
@@ -62,11 +65,11 @@ class Offer:
     tree: str
     artifact: str
     files: tuple[tuple[str, int, bool], ...]
-    """Path, size, executable."""
+    """The path, size and executable bit of each file."""
     replaces: bool
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "name": self.name,
             "description": self.description,
@@ -82,13 +85,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    entries: Sequence[Entry]
+    entries: Sequence[ArchiveEntry]
     source: str
     artifact: str = ""
 
 
 class Installer:
-    """Installs for one place. `approve` answers the policy's questions; without it they are refused."""
+    """Installs skills with given settings. `approve` answers the policy's questions; without it, they are refused."""
 
     def __init__(
         self,
@@ -102,7 +105,7 @@ class Installer:
         self._policy = policy or Policy.from_settings(config.permissions, config.profile)
 
     def root(self, *, project: bool = False) -> str:
-        """The folder into which skills go: the first one that the profile has for a user, or for a project."""
+        """The folder in which skills are installed: the first one that the profile has for a user or a project."""
         config = self._config
         base = config.place.project if project else config.place.home
         scopes = ("repo", "project") if project else ("user",)
@@ -111,124 +114,133 @@ class Installer:
             if root.scope in scopes and _below(root.path, base):
                 real = os.path.realpath(root.path)
                 if project and not _below(real, os.path.realpath(base)):
-                    raise ConfigError(
-                        f"{root.path} is a link that leads out of the project", hint="leave out --project"
-                    )
+                    raise ConfigError(f"{root.path} is a link that leaves the project", hint="omit --project")
                 return real
-        where, other = ("project", "leave out --project") if project else ("user", "try --project")
-        raise ConfigError(f"the profile {config.profile.name} has no folder for a {where}'s skills", hint=other)
+        where, other = ("project", "omit --project") if project else ("user", "try --project")
+        raise ConfigError(f"the profile {config.profile.name} has no folder for {where} skills", hint=other)
 
-    def verify(self, *, project: bool = False) -> list[lock.Finding]:
-        """Every skill of the lock file against what is there now."""
+    def verify(self, *, project: bool = False) -> list[lock.LockFinding]:
+        """Compare every skill in the lock file with the files on disk."""
         return lock.verify(self.root(project=project))
 
-    def install(self, wish: Wish, confirm: Callable[[Offer], bool]) -> Offer:
-        """Install a skill, if policy and `confirm` say yes. A refusal is recorded too, and raised."""
-        source = fetch.without_secrets(wish.source) if fetch.is_remote(wish.source) else self._local(wish.source)
+    def install(self, request: InstallRequest, confirm: Callable[[Offer], bool]) -> Offer:
+        """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
+        source = (
+            fetch.without_secrets(request.source) if fetch.is_remote(request.source) else self._local(request.source)
+        )
         try:
-            root = self.root(project=wish.project)
-            if wish.digest and not is_digest(wish.digest):
-                raise ConfigError("a digest is sha256: and 64 digits in lower case", key="digest")
-            fetched = self._fetch(wish, source)
-            return self._stand(wish, fetched, root, confirm)
+            root = self.root(project=request.project)
+            if request.digest and not is_digest(request.digest):
+                raise ConfigError(f"a digest must be {FORM}", key="digest")
+            fetched = self._fetch(request, source)
+            return self._install(request, fetched, root, confirm)
         except MetierError as error:
-            reason = getattr(error, "reason", "") or type(error).__name__
-            self._record(InstallRefused(source, reason, str(error), _whoami(), wish.name))
+            reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
+            self._record(InstallRefused(source, reason, str(error), _user_name(), request.name))
             raise
 
-    # --- getting it ---
+    # --- fetching ---
 
     def _local(self, source: str) -> str:
         return roots.normalise(source, self._config.place.cwd, self._config.place.home)
 
-    def _fetch(self, wish: Wish, source: str) -> _Fetched:
-        if fetch.is_remote(wish.source):
-            return self._download(wish)
+    def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
+        if fetch.is_remote(request.source):
+            return self._download(request)
         if os.path.isdir(source):
             entries = archive.unwrap(archive.read_folder(source))
-            _compare(lock.tree_digest(lock.rows(entries)), wish.digest, source)
+            _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source)
         try:
             data = read_regular(source, limits.ARTIFACT_BYTES)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise InstallError(f"{source} cannot be read: {why}", reason="unreadable") from error
-        return _Fetched(archive.unpack(data), source, _compare(digest_of(data), wish.digest, source))
+        return _Fetched(archive.unpack(data), source, _compare(digest_of(data), request.digest, source))
 
-    def _download(self, wish: Wish) -> _Fetched:
+    def _download(self, request: InstallRequest) -> _Fetched:
         asked: set[str] = set()
 
         def permit(url: str) -> None:
-            self._enforce(Request(TOOL, wish.name, fetch.shown(url), digest=wish.digest), fetch.origin(url) in asked)
+            self._enforce(
+                Request(TOOL, request.name, fetch.shown(url), digest=request.digest), fetch.origin(url) in asked
+            )
             asked.add(fetch.origin(url))
 
-        client = fetch.Client(wish.source, permit)
-        index = fetch.index_of(wish.source)
-        url, digest, kind = wish.source, wish.digest, "archive"
+        client = fetch.Client(request.source, permit)
+        index = fetch.index_of(request.source)
+        url, digest, kind = request.source, request.digest, "archive"
         if index:
             place, data = client.get(index, limits.INDEX_BYTES)
-            listed = fetch.find(data, place, wish.name)
+            listed = fetch.find(data, place, request.name)
             if digest and digest != listed.digest:
-                raise InstallError(f"the index says {listed.digest}, not {digest}", reason="digest")
+                raise InstallError(f"the index has the digest {listed.digest}, not {digest}", reason="digest")
             url, digest, kind = listed.url, listed.digest, listed.kind
         url, data = client.get(url, limits.ARTIFACT_BYTES)
         artifact = _compare(digest_of(data), digest, fetch.shown(url))
-        entries = [Entry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
+        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
         return _Fetched(entries, fetch.shown(url), artifact)
 
     def _enforce(self, request: Request, answered: bool) -> None:
-        """Ask the policy. A yes is for this install: one that lasts is a rule, which a person writes."""
+        """Ask the policy. An answer applies to this install only; a lasting permission is a rule in the settings."""
 
         def approve(asked: Request) -> bool:
             return answered or (self._approve is not None and self._approve(asked) is True)
 
         decision = self._policy.decide(request)
         if decision.verdict == "deny" and decision.rule is None:
-            opening = (
+            missing = (
                 '[permissions] has no rule for it, such as allow = [{ tool = "install", path = "https://host/*" }]'
             )
-            raise PolicyDenied(TOOL, request.skill_name, opening)
+            raise PolicyDenied(TOOL, request.skill_name, missing)
         self._policy.enforce(request, approve if answered or self._approve is not None else None)
 
-    def _allow(self, wish: Wish, offer: Offer) -> None:
-        """Policy again, now that the name is known. A local source needs no rule, but must not be refused by one."""
-        remote = fetch.is_remote(wish.source)
-        request = Request(TOOL, offer.name, offer.source, digest=offer.artifact or offer.tree)
-        if remote or self._policy.name == "read-only" or self._policy.decide(request).rule is not None:
-            self._enforce(request, answered=remote)
+    def _allow(self, offer: Offer, *, remote: bool) -> None:
+        """Ask the policy again, now that the name is known. A local source needs no rule, but a rule can deny it."""
+        asked = Request(TOOL, offer.name, offer.source, digest=offer.artifact or offer.tree)
+        if remote or self._policy.name == "read-only" or self._policy.decide(asked).rule is not None:
+            self._enforce(asked, answered=remote)
 
-    # --- putting it into place ---
+    # --- installing ---
 
-    def _stand(self, wish: Wish, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool]) -> Offer:
+    def _install(
+        self, request: InstallRequest, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool]
+    ) -> Offer:
         name = _name(fetched.entries)
-        if wish.name and name != wish.name:
-            raise InstallError(f"the skill in it is called {name!r}, not {wish.name!r}", reason="other-name")
+        if request.name and name != request.name:
+            raise InstallError(f"the skill is named {name!r}, not {request.name!r}", reason="other-name")
         target = os.path.join(root, name)
         rows = lock.rows(fetched.entries)
         replaces = os.path.lexists(target)
-        if replaces and not wish.replace:
-            raise InstallError(f"{target} is there already", reason="exists", hint="--replace replaces it")
-        with _workshop(root) as workshop:
-            folder = os.path.join(workshop, name)
+        if replaces and not request.replace:
+            raise InstallError(f"{target} already exists", reason="exists", hint="use --replace to replace it")
+        with _staging_folder(root) as staging:
+            folder = os.path.join(staging, name)
             try:
                 archive.write(fetched.entries, folder)
             except OSError as error:
                 raise InstallError(f"{folder} cannot be written: {error.strerror}", reason="unwritable") from error
-            description, diagnostics = self._examine(folder, wish.lenient)
+            description, diagnostics = self._examine(folder, request.lenient)
             offer = Offer(
-                name, description, fetched.source, target, lock.tree_digest(rows), fetched.artifact,
-                tuple((entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
-                replaces, diagnostics,
-            )  # fmt: skip
-            self._allow(wish, offer)
+                name=name,
+                description=description,
+                source=fetched.source,
+                target=target,
+                tree=lock.tree_digest(rows),
+                artifact=fetched.artifact,
+                files=tuple((entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
+                replaces=replaces,
+                diagnostics=diagnostics,
+            )
+            self._allow(offer, remote=fetch.is_remote(request.source))
             if not confirm(offer):
                 raise PolicyDenied(TOOL, name, "the answer was no")
-            locked = lock.Locked(self._named_in_lock(offer, wish), offer.tree, offer.artifact, rows)
-            self._exchange(workshop, folder, root, offer, locked)
+            locked = lock.Locked(self._source_in_lock(offer, request), offer.tree, offer.artifact, rows)
+            self._place(staging, folder, root, offer, locked)
         return offer
 
     def _examine(self, folder: str, lenient: bool) -> tuple[str, tuple[Diagnostic, ...]]:
-        """What discovery makes of the folder, as strictly as `metier validate --strict` unless asked otherwise."""
+        """Return the description and the diagnostics of discovery, which is strict unless `lenient` is set."""
         profile = self._config.profile
         judged = replace(
             profile,
@@ -244,18 +256,18 @@ class Installer:
             raise InvalidSkill(SKILL_FILE, errors or notes)
         return skill.description, notes
 
-    def _named_in_lock(self, offer: Offer, wish: Wish) -> str:
-        """A project's lock file is shared: it names no folder of the person who installed."""
+    def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
+        """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
         project = self._config.place.project
-        if fetch.is_remote(wish.source) or not wish.project:
+        if fetch.is_remote(request.source) or not request.project:
             return offer.source
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
 
-    def _exchange(self, workshop: str, folder: str, root: str, offer: Offer, locked: lock.Locked) -> None:
-        """Rename into place, write the lock file and the event; what fails half way is undone."""
-        old = os.path.join(workshop, ".before")
-        with _alone(os.path.dirname(root)), contextlib.ExitStack() as undo:
+    def _place(self, staging: str, folder: str, root: str, offer: Offer, locked: lock.Locked) -> None:
+        """Rename the folder into place, and write the lock file and the event. A failure undoes every step."""
+        old = os.path.join(staging, ".before")
+        with _exclusive(os.path.dirname(root)), contextlib.ExitStack() as undo:
             before = lock.read(root)
             try:
                 if offer.replaces:
@@ -264,45 +276,51 @@ class Installer:
                 os.rename(folder, offer.target)
                 undo.callback(os.rename, offer.target, folder)
             except OSError as error:
-                message = f"{offer.target} cannot be put into place: {error.strerror}"
+                message = f"{offer.target} cannot be written: {error.strerror}"
                 raise InstallError(message, reason="unwritable") from error
             undo.callback(lock.write, root, before)
             lock.write(root, {**before, offer.name: locked})
             was = before.get(offer.name)
             self._record(
                 SkillInstalled(
-                    offer.name, offer.source, offer.target, offer.tree, _whoami(), len(offer.files), offer.artifact,
-                    was.digest if was and offer.replaces else "",
+                    name=offer.name,
+                    source=offer.source,
+                    path=offer.target,
+                    tree=offer.tree,
+                    by=_user_name(),
+                    files=len(offer.files),
+                    artifact=offer.artifact,
+                    replaced=was.digest if was and offer.replaces else "",
                 )
-            )  # fmt: skip
+            )
             undo.pop_all()
 
     def _record(self, event: Event) -> None:
-        # The name of a local folder may hold bytes that are no UTF-8, which no store takes.
+        # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
         data = storable_table(event.data())
         self._sink.append(INSTALLS, "install", INSTALLS, [Draft(random_ids(), system_clock(), event.type, data)])
 
 
 def _compare(digest: str, wanted: str, source: str) -> str:
-    """The digest of what came, which must be the one that was announced."""
+    """Return the digest if it is the expected one, or raise."""
     if wanted and digest != wanted:
         raise InstallError(f"{source} has the digest {digest}, not {wanted}", reason="digest")
     return digest
 
 
-def _name(entries: Sequence[Entry]) -> str:
-    """The name in the SKILL.md, which becomes the name of a folder."""
+def _name(entries: Sequence[ArchiveEntry]) -> str:
+    """The name in the SKILL.md, which becomes the name of the folder."""
     data = next(entry.data for entry in entries if entry.path == SKILL_FILE)
     parsed = frontmatter.parse(data[: limits.FRONTMATTER_BYTES + limits.HEAD_BYTES])
     name = (parsed.fields or {}).get("name") if parsed is not None else None
     if not isinstance(name, str) or len(name) > limits.NAME_LENGTH or validate.name_flaw(name, "unicode"):
-        raise InstallError(f"its {SKILL_FILE} has no frontmatter with a valid name", reason="invalid")
+        raise InstallError(f"{SKILL_FILE} has no frontmatter with a valid name", reason="invalid")
     return name
 
 
 @contextlib.contextmanager
-def _workshop(root: str) -> Generator[str, None, None]:
-    """A folder beside the folder of skills, on its disk and unseen by discovery; it leaves nothing behind."""
+def _staging_folder(root: str) -> Generator[str, None, None]:
+    """A temporary folder next to the folder of skills: on the same disk, and not searched by discovery."""
     missing = [root]
     while not os.path.lexists(missing[-1]):
         missing.append(os.path.dirname(missing[-1]))
@@ -317,13 +335,13 @@ def _workshop(root: str) -> Generator[str, None, None]:
         if made:
             shutil.rmtree(made, ignore_errors=True)
         for folder in missing[:-1]:
-            with contextlib.suppress(OSError):  # it has something in it by now, and stays
+            with contextlib.suppress(OSError):  # a folder that is not empty stays
                 os.rmdir(folder)
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Generator[None, None, None]:
-    """Of several installs, one at a time puts something into place and writes the lock file."""
+def _exclusive(folder: str) -> Generator[None, None, None]:
+    """Let only one install at a time rename folders and write the lock file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -336,8 +354,8 @@ def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _whoami() -> str:
-    """The login name of whoever runs this, by the system's word and not the environment's."""
+def _user_name() -> str:
+    """The login name of the current user, from the system and not from the environment."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,8 +1,8 @@
-"""An archive or a folder becomes a list of plain files, or is refused whole.
+"""Reads an archive or a folder as a list of regular files, or refuses it as a whole.
 
-Archives are hostile: every name, kind, size and mode is judged while it is read, in memory and within bounds, and
-nothing is written before all of it has passed. Only regular files come through; links of any kind do not, wherever they
-lead. Tar is read here and not by the standard library, whose reader takes more forms than a skill needs.
+Archives are untrusted. Every name, kind, size and mode is checked while the archive is read, in memory and within
+limits, and nothing is written before all checks have passed. Only regular files are accepted, never links. Tar is
+parsed here because the reader of the standard library accepts more forms than a skill needs.
 """
 
 import io
@@ -21,17 +21,17 @@ from metier.files import beneath
 from metier.model import SKILL_FILE
 
 _VERSION_CONTROL: Final = frozenset((".git", ".hg", ".svn", ".jj", ".bzr", ".metier"))
-"""Folders that tell programs what to do: no skill brings its own."""
+"""Folders that configure other programs. A skill must not contain one."""
 _LEFT_OUT: Final = beneath.SKIPPED_FOLDERS | _VERSION_CONTROL
 _DESKTOP: Final = ("__MACOSX", ".DS_Store")
-"""What macOS adds to archives; it is left out."""
+"""Files that macOS adds to archives. They are skipped."""
 _BLOCK: Final = 512
 _HEADERS: Final = limits.INSTALL_FILES * 4 * _BLOCK
-"""What the headers of a tar may add to its files."""
+"""How many bytes the headers of a tar may add to its files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """One file of a skill."""
 
     path: str
@@ -43,28 +43,28 @@ def refuse(reason: str, message: str, hint: str = "") -> NoReturn:
     raise InstallError(message, reason=reason, hint=hint)
 
 
-def unpack(data: bytes) -> list[Entry]:
-    """The files of a zip or a tar.gz, known by its content, with SKILL.md at the top."""
+def unpack(data: bytes) -> list[ArchiveEntry]:
+    """Return the files of a zip or tar.gz, with SKILL.md at the top. The content decides the format."""
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return unwrap(_zip(data))
     if data.startswith(b"\x1f\x8b"):
         return unwrap(_tar(data))
-    refuse("not-an-archive", "this is no zip and no tar.gz", "a skill comes as .zip, .skill or .tar.gz")
+    refuse("not-an-archive", "this is not a zip or tar.gz archive", "use a .zip, .skill or .tar.gz file")
 
 
-def unwrap(entries: Sequence[Entry]) -> list[Entry]:
-    """The files without the one folder around them, if there is one."""
+def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
+    """Return the files without the single folder that contains them all, if there is one."""
     if any(entry.path == SKILL_FILE for entry in entries):
         return list(entries)
     tops = {entry.path.partition("/")[0] for entry in entries}
     top = next(iter(tops), "")
     if len(tops) != 1 or not any(entry.path == f"{top}/{SKILL_FILE}" for entry in entries):
-        refuse("no-skill", f"there is no {SKILL_FILE} at the top, or in the one folder there", "one archive, one skill")
+        refuse("no-skill", f"there is no {SKILL_FILE} at the top or in a single folder", "an archive has one skill")
     return [replace(entry, path=entry.path.removeprefix(f"{top}/")) for entry in entries]
 
 
-def write(entries: Iterable[Entry], folder: str) -> None:
-    """Write checked files into a new folder."""
+def write(entries: Iterable[ArchiveEntry], folder: str) -> None:
+    """Write checked files to a new folder."""
     os.mkdir(folder)
     for entry in entries:
         file = os.path.join(folder, entry.path)
@@ -74,14 +74,14 @@ def write(entries: Iterable[Entry], folder: str) -> None:
             stream.write(entry.data)
 
 
-# --- what may come in ---
+# --- checks ---
 
 
 class _Intake:
-    """Judges one member after another and keeps the files. `packed` is the size of the archive they came in."""
+    """Checks the members of an archive one by one and collects the files. `packed` is the size of the archive."""
 
     def __init__(self, packed: int | None = None) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ArchiveEntry] = []
         self._members = 0
         self._left = limits.INSTALL_BYTES
         self._ratio = _allowance(packed) if packed is not None else self._left
@@ -90,16 +90,16 @@ class _Intake:
         self._folders: set[str] = set()
 
     def name(self, name: str, *, folder: bool) -> str:
-        """The checked path of a member; empty for one that is left out."""
+        """Return the checked path of a member, or an empty string for one to skip."""
         self._members += 1
         if self._members > limits.INSTALL_FILES:
             refuse("too-many-files", f"it has more than {limits.INSTALL_FILES:,} files and folders")
         if any(unicodedata.category(char)[0] == "C" for char in name):
-            refuse("unsafe-name", f"a name has characters that cannot be seen: {name!r}")
+            refuse("unsafe-name", f"a name has invisible characters: {name!r}")
         try:
             path = beneath.check_relative(name)
         except ResourceError as error:
-            refuse("unsafe-name", f"a name would leave the folder or is none: {name!r} ({error.reason})")
+            refuse("unsafe-name", f"a name is invalid or leaves the folder: {name!r} ({error.reason})")
         parts = path.split("/") if path else []
         if len(path.encode()) > limits.INSTALL_NAME_BYTES or any(len(part.encode()) > 255 for part in parts):
             refuse("unsafe-name", f"a name is too long: {name[:60]!r}...")
@@ -109,23 +109,23 @@ class _Intake:
             return ""
         for part in parts:
             if part.casefold().rstrip(". ") in _VERSION_CONTROL:
-                refuse("unsafe-name", f"a skill must not bring a folder or file {part!r}: {name!r}")
+                refuse("unsafe-name", f"a skill must not contain {part!r}: {name!r}")
         self._claim(parts, folder)
         return path
 
     def _claim(self, parts: Sequence[str], folder: bool) -> None:
-        """No two members may meet on any disk: equal names, names equal but for case, a file where a folder is."""
+        """Refuse members that collide on some disk: equal names, names that differ in case, a file and a folder."""
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
             folded = unicodedata.normalize("NFC", path).casefold()
             known = self._spelled.setdefault(folded, path)
             is_file = depth == len(parts) and not folder
             if known != path or path in self._files or (is_file and path in self._folders):
-                refuse("collision", f"two names cannot stand side by side: {known!r} and {path!r}")
+                refuse("collision", f"two names collide: {known!r} and {path!r}")
             (self._files if is_file else self._folders).add(path)
 
     def reserve(self, path: str, size: int) -> None:
-        """Take a size into account before it is read."""
+        """Count the size of a file before it is read."""
         self._left -= size
         self._ratio -= size
         if size < 0 or self._left < 0:
@@ -135,8 +135,8 @@ class _Intake:
 
     def add(self, path: str, data: bytes, mode: int) -> None:
         if mode & (stat.S_ISUID | stat.S_ISGID):
-            refuse("unsafe-mode", f"a file would run with another user's or group's rights: {path!r}")
-        self.entries.append(Entry(path, data, bool(mode & 0o111)))
+            refuse("unsafe-mode", f"a file has the setuid or setgid bit: {path!r}")
+        self.entries.append(ArchiveEntry(path, data, bool(mode & 0o111)))
 
 
 def _allowance(packed: int) -> int:
@@ -144,7 +144,7 @@ def _allowance(packed: int) -> int:
 
 
 def _kind(mode: int) -> str:
-    """What a mode says that is neither a file nor a folder."""
+    """The kind of an entry that is neither a file nor a folder."""
     kinds = {stat.S_IFLNK: "link", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
     return kinds.get(stat.S_IFMT(mode), "device")
 
@@ -152,8 +152,8 @@ def _kind(mode: int) -> str:
 # --- folders ---
 
 
-def read_folder(folder: str) -> list[Entry]:
-    """The files of a folder on this disk, without those of version control and caches."""
+def read_folder(folder: str) -> list[ArchiveEntry]:
+    """Return the files of a local folder, without version control and caches."""
     intake = _Intake()
     pending = [""]
     while pending:
@@ -193,7 +193,7 @@ def _content(folder: str, path: str, size: int) -> bytes:
 # --- zip ---
 
 
-def _zip(data: bytes) -> list[Entry]:
+def _zip(data: bytes) -> list[ArchiveEntry]:
     if _directory_bytes(data) > limits.INSTALL_DIRECTORY_BYTES:
         refuse("too-many-files", "its table of contents is too large")
     intake = _Intake(len(data))
@@ -207,12 +207,12 @@ def _zip(data: bytes) -> list[Entry]:
 
 
 def _directory_bytes(data: bytes) -> int:
-    """The size of the table of contents, which is parsed whole: looked up first, as the parser will."""
+    """The size of the table of contents. It is checked first, because the parser reads all of it."""
     end = data.rfind(b"PK\x05\x06", max(0, len(data) - (1 << 16) - 22))
     if end < 0 or end + 22 > len(data):
         refuse("damaged", "the archive cannot be read: it has no table of contents")
     if data[max(0, end - 20) : end].startswith(b"PK\x06\x07"):
-        refuse("too-large", "the archive is of the kind for very large ones")
+        refuse("too-large", "the archive is in the zip64 format for very large files")
     return int.from_bytes(data[end + 12 : end + 16], "little")
 
 
@@ -220,19 +220,19 @@ def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intak
     name = info.orig_filename
     if not info.flag_bits & 0x800 and not name.isascii():
         try:
-            name = name.encode("cp437").decode()  # many writers mean UTF-8 and do not say so
+            name = name.encode("cp437").decode()  # many programs write UTF-8 without setting the flag
         except UnicodeError:
-            refuse("unsafe-name", f"a name is no UTF-8: {name!r}")
+            refuse("unsafe-name", f"a name is not UTF-8: {name!r}")
     mode = info.external_attr >> 16
     folder = name.endswith("/")
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
         refuse("link" if stat.S_ISLNK(mode) else "not-a-file", f"it has a {_kind(mode)}: {name!r}")
     if stat.S_IFMT(mode) and stat.S_ISDIR(mode) != folder:
-        refuse("not-a-file", f"it is unclear whether this is a folder: {name!r}")
+        refuse("not-a-file", f"its mode and its name disagree about being a folder: {name!r}")
     if info.flag_bits & 0x1:
         refuse("encrypted", f"it is encrypted: {name!r}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        refuse("damaged", f"it is compressed in a way that is not supported: {name!r}")
+        refuse("damaged", f"its compression is not supported: {name!r}")
     path = intake.name(name, folder=folder)
     if folder or not path:
         return
@@ -240,20 +240,20 @@ def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intak
     with archive.open(info) as stream:
         data = stream.read(info.file_size + 1)
     if len(data) != info.file_size:
-        refuse("damaged", f"its size is not the one that was announced: {name!r}")
+        refuse("damaged", f"its size differs from the table of contents: {name!r}")
     intake.add(path, data, mode)
 
 
 # --- tar ---
 
 
-def _tar(data: bytes) -> list[Entry]:
+def _tar(data: bytes) -> list[ArchiveEntry]:
     intake = _Intake(len(data))
     for name, mode, kind, content in _members(_gunzip(data)):
         if kind in b"12":
             refuse("link", f"it has a link: {name!r}")
         if kind not in b"057\x00":
-            refuse("not-a-file", f"it has something that is neither file nor folder: {name!r}")
+            refuse("not-a-file", f"it has an entry that is neither a file nor a folder: {name!r}")
         folder = kind == b"5" or name.endswith("/")
         path = intake.name(name, folder=folder)
         if folder or not path:
@@ -273,12 +273,12 @@ def _gunzip(data: bytes) -> bytes:
     if unpacker.unconsumed_tail:
         refuse("too-large", f"it unpacks to more than {bound:,} bytes")
     if not unpacker.eof or unpacker.unused_data.strip(b"\x00"):
-        refuse("damaged", "the archive is cut off, or something follows it")
+        refuse("damaged", "the archive is truncated, or has data after its end")
     return raw
 
 
 def _members(raw: bytes) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """Name, mode, kind and content of each member. A long name stands in a member of its own before it."""
+    """Yield the name, mode, kind and content of each member. A long name is in a separate member before it."""
     position, long_name, headers = 0, b"", 0
     while position + _BLOCK <= len(raw):
         block = raw[position : position + _BLOCK]
@@ -291,11 +291,11 @@ def _members(raw: bytes) -> Iterator[tuple[str, int, bytes, bytes]]:
         size, mode, kind = _octal(block[124:136]), _octal(block[100:108]), block[156:157]
         start = position + _BLOCK
         if checked != _octal(block[148:156]) or start + size > len(raw):
-            refuse("damaged", "the archive cannot be read: a header is wrong, or its file is cut off")
+            refuse("damaged", "the archive cannot be read: a header is invalid, or its file is truncated")
         content = raw[start : start + size]
         position = start + -(-size // _BLOCK) * _BLOCK
         if kind == b"g":
-            continue  # about the whole archive: a comment, a time
+            continue  # metadata of the whole archive
         if kind in b"xL":
             long_name = _extended(content) or long_name if kind == b"x" else content.rstrip(b"\x00")
             continue
@@ -311,12 +311,12 @@ def _octal(field: bytes) -> int:
     if not digits:
         return 0
     if len(digits) > 12 or any(digit not in b"01234567" for digit in digits):
-        refuse("damaged", "the archive cannot be read: a number in a header is none, or far too large")
+        refuse("damaged", "the archive cannot be read: a number in a header is invalid or too large")
     return int(digits, 8)
 
 
 def _extended(content: bytes) -> bytes:
-    """The path in an extended header; what would change the meaning of a member's data is refused."""
+    """Return the path in an extended header. Keys that change the meaning of a member's data are refused."""
     if len(content) > limits.FRONTMATTER_BYTES:
         refuse("damaged", "a header of the archive is too large")
     position, path = 0, b""
@@ -325,9 +325,9 @@ def _extended(content: bytes) -> bytes:
         length = int(number) if number.isdigit() else 0
         key, found, value = content[position + len(number) + 1 : position + length].partition(b"=")
         if length <= len(number) or not found or not value.endswith(b"\n"):
-            refuse("damaged", "the archive cannot be read: an extended header is wrong")
+            refuse("damaged", "the archive cannot be read: an extended header is invalid")
         if key == b"size" or key.startswith(b"GNU.sparse"):
-            refuse("not-a-file", "it has a file with holes, or a very large one")
+            refuse("not-a-file", "it has a sparse or very large file")
         if key == b"path":
             path = value[:-1]
         position += length
@@ -338,4 +338,4 @@ def _text(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:
-        refuse("unsafe-name", f"a name is no UTF-8: {name!r}")
+        refuse("unsafe-name", f"a name is not UTF-8: {name!r}")

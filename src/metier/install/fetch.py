@@ -1,9 +1,8 @@
-"""Getting one file over HTTPS, and finding a skill in a site's index.
+"""Downloads a file over HTTPS, and finds a skill in the index of a site.
 
-Every connection is permitted by the caller first, goes to the address that was looked at and to no proxy, and is
-bounded in bytes and in time. Plain HTTP is spoken to this machine only. What a server says (a redirect, an entry of its
-index) leads only to addresses of the public internet, or back to the host that the user named: nobody else's server can
-make us ask something in the user's own network.
+The caller permits every connection first. A connection uses the address that was checked, uses no proxy, and is limited
+in bytes and time. Plain HTTP works only for this machine. A redirect or an entry of an index may lead only to the
+public internet or to the host that the user named, so that no server can make requests in the user's own network.
 """
 
 import contextlib
@@ -15,14 +14,15 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn, cast
+from typing import Final, Literal, NoReturn
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from metier import __version__, limits
 from metier.errors import InstallError
 from metier.files.digests import is_digest
+from metier.files.shapes import is_list, is_table
 
 INDEX: Final = "/.well-known/agent-skills/index.json"
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
@@ -33,7 +33,7 @@ _CHUNK: Final = 64 * limits.KIB
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A skill as an index offers it."""
+    """An entry of an index."""
 
     name: str
     kind: Literal["skill-md", "archive"]
@@ -45,7 +45,7 @@ def refuse(reason: str, message: str, hint: str = "") -> NoReturn:
     raise InstallError(message, reason=reason, hint=hint)
 
 
-# --- addresses ---
+# --- URLs ---
 
 
 def is_remote(source: str) -> bool:
@@ -53,27 +53,27 @@ def is_remote(source: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """A URL for messages and records, also one that is none: without user, password and query."""
+    """Return a URL, valid or not, without user, password and query, for messages and records."""
     return re.sub("//[^/?#]*@", "//", url).partition("?")[0]
 
 
 def check_url(url: str) -> SplitResult:
-    """The parts of a URL that may be asked; everything that two programs could read differently is refused."""
-    told = without_secrets(url)
+    """Return the parts of a URL. Forms that two programs could interpret differently are refused."""
+    plain = without_secrets(url)
     if not url.isascii() or not url.isprintable() or any(char in url for char in '\\ "<>'):
-        refuse("bad-url", f"not a plain URL: {told!r}")
+        refuse("bad-url", f"not a plain URL: {plain!r}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        refuse("bad-url", f"not a URL: {told!r} ({error})")
+        refuse("bad-url", f"not a URL: {plain!r} ({error})")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
-        refuse("bad-url", f"only https is spoken: {told!r}", "plain http goes to this machine only")
+        refuse("bad-url", f"only https is supported: {plain!r}", "plain http works only for this machine")
     if not host or "@" in parts.netloc or port == 0:
-        refuse("bad-url", f"a URL here has a host and no user or password: {told!r}")
+        refuse("bad-url", f"a URL must have a host and no user or password: {plain!r}")
     decoded = re.sub("%2e", ".", parts.path, flags=re.IGNORECASE)
     if any(part in (".", "..") for part in re.split("/|%2f|%5c", decoded, flags=re.IGNORECASE)):
-        refuse("bad-url", f"the path of a URL must not have . or .. in it: {told!r}")
+        refuse("bad-url", f"the path of a URL must not contain . or ..: {plain!r}")
     return parts._replace(netloc=parts.netloc.lower(), path=parts.path or "/", fragment="")
 
 
@@ -83,30 +83,30 @@ def origin(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL for people and records: without its query, where access tokens stand."""
+    """Return a URL without its query, which may contain access tokens, for messages and records."""
     return urlunsplit(check_url(url)._replace(query=""))
 
 
 def index_of(url: str) -> str:
-    """The index that a URL stands for: a bare site has one at a fixed place. Empty for the URL of an archive."""
+    """Return the URL of the index: a site has it at a fixed path. It is empty for the URL of an archive."""
     parts = check_url(url)
     if parts.path == "/" and not parts.query:
         return urlunsplit(parts._replace(path=INDEX))
     return urlunsplit(parts) if parts.path.endswith("/index.json") else ""
 
 
-# --- asking ---
+# --- requests ---
 
 
 class Client:
-    """Asks on behalf of one install. `permit` is called with each URL before anything is sent, and raises to refuse."""
+    """Makes the requests of one install. `permit` is called with each URL before a connection, and raises to refuse."""
 
     def __init__(self, named: str, permit: Callable[[str], None]) -> None:
         self._named, self._permit = origin(named), permit
         self._until = time.monotonic() + limits.INSTALL_SECONDS
 
     def get(self, url: str, limit: int) -> tuple[str, bytes]:
-        """The content at a URL, and the URL at which it was in the end."""
+        """Return the final URL after redirects, and its content."""
         for _ in range(limits.INSTALL_REDIRECTS + 1):
             parts = check_url(url)
             url = urlunsplit(parts)
@@ -115,10 +115,10 @@ class Client:
             if isinstance(answer, bytes):
                 return url, answer
             url = urljoin(url, answer)
-        refuse("redirects", f"{shown(url)} is one redirect too many")
+        refuse("redirects", f"too many redirects, the last one to {shown(url)}")
 
     def _ask(self, parts: SplitResult, limit: int) -> bytes | str:
-        """The body of the answer, or where it says the answer is."""
+        """Return the body of the response, or the target of a redirect."""
         place = shown(urlunsplit(parts))
         try:
             with self._connected(parts) as connection:
@@ -127,7 +127,7 @@ class Client:
                 connection.request("GET", target, headers=headers)
                 with connection.getresponse() as response:
                     answer = _answer(response, limit, place)
-            self._left()  # an answer that was ended for its slowness looks like a short one
+            self._left()  # a response that the alarm cut off looks like a short one
             return answer
         except (OSError, http.client.HTTPException, ValueError) as error:
             late = time.monotonic() >= self._until
@@ -145,7 +145,7 @@ class Client:
             if parts.scheme == "https":
                 raw = ssl.create_default_context().wrap_socket(raw, server_hostname=host)
             connection.sock = raw
-            # A server that sends one byte now and then never runs into a timeout: this ends it.
+            # A server that sends a byte now and then never reaches the socket timeout. The alarm ends it.
             alarm = threading.Timer(self._left(), _hang_up, [raw])
             alarm.daemon = True
             alarm.start()
@@ -163,18 +163,18 @@ class Client:
         return left
 
     def _address(self, parts: SplitResult, host: str, port: int) -> str:
-        """The address to connect to: looked up once, judged, and used as it is."""
+        """Resolve the host once, check its addresses, and return the one to use."""
         found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
         addresses = [ipaddress.ip_address(one.partition("%")[0]) for one in found]
         if parts.scheme == "http" and not all(address.is_loopback for address in addresses):
-            refuse("bad-url", f"{host} is not this machine, and plain http goes nowhere else")
+            refuse("bad-url", f"{host} is not this machine; plain http works only for this machine")
         if f"{parts.scheme}://{parts.netloc}" != self._named and not all(map(is_public, addresses)):
-            refuse("private-address", f"a server led to {host}, which is not on the public internet")
+            refuse("private-address", f"a server referred to {host}, which is not on the public internet")
         return found[0]
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address belongs to everyone, and hides none that does not."""
+    """Whether an address is public, including an IPv4 address embedded in it."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.sixtofour or (address.teredo or (None, None))[1]
         if address in _NAT64:
@@ -194,25 +194,25 @@ def _hang_up(connection: socket.socket) -> None:
 
 def _answer(response: http.client.HTTPResponse, limit: int, place: str) -> bytes | str:
     if response.status in _REDIRECTS:
-        return response.headers.get("Location") or refuse("redirects", f"{place} redirects to nowhere")
+        return response.headers.get("Location") or refuse("redirects", f"{place} redirects without a location")
     if response.status != 200:
-        refuse("not-found", f"{place} answers {response.status}")
+        refuse("not-found", f"{place} responded with status {response.status}")
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        refuse("bad-answer", f"{place} answers in an encoding that was not asked for")
+        refuse("bad-answer", f"{place} responded in an encoding that was not requested")
     return _body(response, limit, place)
 
 
 def _body(response: http.client.HTTPResponse, limit: int, place: str) -> bytes:
-    announced = response.headers.get("Content-Length", "")
-    if announced.isdigit() and int(announced) > limit:
+    declared = response.headers.get("Content-Length", "")
+    if declared.isdigit() and int(declared) > limit:
         refuse("too-large", f"{place} has more than {limit:,} bytes")
     data = bytearray()
     while chunk := response.read(_CHUNK):
         data += chunk
         if len(data) > limit:
             refuse("too-large", f"{place} has more than {limit:,} bytes")
-    if announced.isdigit() and len(data) != int(announced):
-        refuse("unreachable", f"{place} was cut off")
+    if declared.isdigit() and len(data) != int(declared):
+        refuse("unreachable", f"{place} ended before all its bytes arrived")
     return bytes(data)
 
 
@@ -220,25 +220,32 @@ def _body(response: http.client.HTTPResponse, limit: int, place: str) -> bytes:
 
 
 def find(data: bytes, base: str, name: str) -> Listed:
-    """The entry of an index that bears a name. `base` is where the index was."""
-    try:
-        content: Any = json.loads(data)
-        schema, listed = content.get("$schema"), content["skills"]
-        entries = [cast("Mapping[str, Any]", entry) for entry in listed if isinstance(entry, dict)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InstallError(f"{shown(base)} is no index of skills", reason="bad-index") from error
-    if schema != SCHEMA:
-        said = f"its $schema is {str(schema)[:80]!r}" if schema else "it has no $schema, as in version 0.1"
-        refuse("unknown-index", f"{shown(base)} is of a version that is not known here: {said}", f"known: {SCHEMA}")
+    """Return the entry of an index with a name. `base` is the URL of the index."""
+    entries = _entries(data, base)
     names = [str(entry.get("name", "")) for entry in entries]
     if names.count(name) != 1:
         offered = ", ".join(sorted(names)[:20]) or "nothing"
-        what = "name the skill" if not name else f"{name!r} is there {names.count(name)} times"
+        what = "name the skill to install" if not name else f"it lists {name!r} {names.count(name)} times"
         refuse("not-found", f"{shown(base)}: {what}", f"it offers {offered}")
     entry = entries[names.index(name)]
     kind, url, digest = entry.get("type"), entry.get("url"), entry.get("digest")
     if kind not in ("skill-md", "archive") or not isinstance(url, str):
-        refuse("bad-index", f"the entry of {name} in {shown(base)} has no known type, or no url")
+        refuse("bad-index", f"the entry {name} in {shown(base)} has no known type or no url")
     if not is_digest(digest):
-        refuse("bad-index", f"the entry of {name} in {shown(base)} has no SHA-256 digest")
+        refuse("bad-index", f"the entry {name} in {shown(base)} has no SHA-256 digest")
     return Listed(name, kind, urlunsplit(check_url(urljoin(base, url))), digest)
+
+
+def _entries(data: bytes, base: str) -> list[dict[str, object]]:
+    try:
+        content: object = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InstallError(f"{shown(base)} is not an index of skills", reason="bad-index") from error
+    listed = content.get("skills") if is_table(content) else None
+    if not is_table(content) or not is_list(listed):
+        refuse("bad-index", f"{shown(base)} is not an index of skills")
+    schema = content.get("$schema")
+    if schema != SCHEMA:
+        found = f"its $schema is {str(schema)[:80]!r}" if schema else "it has no $schema, as in version 0.1"
+        refuse("unknown-index", f"{shown(base)} has an unsupported version: {found}", f"supported: {SCHEMA}")
+    return [entry for entry in listed if is_table(entry)]

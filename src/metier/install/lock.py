@@ -1,8 +1,8 @@
-"""The lock file: what was installed, from where, and the digest of each file as it was then.
+"""The lock file: which skills were installed, from where, and the digest of each file.
 
-It stands beside the folder of skills (`skills.lock.json` beside `skills`), is plain JSON with nothing of the moment in
-it, and can be committed. The digest of a skill is the SHA-256 of a JSON list of `[path, digest, executable]`, sorted by
-path: JSON quotes every part, so that no two different trees have one text.
+It is next to the folder of skills (`skills.lock.json` next to `skills`). It is plain JSON without timestamps and can be
+committed. The digest of a skill is the SHA-256 of a JSON list of `[path, digest, executable]`, sorted by path. JSON
+quotes every part, so two different trees never have the same text.
 """
 
 import json
@@ -10,13 +10,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from metier import limits
 from metier.errors import ConfigError, InstallError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
-from metier.install.archive import Entry, read_folder
+from metier.files.shapes import is_list, is_table
+from metier.install.archive import ArchiveEntry, read_folder
 
 VERSION: Final = 1
 
@@ -25,14 +26,14 @@ Row = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One skill as it was installed. `artifact` is the digest of the archive it came in, if it came in one."""
+    """A skill as it was installed. `artifact` is the digest of its archive, if it came in one."""
 
     source: str
     digest: str
     artifact: str
     files: tuple[Row, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "source": self.source,
             "digest": self.digest,
@@ -42,17 +43,17 @@ class Locked:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One skill of the lock file, and what is different now; nothing where it is as it was."""
+class LockFinding:
+    """A skill of the lock file, and how its files differ now. Without problems it is unchanged."""
 
     name: str
     problems: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {"name": self.name, "unchanged": not self.problems, "problems": list(self.problems)}
 
 
-def rows(entries: Iterable[Entry]) -> tuple[Row, ...]:
+def rows(entries: Iterable[ArchiveEntry]) -> tuple[Row, ...]:
     return tuple(sorted((entry.path, digest_of(entry.data), entry.executable) for entry in entries))
 
 
@@ -66,27 +67,48 @@ def location(root: str) -> str:
 
 
 def read(root: str) -> dict[str, Locked]:
-    """What the lock file says; a missing one says nothing, a broken one is an error."""
+    """Read the lock file. A missing file has no skills, an invalid one is an error."""
     file = location(root)
     try:
-        content: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
-        if content["version"] != VERSION:
-            raise ValueError(f"its version is {content['version']!r}, not {VERSION}")
-        listed = cast("Mapping[str, Mapping[str, Any]]", content["skills"])
-        return {str(name): _locked(value) for name, value in listed.items()}
+        content: object = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        return _skills(content)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"the lock file cannot be read: {error}", file=file, hint="mend it, or delete it") from error
+    except (OSError, ValueError, RecursionError) as error:
+        hint = "repair or delete it"
+        raise ConfigError(f"the lock file cannot be read: {error}", file=file, hint=hint) from error
 
 
-def _locked(value: Mapping[str, Any]) -> Locked:
-    files = tuple((str(path), str(digest), bool(executable)) for path, digest, executable in value["files"])
-    return Locked(str(value["source"]), str(value["digest"]), str(value.get("artifact", "")), files)
+def _skills(content: object) -> dict[str, Locked]:
+    if not is_table(content) or content.get("version") != VERSION:
+        found = content.get("version") if is_table(content) else None
+        raise ValueError(f"its version is {found!r}, not {VERSION}")
+    listed = content.get("skills")
+    if not is_table(listed):
+        raise ValueError("it has no table of skills")
+    return {name: _locked(name, value) for name, value in listed.items()}
+
+
+def _locked(name: str, value: object) -> Locked:
+    if is_table(value):
+        source, digest, artifact = value.get("source"), value.get("digest"), value.get("artifact", "")
+        rows = _rows(value.get("files"))
+        if isinstance(source, str) and isinstance(digest, str) and isinstance(artifact, str) and rows is not None:
+            return Locked(source, digest, artifact, rows)
+    raise ValueError(f"the entry {name!r} is not valid")
+
+
+def _rows(value: object) -> tuple[Row, ...] | None:
+    found: list[Row] = []
+    for row in value if is_list(value) else [None]:
+        if not is_list(row) or len(row) != 3 or not isinstance(row[0], str) or not isinstance(row[1], str):
+            return None
+        found.append((row[0], row[1], bool(row[2])))
+    return tuple(found)
 
 
 def write(root: str, skills: Mapping[str, Locked]) -> None:
-    """Put the lock file in place of the one before; without skills there is none."""
+    """Replace the lock file. Without skills, it is deleted."""
     file = location(root)
     listed = {name: skills[name].as_dict() for name in sorted(skills)}
     text = json.dumps({"version": VERSION, "skills": listed}, indent=2) + "\n"
@@ -105,21 +127,21 @@ def write(root: str, skills: Mapping[str, Locked]) -> None:
     except OSError as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
-        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
+        raise ConfigError(f"the lock file cannot be written: {error.strerror}", file=file) from error
 
 
-def verify(root: str) -> list[Finding]:
-    """Each skill of the lock file against what lies in the folder now."""
-    return [Finding(name, tuple(_problems(root, name, locked))) for name, locked in sorted(read(root).items())]
+def verify(root: str) -> list[LockFinding]:
+    """Compare each skill of the lock file with its files on disk."""
+    return [LockFinding(name, tuple(_problems(root, name, locked))) for name, locked in sorted(read(root).items())]
 
 
 def _problems(root: str, name: str, locked: Locked) -> Iterable[str]:
     if tree_digest(locked.files) != locked.digest:
-        yield "the lock file contradicts itself: its digest is not that of its files"
+        yield "the lock file is inconsistent: its digest does not match its list of files"
         return
     folder = os.path.join(root, name)
     if os.path.basename(folder) != name or os.path.islink(folder) or not os.path.isdir(folder):
-        yield "its folder is not there, or is a link now"
+        yield "its folder is missing or is a link"
         return
     try:
         now = {path: (digest, executable) for path, digest, executable in rows(read_folder(folder))}
@@ -129,7 +151,7 @@ def _problems(root: str, name: str, locked: Locked) -> Iterable[str]:
     then = {path: (digest, executable) for path, digest, executable in locked.files}
     for path in sorted(then.keys() | now.keys()):
         if path not in now:
-            yield f"{path} is gone"
+            yield f"{path} is missing"
         elif path not in then:
             yield f"{path} was added"
         elif now[path][0] != then[path][0]:

@@ -1,7 +1,7 @@
-"""Skills over the Model Context Protocol: a server for other agents, and a source of other servers' skills.
+"""Skills over the Model Context Protocol: a server for other agents, and a source of skills from other servers.
 
-The server is one more surface: it formats what `App` and `Session` answer and decides nothing. The source is the other
-direction: what it brings in counts as a stranger's until its digests match and somebody approved exactly these files.
+The server is a surface: it formats the answers of `App` and `Session` and decides nothing. Skills from the source are
+untrusted until their digests match and somebody approved exactly these files.
 """
 
 from metier import limits
@@ -13,11 +13,11 @@ except ImportError as error:
     raise MissingExtra("MCP", "mcp") from error
 
 EXTENSION = "io.modelcontextprotocol/skills"
-"""The extension's identifier, in capabilities of both sides."""
+"""The identifier of the extension, in the capabilities of both sides."""
 
 SKILL_FILES = 512
 SKILL_BYTES = limits.WHOLE_FILE_BYTES
-"""What every host takes of one skill: the number of its files and their total size, by the extension's text."""
+"""The number of files and the total size of one skill that every host accepts, as the extension specifies."""
 
 del _sdk
 

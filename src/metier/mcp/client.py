@@ -1,7 +1,7 @@
-"""A connection to another MCP server, for callers that are not asynchronous.
+"""A client of another MCP server, for callers that are not asynchronous.
 
-All connections of a process live in one background thread, so that a session can read a file without knowing of event
-loops. A connection is made when it is first needed and made again, once, when it turns out to be broken.
+All connections of a process run in one background thread, so a session can read a file without an event loop of its
+own. A client connects on first use, and reconnects once if the connection turns out to be broken.
 """
 
 import base64
@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import anyio
 import mcp_types as types
@@ -25,41 +25,50 @@ from metier.errors import ResourceError
 from metier.mcp import EXTENSION
 
 SECONDS: Final = 30.0
-"""For one answer of a server."""
+"""The timeout of one request."""
 PAGES: Final = 1_000
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """A server that the user named: how to reach it, and what the user grants it."""
+    """A server from the user's configuration: how to reach it, and what it may do."""
 
     name: str
     command: tuple[str, ...] = ()
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     prefer: bool = False
-    """Its skills win over local ones of the same name."""
+    """Its skills win over local skills of the same name."""
     allowed_tools: tuple[str, ...] = ()
-    """Its skills whose `allowed-tools` counts."""
+    """The names of its skills whose `allowed-tools` are honoured."""
 
 
-class _ListSkills(types.Request[types.PaginatedRequestParams, str]):
+class ListedSkills(NamedTuple):
+    """The answer to `skills/list`."""
+
+    entries: list[object]
+    """The entries of all pages, unchecked."""
+    ttl_ms: int
+    """How long the list stays current, in milliseconds."""
+
+
+class _ListSkillsRequest(types.Request[types.PaginatedRequestParams, str]):
     method: str = "skills/list"
     params: types.PaginatedRequestParams
 
 
-class _Listed(types.Result):
-    """The wire's own words; entries are judged one by one, so that a bad one costs no other."""
+class _ListSkillsResult(types.Result):
+    """One page, with the protocol's names. Entries are checked later, one by one, so a bad one affects no other."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
-    skills: list[Any]
-    nextCursor: str | None = None  # noqa: N815 - the wire's name
+    skills: list[object]
+    nextCursor: str | None = None  # noqa: N815 - the protocol's name
     ttlMs: int = 0  # noqa: N815
 
 
-class Thread:
-    """The background thread with its event loop; it ends with the process, or when it is closed."""
+class EventLoopThread:
+    """The background thread and its event loop. It ends with the process, or with `close`."""
 
     def __init__(self) -> None:
         self._ready = threading.Event()
@@ -84,19 +93,25 @@ class Thread:
         self._thread.join(SECONDS)
 
 
-class Link:
-    """One server. Every failure is a `ResourceError` with the reason `unreachable` or `server`."""
+class McpClient:
+    """The connection to one server. Every failure is a `ResourceError` with the reason `unreachable` or `server`."""
 
-    def __init__(self, config: ServerConfig, thread: Thread) -> None:
+    def __init__(self, config: ServerConfig, thread: EventLoopThread) -> None:
         self.config = config
         self._thread = thread
         self._lock = threading.RLock()
         self._manager: AbstractContextManager[Client] | None = None
         self._client: Client | None = None
 
-    def skills(self) -> tuple[list[Any], int]:
-        """The entries of all pages as they came, and for how many milliseconds they may be taken for current."""
-        return self._call(_list_skills)
+    def skills(self) -> ListedSkills:
+        """The skills that the server offers."""
+
+        async def fetch(client: Client) -> ListedSkills:
+            if EXTENSION not in (client.server_capabilities.extensions or {}):
+                raise ResourceError(f"the server {self.config.name} does not offer skills", reason="server")
+            return await _list_skills(client)
+
+        return self._call(fetch)
 
     def read(self, uri: str) -> bytes:
         """The bytes of a resource of this server."""
@@ -104,7 +119,8 @@ class Link:
         async def fetch(client: Client) -> bytes:
             result = await client.read_resource(uri, cache_mode="bypass")
             if len(result.contents) != 1:
-                raise ResourceError(f"{uri} is {len(result.contents)} contents, not one", path=uri, reason="server")
+                message = f"{uri} has {len(result.contents)} contents instead of one"
+                raise ResourceError(message, path=uri, reason="server")
             content = result.contents[0]
             if isinstance(content, types.TextResourceContents):
                 return content.text.encode()
@@ -123,51 +139,51 @@ class Link:
 
     def _call(self, ask: Callable[[Client], Awaitable[_T]]) -> _T:
         with self._lock:
-            fresh = self._client is None
+            new = self._client is None
             try:
                 return self._thread.portal.call(ask, self._connected())
             except (ResourceError, MCPError) as error:
                 if isinstance(error, ResourceError) or error.code != types.CONNECTION_CLOSED:
                     raise self._failure(error) from error
-                self._forget()
-                if fresh:
+                self._disconnect()
+                if new:
                     raise self._failure(error) from error
             except Exception as error:
-                self._forget()
+                self._disconnect()
                 raise self._failure(error) from error
             return self._call(ask)
 
     def _connected(self) -> Client:
         if self._client is None:
-            self._manager = self._thread.portal.wrap_async_context_manager(_open(self.config))
+            self._manager = self._thread.portal.wrap_async_context_manager(_connect(self.config))
             self._client = self._manager.__enter__()
         return self._client
 
-    def _forget(self) -> None:
+    def _disconnect(self) -> None:
         try:
             self.close()
         except ResourceError:
-            return  # it is gone, which is what was wanted
+            return  # the connection is broken, so closing it may fail
 
     def _failure(self, error: Exception) -> ResourceError:
         if isinstance(error, ResourceError):
             return error
-        cause = _cause(error)
+        cause = _first_cause(error)
         if isinstance(cause, MCPError) and cause.code != types.CONNECTION_CLOSED:
-            return ResourceError(f"the server {self.config.name} says: {cause.message}", reason="server")
+            return ResourceError(f"the server {self.config.name} answered: {cause.message}", reason="server")
         detail = str(cause) or type(cause).__name__
-        return ResourceError(f"the server {self.config.name} cannot be reached: {detail}", reason="unreachable")
+        return ResourceError(f"cannot reach the server {self.config.name}: {detail}", reason="unreachable")
 
 
-def _cause(error: BaseException) -> BaseException:
-    """What went wrong first, out of the groups that tasks put it into."""
+def _first_cause(error: BaseException) -> BaseException:
+    """The first error of the exception groups that tasks wrap it in."""
     if isinstance(error, BaseExceptionGroup):
-        return _cause(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+        return _first_cause(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return error
 
 
 @asynccontextmanager
-async def _open(config: ServerConfig) -> AsyncGenerator[Client, None]:
+async def _connect(config: ServerConfig) -> AsyncGenerator[Client, None]:
     extensions = [advertise(EXTENSION)]
     if config.url:
         async with Client(config.url, read_timeout_seconds=SECONDS, extensions=extensions, cache=None) as client:
@@ -175,26 +191,24 @@ async def _open(config: ServerConfig) -> AsyncGenerator[Client, None]:
         return
     command, *arguments = config.command
     parameters = StdioServerParameters(command=command, args=arguments, env=dict(config.env) or None)
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        pipe = stdio_client(parameters, errlog=nowhere)
+    with open(os.devnull, "w", encoding="utf-8") as discarded:
+        pipe = stdio_client(parameters, errlog=discarded)
         async with Client(pipe, read_timeout_seconds=SECONDS, extensions=extensions, cache=None) as client:
             yield client
 
 
-async def _list_skills(client: Client) -> tuple[list[Any], int]:
-    if EXTENSION not in (client.server_capabilities.extensions or {}):
-        raise ResourceError("the server does not offer skills", reason="server")
-    entries: list[Any] = []
+async def _list_skills(client: Client) -> ListedSkills:
+    entries: list[object] = []
     cursor: str | None = None
     seen: set[str] = set()
     ttl: int | None = None
     for _ in range(PAGES):
-        request = _ListSkills(params=types.PaginatedRequestParams(cursor=cursor))
-        page = await client.session.send_request(request, _Listed)
+        request = _ListSkillsRequest(params=types.PaginatedRequestParams(cursor=cursor))
+        page = await client.session.send_request(request, _ListSkillsResult)
         entries += page.skills
         ttl = page.ttlMs if ttl is None else min(ttl, page.ttlMs)
         cursor = page.nextCursor
         if not cursor or cursor in seen:
             break
         seen.add(cursor)
-    return entries, max(ttl or 0, 0)
+    return ListedSkills(entries, max(ttl or 0, 0))

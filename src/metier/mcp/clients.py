@@ -1,68 +1,70 @@
-"""Who is on the other end: one session of ours for each client, and whom to tell when the catalog changes.
+"""The clients of a server: one session for each, and which of them to notify when the catalog changes.
 
-A pipe has one client. Over HTTP, the protocol of 2025 names a client by its `Mcp-Session-Id`; that of 2026 does not, so
-each call stands alone unless it sends back the session that an earlier answer named. What one client has loaded is
-never taken for loaded by another.
+A pipe has one client. Over HTTP, the 2025 protocol identifies a client by its `Mcp-Session-Id`. The 2026 protocol has
+no such id, so each call gets a new session unless it sends back the session id of an earlier result. What one client
+has loaded never counts as loaded for another.
 """
 
 import uuid
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request as HttpRequest
 
 from metier.app import SESSIONS, App
 from metier.session.session import Session
 
 SESSION_KEY: Final = "metier/session"
-"""In `_meta` of requests and results: the session of ours that the call belongs to."""
+"""The key in `_meta` of requests and results that holds the id of the session."""
 
 _HEADER: Final = "mcp-session-id"
-_OURS: Final = "mcp-"
-"""Sessions that came about here begin so; those of other surfaces, whose ids people choose, cannot be taken up."""
+_PREFIX: Final = "mcp-"
+"""The prefix of session ids that are made here. A client cannot name a session of another surface."""
 
-Context = ServerRequestContext["Peers", Any]
+Context = ServerRequestContext["Clients", HttpRequest]
 
 
-class Peers:
+class Clients:
     """The clients of one transport; the state that all of its requests share."""
 
     def __init__(self, app: App, session_id: str | None = None) -> None:
         self.app = app
-        self._own = session_id
-        self._listening: OrderedDict[str, ServerSession] = OrderedDict()
+        self._pipe_session = session_id
+        self._notified: OrderedDict[str, ServerSession] = OrderedDict()
 
     def session(self, ctx: Context) -> Session:
         """The session of the client that sent this request."""
         if ctx.request is None:
-            session = self.app.session(self._own, surface="mcp")
-            self._own = session.id
+            session = self.app.session(self._pipe_session, surface="mcp")
+            self._pipe_session = session.id
             return session
-        wire = ctx.request.headers.get(_HEADER)
-        if wire and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return self.app.session(f"{_OURS}{wire}", surface="mcp")
+        sent = ctx.request.headers.get(_HEADER)
+        if sent and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return self.app.session(f"{_PREFIX}{sent}", surface="mcp")
         named = (ctx.meta or {}).get(SESSION_KEY)
-        if isinstance(named, str) and named.startswith(_OURS) and self.app.exists(named):
+        if isinstance(named, str) and named.startswith(_PREFIX) and self.app.exists(named):
             return self.app.session(named, surface="mcp")
-        return self.app.session(f"{_OURS}{uuid.uuid4().hex}", surface="mcp")
+        return self.app.session(f"{_PREFIX}{uuid.uuid4().hex}", surface="mcp")
 
-    def tag(self, ctx: Context, session: Session) -> dict[str, Any] | None:
-        """What a result says about its session; clients of 2025 have a connection that says it."""
+    def result_meta(self, ctx: Context, session: Session) -> dict[str, object] | None:
+        """The `_meta` of a result: the session id for 2026 clients. For 2025 clients the connection identifies it."""
         return {SESSION_KEY: session.id} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else None
 
-    # --- notifications of the protocol of 2025; that of 2026 has subscriptions ---
+    # --- notifications of the 2025 protocol; the 2026 protocol has subscriptions ---
 
-    def listen(self, ctx: Context) -> None:
+    def add(self, ctx: Context) -> None:
+        """Notify the client that sent this request of changes."""
         key = ctx.request.headers.get(_HEADER, "") if ctx.request is not None else ""
-        self._listening[key] = ctx.session
-        while len(self._listening) > SESSIONS:
-            self._listening.popitem(last=False)
+        self._notified[key] = ctx.session
+        while len(self._notified) > SESSIONS:
+            self._notified.popitem(last=False)
 
-    async def changed(self) -> None:
-        """Tell every client; to one that is gone, nothing is sent."""
-        for client in list(self._listening.values()):
+    async def notify(self) -> None:
+        """Tell every client that the lists changed. The SDK drops messages to clients that have disconnected."""
+        for client in list(self._notified.values()):
             await client.send_tool_list_changed()
             await client.send_resource_list_changed()
             await client.send_prompt_list_changed()

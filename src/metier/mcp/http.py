@@ -1,7 +1,7 @@
-"""The MCP server as an ASGI application, to be mounted in another or served alone.
+"""The MCP server as an ASGI application, to mount in another application or to serve alone.
 
-Requests are taken only for the hosts and from the origins that are named, so that a web page cannot reach a server on
-this machine under a name of its own. Whoever mounts it enters `lifespan` for as long as it shall answer.
+Requests are accepted only for the listed hosts and origins, so a web page cannot reach a local server through a host
+name of its own. The application answers while `lifespan` is entered.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -13,15 +13,16 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
 from metier.app import App
-from metier.mcp.server import Server
+from metier.mcp.server import McpServer
+from metier.mcp.wire import PAGE
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class HttpApp:
-    """An ASGI application at one address; the path is that of whoever mounts it."""
+    """An ASGI application that serves MCP at whichever path it is mounted."""
 
-    def __init__(self, server: Server, hosts: Sequence[str], origins: Sequence[str]) -> None:
+    def __init__(self, server: McpServer, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self.server = server
         self._security = TransportSecuritySettings(
             enable_dns_rebinding_protection=True, allowed_hosts=list(hosts), allowed_origins=list(origins)
@@ -30,7 +31,7 @@ class HttpApp:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None, None]:
-        """Answer requests for as long as this is entered; it may be entered again afterwards."""
+        """Answer requests while this is entered. It may be entered again later."""
         self._manager = StreamableHTTPSessionManager(self.server, security_settings=self._security)
         try:
             async with self._manager.run():
@@ -62,8 +63,8 @@ def http_app(
     watch: bool = True,
     page_size: int | None = None,
 ) -> HttpApp:
-    """The server over streamable HTTP. Loopback is allowed at any port; `hosts` and `origins` are those besides it."""
-    server = Server(app, watch=watch) if page_size is None else Server(app, watch=watch, page_size=page_size)
+    """The server over streamable HTTP. Loopback is allowed at any port; `hosts` and `origins` allow others."""
+    server = McpServer(app, watch=watch, page_size=PAGE if page_size is None else page_size)
     local = [name for host in LOOPBACK for name in (host, f"{host}:*")]
     pages = [f"{scheme}://{name}" for scheme in ("http", "https") for name in local]
     return HttpApp(server, (*local, *hosts), (*pages, *origins))

@@ -1,14 +1,14 @@
-"""A skill as the extension describes it: the uri of its SKILL.md, its frontmatter, and every file with digest and size.
+"""Skills as the extension describes them: the uri of SKILL.md, the frontmatter, and every file with digest and size.
 
-A digest is always that of the bytes on disk now. A file is read again unless its times and size say that it cannot have
-changed, and times that are too fresh to say so do not count.
+A digest is always that of the bytes on disk now. A digest is reused only if the file's times and size show that the
+file cannot have changed; times that are too recent to show it are ignored.
 """
 
 import mimetypes
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypedDict
 
 from metier.catalog import frontmatter
 from metier.catalog.scan_cache import settled
@@ -16,15 +16,15 @@ from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotF
 from metier.files.beneath import Content, check_relative
 from metier.files.digests import digest_of
 from metier.files.source import DiskFiles
+from metier.files.text import storable_table
 from metier.files.urls import SCHEME, format_url, parse_url
 from metier.mcp import SKILL_BYTES, SKILL_FILES
-from metier.mcp.wire import clean
 from metier.model import REMOTE, SKILL_FILE, Skill
 from metier.session.session import Session
 
 DIRECTORY: Final = "inode/directory"
 _MIME: Final = mimetypes.MimeTypes()
-"""The table of the standard library alone: the machine's own would give each server other answers."""
+"""The standard library's own table. The machine's table would make the answer differ between servers."""
 
 _Signature = tuple[int, int, int, int]
 
@@ -34,14 +34,30 @@ class File(NamedTuple):
 
     digest: str
     size: int
-    fields: Mapping[str, Any] | None
-    """The frontmatter, where the file is a skill's SKILL.md."""
+    fields: Mapping[str, object] | None
+    """The frontmatter, if the file is a SKILL.md."""
+
+
+class ResourceEntry(TypedDict):
+    """A file in the entry of a skill."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+class SkillEntry(TypedDict):
+    """The entry of a skill in `skills/list` and `skills/get`."""
+
+    uri: str
+    frontmatter: dict[str, object]
+    resources: list[ResourceEntry] | Literal["dynamic"]
 
 
 def served(session: Session) -> dict[str, Skill]:
-    """The skills of the catalog by name that a model may see.
+    """The skills that a model may see, by name.
 
-    A name that decides nothing has no uri to serve it at, and what is another server's is not served as ours.
+    A skill whose name is ambiguous has no uri, so it is left out. Skills of other servers are left out, too.
     """
     found: dict[str, Skill] = {}
     for skill in session.visible():
@@ -55,7 +71,7 @@ def served(session: Session) -> dict[str, Skill]:
 
 
 def mime_type(path: str, *, binary: bool = False) -> str:
-    """By the file's name; what has no known ending is plain text or mere bytes."""
+    """The MIME type by the file's name; plain text or bytes if the ending is unknown."""
     if path.lower().endswith(".md"):
         return "text/markdown"
     guessed, encoding = _MIME.guess_type(path, strict=True)
@@ -65,14 +81,14 @@ def mime_type(path: str, *, binary: bool = False) -> str:
 
 
 class Manifests:
-    """Entries of skills, with the digests of files that have not changed since they were read."""
+    """Makes the entries of skills. Keeps the digests of files that have not changed since they were read."""
 
     def __init__(self) -> None:
         self._disk = DiskFiles()
         self._known: dict[str, tuple[_Signature, File]] = {}
 
-    def entry(self, skill: Skill) -> dict[str, Any] | None:
-        """The skill as an entry of the extension; `None` where its SKILL.md is gone, broken or bears another name."""
+    def entry(self, skill: Skill) -> SkillEntry | None:
+        """The entry of a skill; `None` if its SKILL.md is missing, broken or has another name."""
         try:
             main = self._file(skill, SKILL_FILE)
         except ResourceError:
@@ -81,23 +97,23 @@ class Manifests:
         if fields is None or fields.get("name") != skill.name or not isinstance(fields.get("description"), str):
             return None
         uri = format_url(skill.name, SKILL_FILE)
-        return {"uri": uri, "frontmatter": clean(fields), "resources": self._resources(skill, uri, main)}
+        return {"uri": uri, "frontmatter": storable_table(fields), "resources": self._resources(skill, uri, main)}
 
-    def _resources(self, skill: Skill, uri: str, main: File) -> list[dict[str, Any]] | str:
+    def _resources(self, skill: Skill, uri: str, main: File) -> list[ResourceEntry] | Literal["dynamic"]:
         listing = self._disk.listing(skill, SKILL_FILES - 1, SKILL_BYTES - main.size)
         if listing.truncated or main.size > SKILL_BYTES:
             return "dynamic"
-        resources: list[dict[str, Any]] = [{"uri": uri, "digest": main.digest, "size": main.size}]
+        resources: list[ResourceEntry] = [{"uri": uri, "digest": main.digest, "size": main.size}]
         for path in listing.files:
             try:
                 file = self._file(skill, path)
             except ResourceError:
-                continue  # what we cannot read, nobody can read through us
+                continue  # a client could not read it either
             resources.append({"uri": format_url(skill.name, path), "digest": file.digest, "size": file.size})
         return resources
 
     def files(self, skill: Skill) -> list[str]:
-        """The paths of a skill's files, SKILL.md first; none where its folder is gone."""
+        """The paths of a skill's files, SKILL.md first; none if its folder is missing."""
         try:
             listing = self._disk.listing(skill, SKILL_FILES * 8, SKILL_BYTES * 64)
         except ResourceError:
@@ -105,7 +121,7 @@ class Manifests:
         return [SKILL_FILE, *listing.files]
 
     def children(self, skill: Skill, folder: str) -> dict[str, bool]:
-        """What lies directly in a folder of a skill: names, and whether each is a folder. Raises for what is none."""
+        """The names directly in a folder of a skill, and whether each is a folder. Raises if it is no folder."""
         prefix = f"{folder}/" if folder else ""
         found: dict[str, bool] = {}
         for path in self.files(skill):
@@ -122,14 +138,16 @@ class Manifests:
             raise ResourceError(f"{folder} is not a folder", path=folder, reason="not-a-folder")
         return found
 
-    def content(self, skill: Skill, path: str) -> Content:
-        """The bytes of a file beneath the skill's folder; a file that no host would take is refused."""
+    def _content(self, skill: Skill, path: str) -> Content:
+        """The bytes of a file of a skill. A file that is larger than hosts accept is refused."""
         if path == SKILL_FILE:
             content = self._disk.skill_file(skill, SKILL_BYTES)
         else:
             content = self._disk.resource(skill, path, SKILL_BYTES)
         if content.size > len(content.data):
-            raise ResourceError(f"{path} has more than {SKILL_BYTES} bytes", path=path, reason="too-large")
+            raise ResourceError(
+                f"{path} is larger than the limit of {SKILL_BYTES} bytes", path=path, reason="too-large"
+            )
         return content
 
     def _file(self, skill: Skill, path: str) -> File:
@@ -138,8 +156,8 @@ class Manifests:
         known = self._known.get(where)
         if known is not None and known[0] == before:
             return known[1]
-        content = self.content(skill, path)
-        fields: Mapping[str, Any] | None = None
+        content = self._content(skill, path)
+        fields: Mapping[str, object] | None = None
         if path == SKILL_FILE:
             parsed = frontmatter.parse(content.data, skill.path)
             fields = parsed.fields if parsed is not None else None
@@ -160,7 +178,7 @@ def _signature(path: str) -> _Signature | None:
 
 
 def parse_folder(uri: str) -> tuple[str, str]:
-    """The name and the folder of a directory's uri; the skill's own folder is the empty path."""
+    """The skill's name and the folder in a directory uri; the folder is empty for the skill itself."""
     name, path = parse_url(uri.rstrip("/"))
     bare = "/" not in uri.rstrip("/")[len(SCHEME) :]
     return name, "" if bare else check_relative(path)

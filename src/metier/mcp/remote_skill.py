@@ -1,15 +1,14 @@
-"""A skill that another server offers, as its entry describes it, and the checks that its bytes must pass.
+"""A skill of another server, as its entry describes it, and the checks that its bytes must pass.
 
-An entry is a promise by a stranger. Nothing of it is believed that cannot be held against it: each file has one address
-below the skill's own, a digest and a size; the frontmatter must be that of the file; and what somebody approves is the
-digest of the whole set, so that any change asks again.
+An entry is untrusted. Each file has an address below the skill's own, a digest and a size, and the listed frontmatter
+must match the file. An approval covers the digest of the whole set of files, so any change requires a new approval.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final, TypeGuard
 from urllib.parse import unquote_to_bytes
 
 from metier.catalog import frontmatter
@@ -21,6 +20,7 @@ from metier.model import SKILL_FILE
 
 _YES: Final = frozenset(("true", "yes", "on", "y"))
 _NO: Final = frozenset(("false", "no", "off", "n"))
+_MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:T00:00:00(?:\.0+)?(?:Z|\+00:00)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,23 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """An entry that holds together: the server by our name for it, the skill's address, and its files by path."""
+class RemoteSkill:
+    """A checked entry: the configured name of its server, the address of its SKILL.md, and its files by path."""
 
     server: str
     uri: str
     name: str
-    frontmatter: Mapping[str, Any] = field(hash=False)
+    frontmatter: Mapping[str, object] = field(hash=False)
     files: Mapping[str, RemoteFile] = field(hash=False)
 
     @property
     def digest(self) -> str:
-        """Of server, address and every address with its digest: what an approval is of."""
+        """The digest that an approval covers: of the server, the address, and the address and digest of every file."""
         pairs = sorted((file.uri, file.digest) for file in self.files.values())
         return digest_of(json.dumps([self.server, self.uri, pairs], ensure_ascii=True).encode())
 
     def file(self, path: str) -> RemoteFile:
-        """The listed file at a path. A complete list leaves no room for others."""
+        """The listed file at a path. The list is complete, so any other path is refused."""
         known = self.files.get(path)
         if known is None:
             message = f"{path} is not among the files that the server {self.server} lists for {self.name}"
@@ -57,104 +57,114 @@ class Remote:
         return known
 
     def check(self, path: str, data: bytes) -> None:
-        """Raise unless these are the bytes that the entry promised; for SKILL.md, its frontmatter, too."""
-        promised = self.file(path)
-        if len(data) != promised.size:
-            message = f"{path} of {self.name} has {len(data)} bytes, its server {self.server} listed {promised.size}"
+        """Raise unless these bytes match the entry. For SKILL.md, the frontmatter must match as well."""
+        listed = self.file(path)
+        if len(data) != listed.size:
+            message = f"{path} of {self.name} has {len(data)} bytes, but its server {self.server} listed {listed.size}"
             raise ResourceError(message, path=path, reason="size")
-        if digest_of(data) != promised.digest:
-            message = f"{path} of {self.name} is not the file that its server {self.server} listed: the digest differs"
+        if digest_of(data) != listed.digest:
+            message = f"the digest of {path} of {self.name} is not the one that its server {self.server} listed"
             raise ResourceError(message, path=path, reason="digest")
         if path == SKILL_FILE:
             parsed = frontmatter.parse(data, self.uri)
-            if parsed is None or parsed.fields is None or not same(parsed.fields, self.frontmatter):
+            if parsed is None or parsed.fields is None or not same_value(parsed.fields, self.frontmatter):
                 message = f"the frontmatter of {self.name} is not the one that its server {self.server} listed"
                 raise ResourceError(message, path=path, reason="frontmatter")
 
 
-class Refused(MetierError):
-    """An entry that is not taken; the message says why."""
+class RemoteSkillRefused(MetierError):
+    """An invalid entry. The message says what is wrong."""
 
 
-def parse(server: str, given: object) -> Remote:
-    """An entry of `skills/list` or `skills/get`, or `Refused` with the first thing wrong with it."""
+def parse(server: str, given: object) -> RemoteSkill:
+    """Check an entry of `skills/list` or `skills/get`. Raises `RemoteSkillRefused` for the first problem."""
     entry = table(given)
     uri, fields, listed = entry.get("uri"), entry.get("frontmatter"), entry.get("resources")
     if not isinstance(uri, str) or not uri.endswith(f"/{SKILL_FILE}") or "://" not in uri:
-        raise Refused("an entry has no uri of a SKILL.md")
-    if not isinstance(fields, Mapping):
-        raise Refused("it comes without its frontmatter")
-    known = cast("Mapping[str, Any]", fields)
-    name = known.get("name")
+        raise RemoteSkillRefused("the entry has no uri of a SKILL.md")
+    if not is_table(fields):
+        raise RemoteSkillRefused("the entry has no frontmatter")
+    name = fields.get("name")
     base = uri.removesuffix(f"/{SKILL_FILE}")
     if not isinstance(name, str) or _decoded(base.rpartition("/")[2]) != name:
-        raise Refused("its name is not the one in its uri")
+        raise RemoteSkillRefused("the name in the frontmatter is not the one in the uri")
     if listed == "dynamic":
-        raise Refused("its content is dynamic: there are no digests to hold it against")
-    if not isinstance(listed, list):
-        raise Refused("it comes without the list of its files")
-    files = _files(base, cast("Sequence[Any]", listed))
+        raise RemoteSkillRefused("the content is dynamic, so there are no digests to check it against")
+    if not _is_list(listed):
+        raise RemoteSkillRefused("the entry has no list of files")
+    files = _files(base, listed)
     if SKILL_FILE not in files:
-        raise Refused("its list of files lacks its SKILL.md")
-    return Remote(server, uri, name, dict(known), files)
+        raise RemoteSkillRefused("the list of files has no SKILL.md")
+    return RemoteSkill(server, uri, name, dict(fields), files)
 
 
-def _files(base: str, listed: Sequence[Any]) -> dict[str, RemoteFile]:
+def _files(base: str, listed: Sequence[object]) -> dict[str, RemoteFile]:
     if len(listed) > SKILL_FILES:
-        raise Refused(f"it has {len(listed)} files, more than {SKILL_FILES}")
+        raise RemoteSkillRefused(f"the skill has {len(listed)} files, more than the limit of {SKILL_FILES}")
     files: dict[str, RemoteFile] = {}
     for item in listed:
-        one = table(item)
-        uri, digest, size = one.get("uri"), one.get("digest"), one.get("size")
-        if not isinstance(uri, str) or not uri.startswith(f"{base}/"):
-            raise Refused(f"it lists {uri!r}, which is not one of its files")
-        if not is_digest(digest):
-            raise Refused(f"{uri} has no sha256 digest")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise Refused(f"{uri} has no size")
-        path = _decoded(uri[len(base) + 1 :])
-        try:
-            checked = check_relative(path)
-        except ResourceError as error:
-            raise Refused(f"{uri}: {error}") from error
-        if checked != path or not path:
-            raise Refused(f"{uri} is not a plain path")
+        path, file = _file(base, table(item))
         if path in files:
-            raise Refused(f"it lists {uri} twice")
-        files[path] = RemoteFile(uri, digest, size)
+            raise RemoteSkillRefused(f"{file.uri} is listed twice")
+        files[path] = file
     total = sum(file.size for file in files.values())
     if total > SKILL_BYTES:
-        raise Refused(f"it has {total} bytes, more than {SKILL_BYTES}")
+        raise RemoteSkillRefused(f"the skill has {total} bytes, more than the limit of {SKILL_BYTES}")
     return files
 
 
-def table(given: object) -> Mapping[str, Any]:
-    """What is no table has no keys."""
-    return cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {}
+def _file(base: str, listed: Mapping[str, object]) -> tuple[str, RemoteFile]:
+    """A listed file and its path, relative to the skill's folder."""
+    uri, digest, size = listed.get("uri"), listed.get("digest"), listed.get("size")
+    if not isinstance(uri, str) or not uri.startswith(f"{base}/"):
+        raise RemoteSkillRefused(f"{uri!r} is not a file of the skill")
+    if not is_digest(digest):
+        raise RemoteSkillRefused(f"{uri} has no sha256 digest")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise RemoteSkillRefused(f"{uri} has no valid size")
+    path = _decoded(uri[len(base) + 1 :])
+    try:
+        checked = check_relative(path)
+    except ResourceError as error:
+        raise RemoteSkillRefused(f"{uri}: {error}") from error
+    if checked != path or not path:
+        raise RemoteSkillRefused(f"{uri} is not a plain path")
+    return path, RemoteFile(uri, digest, size)
+
+
+def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+def table(given: object) -> Mapping[str, object]:
+    """The value as a table; an empty one if it is not a table."""
+    return given if is_table(given) else {}
 
 
 def _decoded(text: str) -> str:
-    """Once, and never what is no text."""
+    """Text with its percent escapes decoded once."""
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"{text!r} does not decode to UTF-8") from error
+        raise RemoteSkillRefused(f"{text!r} does not decode to UTF-8") from error
 
 
-def same(ours: Any, theirs: Any) -> bool:
-    """Whether two readings of one frontmatter agree. Parsers differ on numbers, flags and dates, where we keep text."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        one, other = cast("Mapping[str, Any]", ours), cast("Mapping[str, Any]", theirs)
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(ours, list) and isinstance(theirs, list):
-        items, others = cast("list[Any]", ours), cast("list[Any]", theirs)
-        return len(items) == len(others) and all(same(a, b) for a, b in zip(items, others, strict=True))
+def same_value(ours: object, theirs: object) -> bool:
+    """Whether two parsers read the same frontmatter. Ours keeps numbers, flags and dates as text; theirs may not."""
+    if is_table(ours) and is_table(theirs):
+        return ours.keys() == theirs.keys() and all(same_value(ours[key], theirs[key]) for key in ours)
+    if _is_list(ours) and _is_list(theirs):
+        return len(ours) == len(theirs) and all(same_value(a, b) for a, b in zip(ours, theirs, strict=True))
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs or (isinstance(ours, str) and ours.lower() in (_YES if theirs else _NO))
     if isinstance(ours, str) and isinstance(theirs, (int, float)):
         return _number(ours) == theirs
     if isinstance(ours, str) and isinstance(theirs, str):
-        return ours == theirs or _moment(ours) == _moment(theirs) != ""
+        return ours == theirs or _date(ours) == _date(theirs) != ""
     return bool(ours == theirs)
 
 
@@ -165,7 +175,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _moment(text: str) -> str:
-    """A date, however its midnight is written; empty for any other text."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T00:00:00(?:\.0+)?(?:Z|\+00:00)?)?", text)
+def _date(text: str) -> str:
+    """The date in a text that is a date or its midnight; empty for any other text."""
+    found = _MIDNIGHT.fullmatch(text)
     return found[1] if found else ""

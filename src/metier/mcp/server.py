@@ -1,19 +1,18 @@
-"""The MCP server: one `Server` of the SDK whose handlers ask an `App`, on any of the SDK's transports.
+"""The MCP server: a server of the official SDK whose handlers ask an `App`, on any of the SDK's transports.
 
-It speaks both eras of the protocol, 2025 with its handshake and 2026 without. While it lives, a watcher keeps the
-catalog up to date, and clients are told when skills or their files change.
+It speaks the 2025 protocol, with its handshake, and the 2026 protocol, without. While it runs, a watcher keeps the
+catalog up to date, and clients are notified when skills or their files change.
 """
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import NotificationOptions
-from mcp.server.lowlevel import Server as Protocol
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -28,7 +27,7 @@ from metier.app import App
 from metier.catalog.watch import Watcher
 from metier.errors import MetierError
 from metier.mcp import EXTENSION
-from metier.mcp.clients import Context, Peers
+from metier.mcp.clients import Clients, Context
 from metier.mcp.handlers import Handlers
 from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
 from metier.session.operations import OPERATIONS
@@ -36,17 +35,17 @@ from metier.session.operations import OPERATIONS
 _SETTINGS: Final = {"directoryRead": True}
 
 INSTRUCTIONS: Final = (
-    "This server offers Agent Skills: folders with instructions and files for tasks of a kind. Before a task that a "
-    "skill may cover, look for one with the tools, load it, and follow its instructions; read its files when they are "
-    "needed. Every file of a skill is also a resource at skill://<name>/<path>."
+    "This server offers Agent Skills: folders with instructions and files for one kind of task. Before a task that a "
+    "skill may cover, search for one with the tools, load it and follow its instructions. Read its files when you need "
+    "them. Every file of a skill is also a resource at skill://<name>/<path>."
 )
 
 
-class Server(Protocol[Peers]):
-    """See the module. The SDK's transports and its client take it as it is."""
+class McpServer(Server[Clients]):
+    """See the module. The SDK's transports and its client accept it directly."""
 
     def __init__(self, app: App, *, page_size: int = PAGE, watch: bool = True, session_id: str | None = None) -> None:
-        """Without `watch`, clients hear of changes when somebody calls `changed`."""
+        """Without `watch`, clients are notified of changes only when `changed` is called."""
         handlers = Handlers(app, page_size)
         self._bus = InMemorySubscriptionBus()
         super().__init__(
@@ -54,7 +53,7 @@ class Server(Protocol[Peers]):
             version=__version__,
             title="Metier",
             instructions=INSTRUCTIONS,
-            lifespan=self._live,
+            lifespan=self._lifespan,
             on_list_tools=handlers.list_tools,
             on_call_tool=handlers.call_tool,
             on_list_resources=handlers.list_resources,
@@ -66,74 +65,74 @@ class Server(Protocol[Peers]):
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         self.app, self.handlers, self._watch, self._session_id = app, handlers, watch, session_id
-        self._peers: list[Peers] = []
+        self._clients: list[Clients] = []
         self.extensions[EXTENSION] = dict(_SETTINGS)
         self.add_request_handler("skills/list", types.PaginatedRequestParams, handlers.skills_list)
         self.add_request_handler("skills/get", SkillParams, handlers.skills_get)
         self.add_request_handler("resources/directory/read", DirectoryParams, handlers.directory_read)
         for name, kind in OPERATIONS.items():
             self.add_request_handler(f"metier/{name}", OperationParams, handlers.operation(kind))
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, _listen)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, _add_client)
         self.middleware.append(_declare_extension)
 
     def get_capabilities(
         self,
         notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        experimental_capabilities: dict[str, dict[str, object]] | None = None,
+        extensions: dict[str, dict[str, object]] | None = None,
         *,
         protocol_version: str | None = None,
     ) -> types.ServerCapabilities:
-        """Every list may change, whichever transport asks."""
+        """The capabilities, with notifications for every list on every transport."""
         changing = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         return super().get_capabilities(
             changing, experimental_capabilities, extensions, protocol_version=protocol_version
         )
 
     @contextlib.asynccontextmanager
-    async def _live(self, _: Protocol[Peers]) -> AsyncGenerator[Peers, None]:
-        """The life of one transport, which is that of a client where a transport has only one."""
-        peers, watcher = Peers(self.app, self._session_id), Watcher(self.app, files=True)
-        self._peers.append(peers)
+    async def _lifespan(self, _: Server[Clients]) -> AsyncGenerator[Clients, None]:
+        """The lifespan of one transport; on a pipe, also that of its only client."""
+        clients, watcher = Clients(self.app, self._session_id), Watcher(self.app, files=True)
+        self._clients.append(clients)
         try:
             async with anyio.create_task_group() as tasks:
                 if self._watch:
-                    tasks.start_soon(self._tell, watcher)
-                yield peers
+                    tasks.start_soon(self._notify_of_changes, watcher)
+                yield clients
                 tasks.cancel_scope.cancel()
             await anyio.to_thread.run_sync(watcher.stop)
         finally:
-            self._peers.remove(peers)
+            self._clients.remove(clients)
 
-    async def _tell(self, watcher: Watcher) -> None:
-        with contextlib.suppress(MetierError):  # whoever asks for the catalog is told what is wrong with it
+    async def _notify_of_changes(self, watcher: Watcher) -> None:
+        with contextlib.suppress(MetierError):  # a request for the catalog reports what is wrong with it
             await anyio.to_thread.run_sync(self.app.skills)
         watcher.start()
         async for _ in watcher.news():
             await self.changed()
 
     async def changed(self) -> None:
-        """Tell every client that the lists are others now."""
+        """Tell every client that the lists changed."""
         for event in (ToolsListChanged(), ResourcesListChanged(), PromptsListChanged()):
             await self._bus.publish(event)
-        for peers in list(self._peers):
-            await peers.changed()
+        for clients in list(self._clients):
+            await clients.notify()
 
 
-async def _listen(ctx: Context, _: types.NotificationParams) -> None:
-    ctx.lifespan_context.listen(ctx)
+async def _add_client(ctx: Context, _: types.NotificationParams) -> None:
+    ctx.lifespan_context.add(ctx)
 
 
-async def _declare_extension(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """The schema of 2025 has no place for extensions, and the SDK keeps to it; clients look there all the same."""
+async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Add the extension to the capabilities of 2025. Their schema has no extensions, but clients read them there."""
     result = await call_next(ctx)
     if ctx.method != "initialize" or not isinstance(result, dict):
         return result
-    capabilities: dict[str, Any] = result.get("capabilities") or {}
+    capabilities: dict[str, object] = result.get("capabilities") or {}
     return {**result, "capabilities": {**capabilities, "extensions": {EXTENSION: dict(_SETTINGS)}}}
 
 
-async def run_stdio(server: Server) -> None:
+async def run_stdio(server: McpServer) -> None:
     async with stdio_server() as (source, sink):
         await server.run(source, sink, server.create_initialization_options())
 
@@ -141,4 +140,4 @@ async def run_stdio(server: Server) -> None:
 def main(app: App, session_id: str | None = None) -> None:
     """Speak MCP on standard input and output until the input ends."""
     with contextlib.suppress(KeyboardInterrupt):
-        anyio.run(run_stdio, Server(app, session_id=session_id))
+        anyio.run(run_stdio, McpServer(app, session_id=session_id))

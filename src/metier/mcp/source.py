@@ -1,8 +1,8 @@
-"""Skills of other MCP servers become a root of the catalog: listed without a body, fetched and checked when loaded.
+"""Skills of other MCP servers, as roots of the catalog: listed without a body, fetched and verified when loaded.
 
-Each skill gets a place in the cache folder whose path names its server and the digest of its whole set of files.
-Nothing lies there until it is needed; what lies there is checked against the entry each time it is used. No folder of
-the cache is ever searched for skills. A local skill of the same name counts, and the collision is reported.
+Each skill has a folder in the cache whose path names its server and the digest of its whole set of files. A file is
+written there when it is first needed and verified against the entry on every use. The cache is never searched for
+skills. A local skill wins over a server's skill of the same name, and the collision is reported.
 """
 
 import os
@@ -10,8 +10,8 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeGuard
 
 from metier.catalog import validate
 from metier.catalog.discover import Found
@@ -20,61 +20,78 @@ from metier.errors import ConfigError, ResourceError
 from metier.files.beneath import Content, Listing, read_file
 from metier.files.source import DiskFiles
 from metier.hosts.profiles import Profile
-from metier.mcp import remote_skill as entries
-from metier.mcp.client import Link, ServerConfig, Thread
-from metier.mcp.remote_skill import Refused, Remote
+from metier.mcp import remote_skill
+from metier.mcp.client import EventLoopThread, McpClient, ServerConfig
+from metier.mcp.remote_skill import RemoteSkill, RemoteSkillRefused
 from metier.model import REMOTE, SKILL_FILE, Diagnostic, Request, Root, Skill, Skipped
 from metier.session.policy import REMOTE_LOAD
 
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 3600.0
-"""A listing is taken for current as long as its server says, within these bounds."""
+"""The bounds for how long a listing stays current; between them, the server decides."""
 RETRY_SECONDS: Final = 30.0
-"""Before a server that could not be reached is asked again."""
+"""The delay before a server that could not be reached is asked again."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEYS: Final = ("command", "url", "env", "prefer", "allowed_tools")
 
 
-def servers(given: Mapping[str, Any], file: str = "") -> tuple[ServerConfig, ...]:
-    """The table `[mcp.servers]` of the user's own configuration. A project has no say in which programs start."""
+class _CachedListing(NamedTuple):
+    """What a server listed, and the problem if it could not be asked again."""
+
+    valid_until: float = -1.0
+    entries: Sequence[object] = ()
+    problem: str = ""
+
+
+def servers(given: Mapping[str, object], file: str = "") -> tuple[ServerConfig, ...]:
+    """The servers in `[mcp.servers]` of the user's own configuration. A project cannot add any: they start programs."""
     return tuple(_server(name, value, file) for name, value in given.items())
 
 
-def _server(name: str, given: Any, file: str) -> ServerConfig:
+def _server(name: str, given: object, file: str) -> ServerConfig:
     where = f"mcp.servers.{name}"
 
     def wrong(message: str, key: str = "") -> ConfigError:
         return ConfigError(f"{where}{f'.{key}' if key else ''} {message}", file=file, key=where)
 
     if not _NAME.fullmatch(name):
-        raise wrong("is no name: letters, digits, - and _, at most 64")
-    if not isinstance(given, Mapping):
+        raise wrong("is not a valid name: use up to 64 letters, digits, - and _")
+    if not remote_skill.is_table(given):
         raise wrong("must be a table")
-    table = cast("Mapping[str, Any]", given)
-    unknown = next((key for key in table if key not in _KEYS), None)
+    unknown = next((key for key in given if key not in _KEYS), None)
     if unknown is not None:
-        raise wrong(f"is not known; known: {', '.join(_KEYS)}", unknown)
-    command, url = table.get("command", []), table.get("url", "")
-    if not _texts(command) or not isinstance(url, str) or bool(command) == bool(url):
-        raise wrong("needs either a command (a list of text) or a url")
+        raise wrong(f"is not a known key; use {', '.join(_KEYS)}", unknown)
+    command, url = given.get("command", []), given.get("url", "")
+    if not _is_texts(command) or not isinstance(url, str) or bool(command) == bool(url):
+        raise wrong("needs either a command (a list of strings) or a url")
     if url and not url.startswith(("https://", "http://")):
-        raise wrong("must begin with https:// or http://", "url")
-    env, allowed, prefer = table.get("env", {}), table.get("allowed_tools", []), table.get("prefer", False)
-    if not isinstance(env, Mapping) or not _texts(list(cast("Mapping[str, Any]", env).values())):
-        raise wrong("must be a table of text", "env")
-    if not _texts(allowed):
-        raise wrong("must be a list of names of skills", "allowed_tools")
+        raise wrong("must start with https:// or http://", "url")
+    env, allowed, prefer = given.get("env", {}), given.get("allowed_tools", []), given.get("prefer", False)
+    if not _is_text_table(env):
+        raise wrong("must be a table of strings", "env")
+    if not _is_texts(allowed):
+        raise wrong("must be a list of skill names", "allowed_tools")
     if not isinstance(prefer, bool):
         raise wrong("must be true or false", "prefer")
-    return ServerConfig(name, tuple(command), url, dict(cast("Mapping[str, str]", env)), prefer, tuple(allowed))
+    return ServerConfig(
+        name=name, command=tuple(command), url=url, env=dict(env), prefer=prefer, allowed_tools=tuple(allowed)
+    )
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in cast("Sequence[Any]", value))
+def _is_texts(value: object) -> TypeGuard[Sequence[str]]:
+    return _is_sequence(value) and all(isinstance(one, str) for one in value)
 
 
-class Source:
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple))
+
+
+def _is_text_table(value: object) -> TypeGuard[Mapping[str, str]]:
+    return remote_skill.is_table(value) and all(isinstance(one, str) for one in value.values())
+
+
+class McpSource:
     """The skills of some servers. Thread-safe; `close` ends the connections."""
 
     def __init__(
@@ -84,10 +101,10 @@ class Source:
         self.folder = os.path.join(os.path.realpath(folder), "mcp")
         self._clock = clock
         self._lock = threading.RLock()
-        self._thread: Thread | None = None
-        self._links: dict[str, Link] = {}
-        self._listed: dict[str, tuple[float, list[Any], str]] = {}
-        self._known: dict[str, Remote] = {}
+        self._thread: EventLoopThread | None = None
+        self._clients: dict[str, McpClient] = {}
+        self._listings: dict[str, _CachedListing] = {}
+        self._known: dict[str, RemoteSkill] = {}
 
     # --- the catalog ---
 
@@ -96,66 +113,76 @@ class Source:
         return tuple(Root(os.path.join(self.folder, one.name), REMOTE, one.name) for one in self.configs)
 
     def extend(self, found: Found, profile: Profile) -> None:
-        """Add what the servers offer to what a scan found. Entries that break a rule are among the skipped."""
+        """Add the skills of the servers to the result of a scan. Invalid entries are added to the skipped files."""
         with self._lock:
-            known: dict[str, Remote] = {}
+            known: dict[str, RemoteSkill] = {}
             local = {skill.name for skill in found.skills}
             for config, root in zip(self.configs, self.roots, strict=True):
-                listed, trouble = self._list(config)
-                if trouble:
+                listing = self._list(config)
+                if listing.problem:
                     hint = f"see mcp.servers.{config.name} in the configuration"
-                    found.diagnostics.append(Diagnostic("unreadable", "warning", trouble, root.path, hint=hint))
-                offered = [skill for one in listed if (skill := self._skill(one, config, root, profile, found, known))]
-                found.per_root[root.path] = len(offered)
+                    found.diagnostics.append(Diagnostic("unreadable", "warning", listing.problem, root.path, hint=hint))
+                skills: list[Skill] = []
+                for remote, skill in self._skills(listing.entries, config, root, profile, found):
+                    known[skill.path] = remote
+                    skills.append(skill)
+                found.per_root[root.path] = len(skills)
                 if profile.collisions.rule == "last" and not config.prefer:
-                    offered = _stand_back(offered, local, found)
-                found.skills[:] = [*offered, *found.skills] if config.prefer else [*found.skills, *offered]
+                    skills = _without_local_names(skills, local, found)
+                found.skills[:] = [*skills, *found.skills] if config.prefer else [*found.skills, *skills]
             self._known = known
 
-    def _skill(
-        self, given: Any, config: ServerConfig, root: Root, profile: Profile, found: Found, known: dict[str, Remote]
-    ) -> Skill | None:
-        address = str(entries.table(given).get("uri", ""))
-        try:
-            remote = entries.parse(config.name, given)
-            verdict = validate.check(Parsed(dict(remote.frontmatter)), remote.name, profile.validation, remote.uri)
-            if not verdict.valid:
-                raise Refused("; ".join(d.message for d in verdict.diagnostics if d.severity == "error"))
-        except Refused as refusal:
-            found.skipped.append(Skipped(f"{config.name}: {address}", "mcp", str(refusal)))
-            return None
+    def _skills(
+        self, entries: Sequence[object], config: ServerConfig, root: Root, profile: Profile, found: Found
+    ) -> Iterator[tuple[RemoteSkill, Skill]]:
+        for entry in entries:
+            try:
+                yield self._skill(entry, config, root, profile)
+            except RemoteSkillRefused as refusal:
+                address = str(remote_skill.table(entry).get("uri", ""))
+                found.skipped.append(Skipped(f"{config.name}: {address}", "mcp", str(refusal)))
+
+    def _skill(self, entry: object, config: ServerConfig, root: Root, profile: Profile) -> tuple[RemoteSkill, Skill]:
+        """Check an entry and make a skill of it. Raises `RemoteSkillRefused` if it is invalid."""
+        remote = remote_skill.parse(config.name, entry)
+        verdict = validate.check(Parsed(dict(remote.frontmatter)), remote.name, profile.validation, remote.uri)
+        if not verdict.valid:
+            raise RemoteSkillRefused("; ".join(d.message for d in verdict.diagnostics if d.severity == "error"))
         fields = dict(verdict.fields)
         if verdict.name not in config.allowed_tools:
             fields.pop("allowed-tools", None)
-        says = {key: fields.get(key) for key in profile.catalog.honours}
-        path = os.path.join(self._place(remote), SKILL_FILE)
-        known[path] = remote
-        return Skill(
-            verdict.name, f"[from the MCP server {config.name}] {verdict.description}", path, path, root, 0,
-            remote.files[SKILL_FILE].size, fields,
-            not (says.get("disable-model-invocation") is True or says.get("hide") is True),
-            says.get("user-invocable") is not False,
-            "off" if says.get("enabled") is False else "auto",
-        )  # fmt: skip
+        honoured = {key: fields.get(key) for key in profile.catalog.honours}
+        hidden = honoured.get("disable-model-invocation") is True or honoured.get("hide") is True
+        path = os.path.join(self._folder_of(remote), SKILL_FILE)
+        skill = Skill(
+            name=verdict.name,
+            description=f"[from the MCP server {config.name}] {verdict.description}",
+            path=path,
+            real_path=path,
+            root=root,
+            mtime_ns=0,
+            size=remote.files[SKILL_FILE].size,
+            frontmatter=fields,
+            model_invocable=not hidden,
+            user_invocable=honoured.get("user-invocable") is not False,
+            mode="off" if honoured.get("enabled") is False else "auto",
+        )
+        return remote, skill
 
-    def _list(self, config: ServerConfig) -> tuple[list[Any], str]:
-        """The entries of a server as they came, and what is wrong. What it said last counts while it is away."""
-        until, listed, trouble = self._listed.get(config.name, (-1.0, [], ""))
+    def _list(self, config: ServerConfig) -> _CachedListing:
+        """The listing of a server. While the server cannot be reached, its last listing stays in use."""
+        known = self._listings.get(config.name, _CachedListing())
         now = self._clock()
-        if now < until:
-            return listed, trouble
+        if now < known.valid_until:
+            return known
         try:
-            listed, ttl_ms = self._link(config.name).skills()
-            until, trouble = now + min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS), ""
+            entries, ttl_ms = self._client(config.name).skills()
+            seconds = min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
+            listing = _CachedListing(now + seconds, entries)
         except ResourceError as error:
-            until, trouble = now + RETRY_SECONDS, str(error)
-        self._listed[config.name] = (until, listed, trouble)
-        return listed, trouble
-
-    def forget(self) -> None:
-        """Ask every server again at the next look, however fresh its list is."""
-        with self._lock:
-            self._listed = {name: (-1.0, listed, trouble) for name, (_, listed, trouble) in self._listed.items()}
+            listing = _CachedListing(now + RETRY_SECONDS, known.entries, str(error))
+        self._listings[config.name] = listing
+        return listing
 
     def files(self) -> "RemoteFiles":
         """The files of a session: those of the servers, and those of the disk."""
@@ -163,37 +190,37 @@ class Source:
 
     # --- files ---
 
-    def find(self, skill: Skill) -> Remote | None:
-        """The entry of a skill of ours; `None` for a skill of the disk. One whose set has changed since is refused."""
+    def find(self, skill: Skill) -> RemoteSkill | None:
+        """The entry of a server's skill; `None` for a local skill. Raises if the entry has changed since."""
         remote = self._known.get(skill.path)
         if remote is None and skill.path.startswith(self.folder + os.sep):
             message = f"{skill.name} has changed on its server {skill.source}; load it again"
             raise ResourceError(message, path=SKILL_FILE, reason="changed")
         return remote
 
-    def fetch(self, remote: Remote, path: str) -> bytes:
-        """The verified bytes of a listed file: from the cache if they still are right, else from the server."""
+    def fetch(self, remote: RemoteSkill, path: str) -> bytes:
+        """The verified bytes of a listed file, from the cache if they still match, otherwise from the server."""
         listed = remote.file(path)
-        folder = self._place(remote)
+        folder = self._folder_of(remote)
         with self._lock:
             try:
                 data = read_file(folder, path, listed.size + 1).data
                 remote.check(path, data)
             except ResourceError:
-                data = self._link(remote.server).read(listed.uri)
+                data = self._client(remote.server).read(listed.uri)
                 remote.check(path, data)
-                _keep(folder, path, data)
+                _store(folder, path, data)
         return data
 
-    def _place(self, remote: Remote) -> str:
+    def _folder_of(self, remote: RemoteSkill) -> str:
         return os.path.join(self.folder, remote.server, remote.digest.removeprefix("sha256:")[:32], remote.name)
 
-    def _link(self, name: str) -> Link:
+    def _client(self, name: str) -> McpClient:
         with self._lock:
             if self._thread is None:
-                self._thread = Thread()
-                self._links = {one.name: Link(one, self._thread) for one in self.configs}
-            return self._links[name]
+                self._thread = EventLoopThread()
+                self._clients = {one.name: McpClient(one, self._thread) for one in self.configs}
+            return self._clients[name]
 
     def close(self) -> None:
         with self._lock:
@@ -201,17 +228,17 @@ class Source:
             if thread is None:
                 return
             try:
-                for link in self._links.values():
-                    link.close()
+                for client in self._clients.values():
+                    client.close()
             finally:
-                self._links = {}
+                self._clients = {}
                 thread.close()
 
 
 class RemoteFiles:
-    """`Files` of a session: those of servers once policy allows the whole set, all others from the disk."""
+    """The `Files` of a session: those of a server's skill once its set is approved, all others from the disk."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: McpSource) -> None:
         self._source = source
         self._disk = DiskFiles()
 
@@ -251,24 +278,27 @@ class RemoteFiles:
                 self._source.fetch(remote, path)
         return self._disk.folder(skill)
 
-    def _read(self, remote: Remote, path: str, limit: int) -> Content:
+    def _read(self, remote: RemoteSkill, path: str, limit: int) -> Content:
         data = self._source.fetch(remote, path)
         return Content(data[:limit], len(data), 0)
 
 
-def _stand_back(offered: list[Skill], local: set[str], found: Found) -> list[Skill]:
-    """Under the rule that the last path wins, a server's skill must not win by where its cache happens to lie."""
-    for skill in offered:
+def _without_local_names(skills: list[Skill], local: set[str], found: Found) -> list[Skill]:
+    """The skills whose names no local skill has; the others are reported.
+
+    If the last path wins, a server's skill would otherwise win because of where its cache is.
+    """
+    for skill in skills:
         if skill.name in local:
-            message = f"{skill.name!r} of the MCP server {skill.source} is also the name of a local skill, which counts"
-            hint = f"set mcp.servers.{skill.source}.prefer to take the server's"
+            message = f"a local skill wins over {skill.name!r} of the MCP server {skill.source}"
+            hint = f"set mcp.servers.{skill.source}.prefer to use the server's skill"
             found.diagnostics.append(Diagnostic("collision", "warning", message, skill.path, hint=hint))
-            found.skipped.append(Skipped(skill.path, "mcp", "a local skill has the name", skill.name))
-    return [skill for skill in offered if skill.name not in local]
+            found.skipped.append(Skipped(skill.path, "mcp", "a local skill has the same name", skill.name))
+    return [skill for skill in skills if skill.name not in local]
 
 
-def _keep(folder: str, path: str, data: bytes) -> None:
-    """Write a verified file whole or not at all; nobody but us reads or writes there."""
+def _store(folder: str, path: str, data: bytes) -> None:
+    """Write a verified file to the cache, completely or not at all. Only this user can read it."""
     file = os.path.join(folder, path)
     temporary = ""
     try:
@@ -281,7 +311,7 @@ def _keep(folder: str, path: str, data: bytes) -> None:
     except OSError as error:
         if temporary:
             _remove(temporary)
-        raise ResourceError(f"{path} cannot be kept: {error.strerror}", path=path, reason="io") from error
+        raise ResourceError(f"cannot write {path} to the cache: {error.strerror}", path=path, reason="io") from error
 
 
 def _remove(path: str) -> None:
@@ -291,6 +321,6 @@ def _remove(path: str) -> None:
         return
 
 
-def connect(configs: Sequence[ServerConfig], cache_folder: str = "") -> Source:
-    """A source of the skills of these servers. Nothing is started or asked until a catalog looks."""
-    return Source(configs, cache_folder or tempfile.mkdtemp(prefix="metier-"))
+def connect(configs: Sequence[ServerConfig], cache_folder: str = "") -> McpSource:
+    """A source of the skills of these servers. Connects when a catalog first asks for skills."""
+    return McpSource(configs, cache_folder or tempfile.mkdtemp(prefix="metier-"))

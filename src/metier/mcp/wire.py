@@ -1,13 +1,13 @@
-"""What goes over the wire, and nothing that goes there breaks it: parameters, cursors, errors, values that are JSON.
+"""What the protocol carries: parameters, cursors and errors.
 
-A path may hold bytes that are no UTF-8 and a frontmatter a number that JSON has no word for; either would end the
-connection while it is written. `clean` is between such values and every message.
+A path may hold bytes that are not UTF-8, and a frontmatter may hold a number that JSON cannot express; writing either
+would break the connection. Every such value passes through `storable_text` or `storable_table` before it is sent.
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -22,85 +22,80 @@ from metier.errors import (
     ResourceError,
     SkillNotFound,
 )
-from metier.files.text import storable
+from metier.files.text import storable_table, storable_text
 from metier.session.session import Session
 from metier.session.tools import code_of
 
 REFUSED: Final = -32000
-"""Policy says no, or the runtime cannot; `data` has the type of the error."""
+"""The error code for a request that policy denies or the runtime cannot perform; `data` holds the error type."""
 
 TTL_MS: Final = 300_000
-"""How long a listing may be taken for current; changes are announced besides."""
+"""How long a listing stays current. Changes are announced as well."""
 
 PAGE: Final = 100
-"""Skills on one page of a listing."""
+"""The number of skills on one page of a listing."""
 
 _CURSOR: Final = "after:"
 _T = TypeVar("_T")
 
 
 class SkillParams(types.RequestParams):
-    """Of `skills/get`."""
+    """Parameters of `skills/get`."""
 
     uri: str
 
 
 class DirectoryParams(types.PaginatedRequestParams):
-    """Of `resources/directory/read`."""
+    """Parameters of `resources/directory/read`."""
 
     uri: str
 
 
 class OperationParams(types.RequestParams):
-    """Of `metier/<operation>`: the fields of the operation, which it checks itself."""
+    """Parameters of `metier/<operation>`: the fields of the operation, which it checks itself."""
 
     model_config = ConfigDict(extra="allow")
 
 
-def clean(value: Any) -> Any:
-    """The value with nothing in it that JSON or UTF-8 cannot say."""
-    return storable(value)
-
-
 def page(items: Mapping[str, _T], cursor: str | None, size: int) -> tuple[list[_T], str | None]:
-    """The items that come after the cursor in the order of their names, and the cursor of the next page.
+    """The items after the cursor, in the order of their names, and the cursor of the next page.
 
-    A cursor names the last item seen and not a position, so that a change between two pages moves nothing.
+    A cursor names the last item of a page instead of a position, so a change between two pages moves no item.
     """
-    after = _seen(cursor)
+    after = _decode(cursor)
     names = sorted(name for name in items if after is None or name > after)
     chosen = names[:size]
-    following = f"{_CURSOR}{chosen[-1]}" if len(names) > size else None
-    return [items[name] for name in chosen], _encode(following) if following else None
+    return [items[name] for name in chosen], _encode(chosen[-1]) if len(names) > size else None
 
 
-def _encode(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).decode()
+def _encode(name: str) -> str:
+    return base64.urlsafe_b64encode(f"{_CURSOR}{name}".encode()).decode()
 
 
-def _seen(cursor: str | None) -> str | None:
+def _decode(cursor: str | None) -> str | None:
     if cursor is None:
         return None
     try:
         text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise invalid("the cursor is not one of ours") from error
+        raise invalid("invalid cursor") from error
     if not text.startswith(_CURSOR):
-        raise invalid("the cursor is not one of ours")
+        raise invalid("invalid cursor")
     return text.removeprefix(_CURSOR)
 
 
 def invalid(message: str) -> MCPError:
-    """The parameters do not fit: an unknown uri, a wrong cursor."""
-    return MCPError(types.INVALID_PARAMS, clean(message))
+    """The error for invalid parameters: an unknown uri, an invalid cursor."""
+    return MCPError(types.INVALID_PARAMS, storable_text(message))
 
 
 def failure(error: MetierError, session: Session) -> MCPError:
-    """An error of the runtime in the words that the profile allows, with the code that the protocol has for it."""
+    """An error of the runtime as an error of the protocol, with a message that hides what the profile hides."""
     unknown = isinstance(error, SkillNotFound | AmbiguousSkill | InvalidSkill | ResourceError | BadArguments)
-    data: dict[str, Any] = {"type": type(error).__name__, "code": code_of(error)}
+    data: dict[str, object] = {"type": type(error).__name__, "code": code_of(error)}
     if isinstance(error, ResourceError):
         data["reason"] = error.reason
     if isinstance(error, PolicyDenied):
         data["tool"] = error.tool
-    return MCPError(types.INVALID_PARAMS if unknown else REFUSED, clean(session.explain(error)), clean(data))
+    code = types.INVALID_PARAMS if unknown else REFUSED
+    return MCPError(code, storable_text(session.explain(error)), storable_table(data))

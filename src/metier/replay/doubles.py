@@ -106,7 +106,7 @@ class RecordedRunner:
                 raise refused
             raise SandboxUnavailable(detail)
         files = tuple(
-            WrittenFile(one["path"], one["size"], one["digest"][7:], self._artifact(one["digest"]))
+            WrittenFile(one["path"], one["size"], one["digest"], self._artifact(one["digest"]))
             for one in ended["artifacts"]
         )
         return Outcome(

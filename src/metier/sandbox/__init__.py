@@ -1,12 +1,12 @@
-"""Running a skill's script: the values that go in and come out, and the protocol of whoever runs it.
+"""Running the scripts of a skill: the values that go in and come out, and the `Runner` protocol.
 
-A `Job` says what to run and what is granted; everything that it does not grant is withheld. An `Outcome` says what
-happened and which protections were really in force. The invariant is that a sandbox fails closed: a run that cannot be
-protected as promised raises `SandboxUnavailable` and starts nothing; `choose` never falls back to running unprotected.
+A `Job` names the script and everything that it is granted; nothing else is granted. An `Outcome` reports what happened
+and which protections were in force. The invariant: a sandbox fails closed. A run that cannot be protected as promised
+raises `SandboxUnavailable` and starts nothing, and `choose` never falls back to a runner without a sandbox.
 
-There is no Landlock runner, because Landlock does not hold these promises: it leaves UDP, `stat` and `chmod` of any
-path alone, cannot bound the size of a folder, and without a process namespace a script that forks twice outlives its
-run when the host is killed. Where bubblewrap is missing, a run is refused and the error says how to install it.
+There is no Landlock runner because Landlock cannot keep these promises. It does not restrict UDP, or `stat` and `chmod`
+of any path. It cannot limit the size of a folder. Without a process namespace, a script that forks twice survives its
+run when the host is killed.
 """
 
 import re
@@ -14,45 +14,48 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.limits import KIB, MIB
 
+if TYPE_CHECKING:
+    from metier.sandbox.base import ProcessRunner
+
 Stream = Literal["stdout", "stderr"]
 
 OnOutput = Callable[[Stream, bytes], None]
-"""Called with each piece of output as it comes. While it works, the script waits; if it raises, the run ends."""
+"""Called with each piece of output as it arrives. The script waits while it works. If it raises, the run ends."""
 
 Ended = Literal["exit", "timeout", "killed", "output-limit", "memory-limit", "files-limit"]
-"""How a run ended: by itself (also by a signal of its own), at a limit, or `killed` because the caller gave up."""
+"""How a run ended: `exit` by itself (also by a signal), at a limit, or `killed` because the caller cancelled it."""
 
 SKILL_DIR: Final = "/skill"
 WORK_DIR: Final = "/work"
 PROJECT_DIR: Final = "/project"
-"""Where a sandboxed script finds its skill, its folder to write to, and the project if that was granted. The same
-paths are in the variables SKILL_DIR, WORK_DIR and PROJECT_DIR, which hold with every runner."""
+"""Where a sandboxed script finds its skill, its writable folder, and the project if that was granted. The variables
+SKILL_DIR, WORK_DIR and PROJECT_DIR hold these paths, and every runner sets them."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What one run may use. Every figure holds for the whole tree of processes, except where it says otherwise."""
+    """What one run may use. Each limit applies to the whole process tree unless it says otherwise."""
 
     seconds: float = 60.0
     memory_bytes: int = 1024 * MIB
-    """Address space of each process, and memory really used by all of them together."""
+    """The address space of each process, and the memory used by all processes together."""
     processes: int = 64
-    """Processes and threads at a time, the interpreter's own included."""
+    """Processes and threads at a time, including those of the interpreter."""
     output_bytes: int = MIB
-    """Standard output and standard error together; one byte more ends the run."""
+    """Standard output and standard error together. One byte more ends the run."""
     file_bytes: int = 64 * MIB
     """The largest single file."""
     work_bytes: int = 128 * MIB
-    """The work folder; the folder for temporary files has the same size once more."""
+    """The size of the work folder. The folder for temporary files may have the same size again."""
     files: int = 1000
-    """Files and folders in the work folder that are handed back; twenty times as many end the run."""
+    """Files that are collected from the work folder. Twenty times as many files and folders end the run."""
 
 
 DEFAULT_LIMITS: Final = RunLimits()
@@ -61,27 +64,28 @@ NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One script to run, with everything it is granted. What is not named here is out of its reach."""
+    """One script to run, with everything it is granted. It can reach nothing else."""
 
     skill_dir: str
     script: str
-    """Relative to the skill's folder, with `/` between its parts."""
+    """The path relative to the skill's folder, with `/` as the separator."""
     argv: Sequence[str] = ()
-    """The arguments behind the script, passed one by one; no shell sees them."""
+    """The arguments of the script. They are passed one by one, without a shell."""
     stdin: bytes | None = None
     env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, hash=False)
-    """The variables the script gets besides the fixed ones; the caller has already applied its allow-list."""
+    """Variables for the script besides the fixed ones. The caller has applied its allow-list."""
     network: bool = False
-    """Share the host's network, its loopback included. Without it there is not even a socket for it."""
+    """Share the host's network, including loopback. Without it, network sockets cannot be created."""
     project: str | None = None
     project_writable: bool = False
     project_protected: Sequence[str] = ()
-    """Paths in the project that stay read-only in a writable one, where they exist: settings, skills, hooks."""
+    """Paths that stay read-only in a writable project, if they exist: settings, skills, hooks."""
     limits: RunLimits = DEFAULT_LIMITS
     on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
-    """Called once, with the protections that were seen in force, before any output is passed on."""
+    """Called by `started`."""
 
     def started(self, protections: tuple[str, ...]) -> None:
+        """Report that the script starts, and which protections are in force. Every runner calls this once per run."""
         if self.on_started is not None:
             self.on_started(protections)
 
@@ -90,12 +94,12 @@ class Job:
         object.__setattr__(self, "project_protected", tuple(self.project_protected))
         for text in (self.skill_dir, self.script, self.project or "", *self.argv, *self.env.values()):
             if "\0" in text:
-                raise ValueError("no path, argument or variable of a job may contain a NUL byte")
+                raise ValueError("a path, argument or variable of a job contains a NUL byte")
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a variable")
+                raise ValueError(f"{name!r} is not a valid variable name")
         if self.project_writable and self.project is None:
-            raise ValueError("project_writable without a project")
+            raise ValueError("project_writable needs a project")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,104 +108,110 @@ class WrittenFile:
 
     path: str
     size: int
-    sha256: str
+    digest: str
+    """`sha256:` and the hexadecimal digits."""
     data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened, with everything that was kept of it; all limits have been applied."""
+    """What happened in one run. All limits have been applied."""
 
     exit_code: int
-    """As a shell reports it: 128 and the number of the signal where one ended the script."""
+    """As a shell reports it: 128 plus the signal number if a signal ended the script."""
     ended: Ended
     duration_ms: int
     stdout: bytes = b""
     stderr: bytes = b""
     stdout_total: int = 0
     stderr_total: int = 0
-    """Bytes that were read. More than was kept only where the run ended at the output limit."""
+    """Bytes that were read. They exceed what was kept only if the run ended at the output limit."""
     files: tuple[WrittenFile, ...] = ()
-    """Sorted by path. Links, devices and everything else that is no regular file are never among them."""
+    """Sorted by path. Only regular files are included, never links or devices."""
     left_out: tuple[str, ...] = ()
-    """What lay in the work folder and is not in `files`, each with the reason; cut after a few."""
+    """Entries of the work folder that are not in `files`, each with the reason. Long lists are cut."""
     protections: tuple[str, ...] = ()
-    """What was checked to be in force for this very run; empty for a run without a sandbox."""
+    """The protections that were verified for this run. Empty for a run without a sandbox."""
     notes: tuple[str, ...] = ()
-    """What a reader of the result should know, such as dependencies of the script that are not installed."""
+    """Remarks for the reader of the result, such as dependencies of the script that are not installed."""
 
 
 class Runner(Protocol):
-    """Runs one job at a time, any number of them from different threads at once.
+    """Runs the scripts of a session. This protocol is all that an implementation needs; there is no base class.
 
-    The contract, which one suite of tests holds every implementation to:
+    Threads: `problem` and `run` are called from any thread, several at a time. `arun` is called in an event loop.
 
-    - `run` returns when the script and everything it started has ended, and not before; nothing of it is left, neither
-      processes nor mounts nor folders, whether it ended well, badly, at a limit or because the host was killed.
-    - A script that fails is an `Outcome`, not an exception. What cannot be run raises `ScriptRefused`; what cannot be
-      protected raises `SandboxUnavailable`; in both cases nothing was started.
-    - `on_output` gets the pieces in order for each stream, together never more than `output_bytes`; whatever it raises
-      ends the run and reaches the caller.
-    - `arun` is `run` for asyncio: it calls `on_output` in the event loop's thread, and cancelling it ends the script
-      before the cancellation is passed on.
+    Starting: call `job.started(protections)` once per run, when the script is about to start and before any output is
+    passed on. `protections` names only what was verified for this run; it is empty if nothing was.
+
+    Output: pass each piece to `on_output` as it arrives, in order for each stream, and never more than
+    `job.limits.output_bytes` for both streams together. `run` calls `on_output` and `job.started` in the thread that
+    called `run`. `arun` calls them in the thread of the event loop.
+
+    Returning: a script that fails, is killed or reaches a limit is an `Outcome`, not an exception. Return it when the
+    script and every process it started have ended, and leave nothing behind: no process, no mount, no folder.
+
+    Raising: two errors say that nothing was started. `ScriptRefused`: this file cannot be run (a wrapper also uses it
+    for a run that it refuses as `busy`, or ends as `stopped`). `SandboxUnavailable`: the run cannot be protected as
+    promised. What `on_output` or `job.started` raises ends the script and reaches the caller. When `arun` is
+    cancelled, it ends the script first and then raises `CancelledError`. Raise nothing else.
     """
 
     @property
     def name(self) -> str:
-        """What `choose` and a policy call it."""
+        """The name in the record, and in the settings that choose a runner."""
         ...
 
     def problem(self) -> str | None:
-        """Why it cannot be used on this machine, in one sentence; nothing if it can. Really tries, once."""
+        """Why this runner cannot be used on this machine, in one sentence, or `None` if it can.
+
+        It is called often, also to decide whether a model is offered the tool for scripts. An implementation tries for
+        real and caches the answer. It never raises.
+        """
         ...
 
-    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome: ...
+    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+        """Run a job in the calling thread, and return when it has ended."""
+        ...
 
-    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome: ...
+    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+        """Run a job without blocking the event loop. Cancelling it ends the script."""
+        ...
 
 
-SANDBOXES: Final = ("bubblewrap", "seatbelt")
-"""What `choose` considers unless it is told otherwise, best first. Running without a sandbox is not among them."""
+SANDBOXES: Final = ("bubblewrap",)
+"""The runners that `choose` tries by default, best first. `none`, which has no sandbox, is never among them."""
 
 
 def choose(names: Sequence[str] | None = None) -> Runner:
-    """The first runner of the names that works here. `none`, no sandbox at all, is only ever chosen by that name."""
+    """Return the first of the named runners that works here. `none`, without a sandbox, must be named explicitly."""
     tried: list[str] = []
+    remedy = ""
     for name in SANDBOXES if names is None else names:
         runner = _make(name)
         reason = runner.problem()
         if reason is None:
             return runner
         tried.append(f"{name}: {reason}")
-    raise SandboxUnavailable("no sandbox works on this machine", install=_remedy(tried), tried=tried)
+        remedy = remedy or runner.remedy()
+    raise SandboxUnavailable("no sandbox works on this machine", install=remedy, tried=tried)
 
 
-def _make(name: str) -> Runner:
-    # Imported here, so that one platform never loads the other's runner and `import metier` loads none.
+def _make(name: str) -> "ProcessRunner":
+    # Imported here, so that `import metier` loads no runner.
     if name == "bubblewrap":
         from metier.sandbox.bubblewrap import BubblewrapRunner
 
         return BubblewrapRunner()
-    if name == "seatbelt":
-        from metier.sandbox.seatbelt import SeatbeltRunner
-
-        return SeatbeltRunner()
     if name == "none":
         from metier.sandbox.unsandboxed import UnsandboxedRunner
 
         return UnsandboxedRunner()
-    raise ValueError(f"no runner is called {name!r}; there are {', '.join(SANDBOXES)} and none")
-
-
-def _remedy(tried: Sequence[str]) -> str:
-    """What would help: to install something, or to permit what is installed."""
-    if any("could not be built" in why for why in tried):
-        return "allow this process to create namespaces; containers and some distributions forbid it"
-    return install_hint()
+    raise ValueError(f"unknown runner {name!r}; known runners: {', '.join((*SANDBOXES, 'none'))}")
 
 
 def install_hint() -> str:
-    """The line that installs a sandbox on this kind of machine."""
+    """Return the command that installs bubblewrap on this system, or an empty string if there is none."""
     if not sys.platform.startswith("linux"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What every runner of real processes shares: the two ways to call it, and the care for a process that has started.
+"""What the runners of real processes share: `run` and `arun`, and supervising a process that has started.
 
 The invariant: whatever happens between start and return (a limit, an exception in the consumer, an interrupt, a
 cancelled task), the process is ended and reaped before control goes back to the caller.
@@ -10,25 +10,31 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from subprocess import Popen
 
 from metier.sandbox import Ended, Job, OnOutput, Outcome, Stream
 from metier.sandbox.collect import collect
-from metier.sandbox.pump import Output, pump
+from metier.sandbox.pump import PumpedOutput, pump
 from metier.sandbox.watch import Check, Watch
 
 
 class ProcessRunner(ABC):
-    """`run` and `arun` over one method that does the work in the calling thread until `stop` is set."""
+    """Implements `run` and `arun` with `execute`, which works in the calling thread until `stop` is set."""
 
     name: str
 
     @abstractmethod
     def problem(self) -> str | None: ...
 
+    def remedy(self) -> str:
+        """What the user can do about the `problem`, if anything."""
+        return ""
+
     @abstractmethod
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
-        """Run the job; when `stop` is set, end it."""
+        """Run the job, and end it when `stop` is set."""
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         return self.execute(job, on_output, None)
@@ -37,14 +43,21 @@ class ProcessRunner(ABC):
         loop = asyncio.get_running_loop()
         stop = threading.Event()
 
-        async def deliver(stream: Stream, data: bytes) -> None:
-            if on_output is not None:
-                on_output(stream, data)
+        async def call(callback: Callable[[], None]) -> None:
+            callback()
+
+        def in_loop(callback: Callable[[], None]) -> None:
+            asyncio.run_coroutine_threadsafe(call(callback), loop).result()
+
+        def started(protections: tuple[str, ...]) -> None:
+            in_loop(partial(job.started, protections))
 
         def relay(stream: Stream, data: bytes) -> None:
-            asyncio.run_coroutine_threadsafe(deliver(stream, data), loop).result()
+            if on_output is not None:
+                in_loop(partial(on_output, stream, data))
 
-        thread = loop.run_in_executor(None, self.execute, job, relay if on_output is not None else None, stop)
+        relayed = replace(job, on_started=started)
+        thread = loop.run_in_executor(None, self.execute, relayed, relay if on_output is not None else None, stop)
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -54,7 +67,7 @@ class ProcessRunner(ABC):
             raise
 
 
-def care_for(
+def supervise(
     process: Popen[bytes],
     job: Job,
     *,
@@ -63,9 +76,9 @@ def care_for(
     on_output: OnOutput | None,
     stop: threading.Event | None,
     protections: tuple[str, ...],
-) -> tuple[Ended, Output]:
-    """Feed, read and watch a started process until it and its streams have ended. `end` must end the whole tree."""
-    output = Output(job.limits.output_bytes)
+) -> tuple[Ended, PumpedOutput]:
+    """Feed, read and watch a started process until it and its streams have ended. `end` ends the whole process tree."""
+    output = PumpedOutput(job.limits.output_bytes)
     try:
         job.started(protections)
         with Watch(job.limits.seconds, end, checks, stop) as watch:
@@ -77,7 +90,7 @@ def care_for(
                 flood=lambda: watch.finish("output-limit"),
                 over=lambda: process.poll() is not None,
             )
-            # A script may close its streams and go on; the clock goes on too.
+            # A script may close its streams and keep running. The time limit still applies.
             process.wait()
     finally:
         end()
@@ -93,14 +106,14 @@ def outcome(
     process: Popen[bytes],
     job: Job,
     ended: Ended,
-    output: Output,
+    output: PumpedOutput,
     *,
     started: float,
     work: int,
     protections: Sequence[str],
     notes: Sequence[str],
 ) -> Outcome:
-    """Everything about a process that has ended, with what it left in its work folder."""
+    """Build the outcome of a process that has ended, with the files in its work folder."""
     duration = int((time.monotonic() - started) * 1000)
     files, left_out = collect(work, job.limits)
     code = process.returncode

@@ -1,7 +1,7 @@
-"""How many scripts run at once, whichever surface asked for them: a runner around the machine's own.
+"""A runner that limits how many scripts run at a time, for all surfaces of a server together.
 
-One that comes too late is refused at once and not kept waiting: whoever waits holds a thread, and a model that is told
-so can do something else meanwhile.
+A script beyond the limit is refused at once instead of queued. A queued script would hold a thread, and a model that
+gets a refusal can do something else in the meantime.
 """
 
 import os
@@ -14,11 +14,11 @@ from metier.errors import ScriptRefused
 from metier.sandbox import Job, OnOutput, Outcome, Runner
 
 RUNS: Final = max(2, os.cpu_count() or 1)
-"""Scripts at a time unless the server is told otherwise."""
+"""How many scripts run at a time by default."""
 
 
 class BoundedRunner:
-    """A runner that refuses a job, with reason `busy`, while as many as allowed are under way."""
+    """Wraps a runner and refuses a job, with the reason `busy`, while `runs` jobs are running."""
 
     def __init__(self, runner: Runner, runs: int) -> None:
         self._runner, self._runs = runner, runs
@@ -29,18 +29,18 @@ class BoundedRunner:
         return self._runner.problem()
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        with self._place(job):
+        with self._slot(job):
             return self._runner.run(job, on_output)
 
     async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        with self._place(job):
+        with self._slot(job):
             return await self._runner.arun(job, on_output)
 
     @contextmanager
-    def _place(self, job: Job) -> Generator[None, None, None]:
+    def _slot(self, job: Job) -> Generator[None, None, None]:
         if not self._free.acquire(blocking=False):
             many = "1 script is" if self._runs == 1 else f"{self._runs} scripts are"
-            raise ScriptRefused(job.script, "busy", f"{many} running already, and no more may; try again later")
+            raise ScriptRefused(job.script, "busy", f"{many} already running, which is the limit; try again later")
         try:
             yield
         finally:

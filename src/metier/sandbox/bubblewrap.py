@@ -1,15 +1,14 @@
-"""Scripts in a bubblewrap sandbox: namespaces, a seccomp filter, an id that is never root, and limits that all hold.
+"""Runs scripts in a bubblewrap sandbox: namespaces, a seccomp filter, a user that is never root, and limits.
 
-How a run goes: bubblewrap builds the sandbox and starts a shell in it, which sets the limits, says that it is ready and
-waits. The host then takes hold of the sandbox from outside (descriptors of its work folder and its /proc, a handle on
-its first process), checks what is really in force, and only then lets the shell become the script. The work folder is
-a file system in memory of limited size that exists in the sandbox's mount namespace alone; the descriptor is how its
-content is read when every process has ended, and when the last descriptor closes, it is gone. So there is nothing to
-clean up, also if the host is killed: the kernel ends the first process with the host, all others with the first, and
-the mounts with them. Nothing of the host's environment or of these arguments is handed to the first process, since a
-script can read both in its /proc.
+How a run works: bubblewrap builds the sandbox and starts a shell in it. The shell sets the limits, prints a line and
+waits. The host then opens handles on the sandbox (its work folder, its /proc, its first process) and verifies what is
+in force. Only then does the shell become the script. The work folder is an in-memory file system of limited size that
+exists only in the sandbox's mount namespace. The host reads its files through the descriptor after every process has
+ended, and it vanishes when the last descriptor closes. So there is nothing to clean up, even if the host is killed: the
+kernel ends the first process with the host, all others with the first, and the mounts with them. The first process gets
+neither the host's environment nor these arguments, because a script can read both in its /proc.
 
-The invariant: a script's first instruction runs after every protection was seen in force, or never.
+The invariant: every protection is verified before the first instruction of a script runs.
 """
 
 import functools
@@ -25,10 +24,10 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier.sandbox import SKILL_DIR, Job, OnOutput, Outcome, SandboxUnavailable, install_hint, seccomp
-from metier.sandbox.base import ProcessRunner, care_for, outcome
+from metier.sandbox.base import ProcessRunner, outcome, supervise
 from metier.sandbox.evidence import find_gaps, protections
 from metier.sandbox.identity import Identity, an_identity, must_switch, readable_by_all
 from metier.sandbox.interpreter import Program, find_program
@@ -36,14 +35,15 @@ from metier.sandbox.mounts import WRITABLE, view
 from metier.sandbox.watch import entries_below, memory_below
 
 START_SECONDS: Final = 20.0
-"""How long building a sandbox may take on a machine under load; usually it is a few milliseconds."""
+"""How long building a sandbox may take on a machine under load. It usually takes a few milliseconds."""
 
 OPEN_FILES: Final = 256
 ENTRIES_FACTOR: Final = 20
 _READY: Final = b"ready\n"
+_NAMESPACES_HINT: Final = "allow this process to create namespaces; containers and some distributions forbid it"
 _IDMAP: Final = os.path.join(os.path.dirname(__file__), "idmap.py")
 
-# The units are the same in every shell that is called sh: -f counts 512 bytes, -v counts 1024.
+# The units are the same in every sh: -f counts blocks of 512 bytes, -v counts blocks of 1024.
 _SHELL: Final = """
 ulimit -c 0 && ulimit -n "$1" && ulimit -t "$2" && ulimit -f "$3" && ulimit -v "$4" || exit 125
 ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 125
@@ -56,27 +56,28 @@ exec "$@"
 
 @dataclass(frozen=True, slots=True)
 class _Sandbox:
-    """A sandbox that is built and waits: its outer process, its first process, and what the host holds of it."""
+    """A sandbox that is ready: its outer process, its first process, and the handles that the host has on it."""
 
     process: subprocess.Popen[bytes]
-    first: int  # a descriptor of the process, so that no other process of the same number is ever meant
+    first: int
+    """A pidfd, which never refers to another process that reuses the number."""
     work: int
     writable: tuple[int, ...]
     proc: int
     protections: tuple[str, ...]
 
     def end(self) -> None:
-        """End every process in it, and wait until that is done."""
+        """End every process in the sandbox, and wait until they have ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.first, signal.SIGKILL)
-        # The first process of a namespace counts as ended only when all the others are.
+        # The first process of a PID namespace ends only after all the others have ended.
         poll = select.poll()
         poll.register(self.first, select.POLLIN)
         poll.poll()
 
 
 class BubblewrapRunner(ProcessRunner):
-    """The default on Linux. `bwrap` names the program where it is not on the path."""
+    """The default runner. `bwrap` is the path of the program if it is not on PATH."""
 
     name = "bubblewrap"
 
@@ -87,13 +88,18 @@ class BubblewrapRunner(ProcessRunner):
         if not sys.platform.startswith("linux"):
             return "it needs Linux"
         if seccomp.machine() is None:
-            return f"there is no filter for the system calls of {os.uname().machine}"
+            return f"there is no system call filter for {os.uname().machine}"
         if self._bwrap is None:
             return "bwrap is not installed"
-        return _problem(self._bwrap, os.geteuid())
+        found = _try_out(self._bwrap, os.geteuid())
+        return found.text if found is not None else None
+
+    def remedy(self) -> str:
+        found = _try_out(self._bwrap, os.geteuid()) if self._bwrap is not None else None
+        return (found.remedy if found is not None else "") or install_hint()
 
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
-        if self._bwrap is None or (seccomp.machine() is None):
+        if self._bwrap is None or seccomp.machine() is None:
             raise SandboxUnavailable(f"bubblewrap cannot be used: {self.problem()}", install=install_hint())
         program = find_program(job.skill_dir, job.script)
         command = [program.inside, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
@@ -104,7 +110,7 @@ class BubblewrapRunner(ProcessRunner):
                 memory_below(sandbox.proc, limits.memory_bytes),
                 entries_below(sandbox.writable, limits.files * ENTRIES_FACTOR),
             ]
-            ended, output = care_for(
+            ended, output = supervise(
                 sandbox.process,
                 job,
                 end=sandbox.end,
@@ -129,18 +135,18 @@ class BubblewrapRunner(ProcessRunner):
 def _built(
     bwrap: str, job: Job, program: Program | None, command: Sequence[str], identity: Identity
 ) -> Generator[_Sandbox]:
-    """A sandbox whose script was just let go; when the context ends, nothing of it is left."""
+    """Build a sandbox and start the script in it. When the context ends, nothing of the sandbox is left."""
     machine = seccomp.machine()
     assert machine is not None
     with ExitStack() as stack:
         seen = view(job, program, identity)
-        given = {holder: _in_memory(stack, data) for holder, data in seen.files.items()}
+        given = {placeholder: _in_memory(stack, data) for placeholder, data in seen.files.items()}
         rules = _in_memory(stack, seccomp.program(machine, network=job.network))
-        told, tell = os.pipe()
-        stack.callback(os.close, told)
+        info, info_writer = os.pipe()
+        stack.callback(os.close, info)
         try:
             words = [str(given[word]) if word in given else word for word in seen.arguments]
-            words += ["--seccomp", str(rules), "--info-fd", str(tell)]
+            words += ["--seccomp", str(rules), "--info-fd", str(info_writer)]
             arguments = _in_memory(stack, b"".join(os.fsencode(word) + b"\0" for word in words))
             line = [*_as_owner(job, program, identity), bwrap, "--args", str(arguments), "--"]
             line += [*_become(identity), *_limited(job, program), *command]
@@ -151,17 +157,17 @@ def _built(
                 stderr=subprocess.PIPE,
                 env={},
                 cwd="/",
-                pass_fds=(*given.values(), rules, arguments, tell),
+                pass_fds=(*given.values(), rules, arguments, info_writer),
                 process_group=0,
                 bufsize=0,
             )
         except OSError as error:
             raise SandboxUnavailable(f"bubblewrap could not be started: {error.strerror}") from error
         finally:
-            os.close(tell)
+            os.close(info_writer)
         stack.callback(_reap, process)
         _await_ready(process)
-        sandbox = _take_hold(stack, process, told, job, program, identity)
+        sandbox = _open_handles(stack, process, info, job, program, identity)
         assert process.stdin
         with suppress(BrokenPipeError):
             process.stdin.write(b"go\n")
@@ -169,7 +175,7 @@ def _built(
 
 
 def _in_memory(stack: ExitStack, data: bytes) -> int:
-    """A descriptor that a child can read the data from; there is no file."""
+    """Return a descriptor from which a child can read the data. There is no file on disk."""
     descriptor = os.memfd_create("metier")
     stack.callback(os.close, descriptor)
     view = memoryview(data)
@@ -195,13 +201,13 @@ def _limited(job: Job, program: Program | None) -> list[str]:
 
 
 def _as_owner(job: Job, program: Program | None, identity: Identity) -> list[str]:
-    """The step before bubblewrap that lets a run with an id of its own use folders that are not open to everybody."""
+    """The command before bubblewrap that lets a run with its own user id use folders that others cannot read."""
     if not identity.switch or program is None:
         return []
     folders = [] if readable_by_all(job.skill_dir) else [os.path.realpath(job.skill_dir)]
     if job.project is not None and (job.project_writable or not readable_by_all(job.project)):
         project = os.path.realpath(job.project)
-        # One mount shows the whole tree under its owner; the skill in it needs no second.
+        # One mount maps the whole tree, so a skill inside the project needs no second one.
         folders = [project, *(folder for folder in folders if not f"{folder}/".startswith(f"{project}/"))]
     if not folders:
         return []
@@ -211,29 +217,31 @@ def _as_owner(job: Job, program: Program | None, identity: Identity) -> list[str
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout
     assert process.stderr
-    said = b""
-    waiting = select.poll()  # select() knows no descriptor above 1023, and a server has more
+    line = b""
+    waiting = select.poll()  # select() cannot handle descriptors above 1023, which a server has
     waiting.register(process.stdout, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
-    while said != _READY:
+    while line != _READY:
         left = deadline - time.monotonic()
         if left <= 0 or not waiting.poll(left * 1000):
             raise SandboxUnavailable(f"the sandbox was not ready after {START_SECONDS:g} seconds")
-        piece = os.read(process.stdout.fileno(), len(_READY) - len(said))
+        piece = os.read(process.stdout.fileno(), len(_READY) - len(line))
         if not piece:
             process.wait()
             why = os.read(process.stderr.fileno(), 4096).decode("utf-8", "replace").strip()
-            raise SandboxUnavailable(f"the sandbox could not be built: {why or f'status {process.returncode}'}")
-        said += piece
+            raise SandboxUnavailable(
+                f"the sandbox could not be built: {why or f'status {process.returncode}'}", install=_NAMESPACES_HINT
+            )
+        line += piece
 
 
-def _take_hold(
-    stack: ExitStack, process: subprocess.Popen[bytes], told: int, job: Job, program: Program | None, identity: Identity
+def _open_handles(
+    stack: ExitStack, process: subprocess.Popen[bytes], info: int, job: Job, program: Program | None, identity: Identity
 ) -> _Sandbox:
-    """What the host needs of the sandbox, opened while only our own shell runs in it; checked before it is let go."""
+    """Open and verify what the host needs of the sandbox, while only our own shell runs in it."""
     try:
-        os.set_blocking(told, False)  # it was written before the shell could say that it is ready
-        pid = int(json.loads(os.read(told, 4096))["child-pid"])
+        os.set_blocking(info, False)  # bubblewrap wrote it before the shell was ready
+        pid = int(json.loads(os.read(info, 4096))["child-pid"])
         first = os.pidfd_open(pid)
         stack.callback(os.close, first)
         root = f"/proc/{pid}/root"
@@ -249,12 +257,19 @@ def _take_hold(
     except (OSError, ValueError, KeyError) as error:
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error
     if gaps:
-        raise SandboxUnavailable("the sandbox does not hold what it must", tried=gaps)
-    return _Sandbox(process, first, writable[0], writable, proc, protections(job, identity))
+        raise SandboxUnavailable("the sandbox lacks protections", tried=gaps)
+    return _Sandbox(
+        process=process,
+        first=first,
+        work=writable[0],
+        writable=writable,
+        proc=proc,
+        protections=protections(job, identity),
+    )
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """For every way out: the outer process ends, and with it (it is their parent) all the others."""
+    """End the outer process on every exit path. All other processes end with it, because it is their parent."""
     with suppress(ProcessLookupError):
         process.kill()
     process.wait()
@@ -264,22 +279,28 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
+class _Problem(NamedTuple):
+    text: str
+    remedy: str = ""
+
+
 @functools.cache
-def _problem(bwrap: str, uid: int) -> str | None:
-    """Builds a sandbox and runs nothing in it; the answer is the same for the life of the process and the user."""
+def _try_out(bwrap: str, uid: int) -> _Problem | None:
+    """Build a sandbox and run nothing in it. The answer is cached for this process and user."""
     if must_switch() and not os.access("/usr/bin/setpriv", os.X_OK):
-        return f"for user {uid} it also needs setpriv, which is part of util-linux"
+        return _Problem(f"user {uid} also needs setpriv, which is part of util-linux")
     try:
         known = subprocess.run([bwrap, "--help"], capture_output=True, env={}, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{bwrap} cannot be run: {error}"
+        return _Problem(f"{bwrap} cannot be run: {error}")
     if b"--size" not in known.stdout + known.stderr:
-        return "bwrap is too old; 0.7 or later is needed"
+        return _Problem("bwrap is too old; version 0.7 or later is needed")
     try:
         with an_identity() as identity, _built(bwrap, Job("/", ""), None, ["/bin/true"], identity) as sandbox:
             status = sandbox.process.wait(START_SECONDS)
     except SandboxUnavailable as error:
-        return str(error)
+        gaps = f": {'; '.join(error.tried)}" if error.tried else ""
+        return _Problem(error.message + gaps, error.install)
     except subprocess.TimeoutExpired:
-        return "a sandbox does not end"
-    return None if status == 0 else f"the sandbox ends with status {status}"
+        return _Problem("a sandbox does not end")
+    return None if status == 0 else _Problem(f"the sandbox exits with status {status}")

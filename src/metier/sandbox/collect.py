@@ -1,17 +1,17 @@
-"""What a script left in its work folder, read through a descriptor of that folder after the script has ended.
+"""Reads the files that a script left in its work folder, through a descriptor, after the script has ended.
 
-The folder's content is hostile: links that point anywhere, pipes that block, files with holes, folders a thousand deep.
-The invariant: nothing outside of the folder is opened, nothing but regular files is read, and the bytes read are at
-most the folder's limit, whatever sizes the files claim.
+The content is untrusted: links that point anywhere, pipes that block, sparse files, folders nested a thousand deep.
+The invariant: nothing outside the folder is opened, only regular files are read, and never more bytes than the
+folder's limit, whatever sizes the files claim.
 """
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from metier.files.digests import digest_of
 from metier.limits import MIB
 from metier.sandbox import RunLimits, WrittenFile
 
@@ -22,7 +22,7 @@ _FOLDER: Final = _FILE | os.O_DIRECTORY
 
 
 def collect(folder: int, limits: RunLimits) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
-    """The regular files below an open folder, sorted by path, and what was left out with the reason."""
+    """Return the regular files below an open folder, sorted by path, and what was left out, with reasons."""
     files: list[WrittenFile] = []
     left_out: list[str] = []
     _unlock(folder)
@@ -43,17 +43,17 @@ def collect(folder: int, limits: RunLimits) -> tuple[tuple[WrittenFile, ...], tu
             if len(left_out) < REASONS:
                 left_out.append(f"{path}: {reason}")
             if missing > limits.files:
-                break  # the rest would only be counted
+                break  # the list of reasons is long enough
         else:
             room -= len(data)
-            files.append(WrittenFile(path, len(data), hashlib.sha256(data).hexdigest(), data))
+            files.append(WrittenFile(path, len(data), digest_of(data), data))
     if missing > len(left_out):
         left_out.append("and more")
     return tuple(sorted(files, key=lambda file: file.path)), tuple(left_out)
 
 
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int | None, str]]:
-    """Each entry that is no folder: its path, a descriptor if it is a regular file, else the reason."""
+    """Yield each entry that is not a folder: its path, and a descriptor of a regular file or the reason for none."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -84,13 +84,13 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except PermissionError:
-        # The script took its own permissions away. It has ended, so the entry is still what it was a moment ago.
+        # The script removed its own permissions. It has ended, so the entry cannot change under us.
         os.chmod(name, 0o700, dir_fd=folder)
         return os.open(name, flags, dir_fd=folder)
 
 
 def _unlock(folder: int) -> None:
-    """A folder that the script made impassable for its owner is passable again; it is about to vanish anyway."""
+    """Give the owner access to a folder from which the script removed it. The folder is about to vanish."""
     with suppress(OSError):
         os.fchmod(folder, 0o700)
 

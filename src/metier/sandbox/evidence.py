@@ -1,7 +1,7 @@
-"""Whether a sandbox that is built really is one, read from the kernel's own account of it before a script starts.
+"""Verifies the protections of a sandbox in /proc before the script starts.
 
-Arguments are wishes; what counts is what /proc says about the process that is about to become the script. The
-invariant: a protection is only ever reported after the fact that it stands for was read here.
+Arguments to bubblewrap only request a protection. What counts is what the kernel reports about the process that is
+about to become the script. The invariant: a protection is reported only after it was verified here.
 """
 
 import os
@@ -17,7 +17,7 @@ _LARGEST_PAGE: Final = 1 << 16  # sizes are rounded up to pages
 
 
 def find_gaps(proc: int, first: int, writable: tuple[int, ...], job: Job, program: Program | None) -> list[str]:
-    """What is not as promised; nothing if all is well. `first` is the host's number of the sandbox's first process."""
+    """Return the protections that are missing. `first` is the host's pid of the sandbox's first process."""
     gaps = _status_gaps(proc)
     gaps += _limit_gaps(proc, job, program)
     for name in _NAMESPACES:
@@ -35,17 +35,17 @@ def find_gaps(proc: int, first: int, writable: tuple[int, ...], job: Job, progra
 
 
 def _status_gaps(proc: int) -> list[str]:
-    """The waiting shell is the second process of the namespace; the first is bubblewrap's own."""
+    """Check the waiting shell. It is the second process of the namespace; the first belongs to bubblewrap."""
     status = dict(line.split(":\t", 1) for line in _read(proc, "2/status").splitlines() if ":\t" in line)
     if not status:
-        return ["the process that waits in it cannot be seen"]
+        return ["the waiting process is not visible"]
     gaps = [
         f"capabilities are left ({key})" for key, value in status.items() if key.startswith("Cap") and int(value, 16)
     ]
     if status.get("Seccomp") != "2":
         gaps.append("the system call filter is not in force")
     if status.get("NoNewPrivs") != "1":
-        gaps.append("privileges could be gained")
+        gaps.append("new privileges are possible")
     if "0" in status.get("Uid", "0").split() and must_switch():
         gaps.append("the script would run as root")
     return gaps
@@ -70,7 +70,7 @@ def _limit_gaps(proc: int, job: Job, program: Program | None) -> list[str]:
 
 
 def protections(job: Job, identity: Identity) -> tuple[str, ...]:
-    """The names of what `find_gaps` has found to be in force, for the record of the run."""
+    """The names of the protections that `find_gaps` verified, for the record."""
     names = ["no-host-files", "no-host-processes", "no-host-ipc", "clean-environment", "no-devices"]
     names += ["no-capabilities", "no-new-privileges", "seccomp"]
     names.append("own-uid" if identity.switch else "user-namespace")

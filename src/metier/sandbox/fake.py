@@ -1,7 +1,7 @@
-"""A runner that runs nothing: it answers with outcomes that a test wrote down, and remembers what it was asked.
+"""A runner for tests that starts no process. It returns prepared outcomes and remembers the jobs.
 
-Part of the public interface, for tests of programs that use this library and for our own. The invariant: it keeps the
-contract of `Runner` (order of output, its limit, exceptions of the consumer) without a process or a clock.
+It is public, for tests of programs that use this library. The invariant: it follows the contract of `Runner` (order and
+limit of output, exceptions of the consumer) without a process or a clock.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ Answer = Outcome | Exception | Callable[[Job], Outcome]
 
 
 class FakeRunner:
-    """Answers by the script's path; `default` answers for every other script.
+    """Returns the answer for the script's path, or `default` for every other script.
 
-    An answer is an `Outcome`, an exception to raise, or a function of the job. Output beyond the job's limit is cut and
-    the outcome says `output-limit`, as a real runner would. `jobs` are the jobs so far, in order.
+    An answer is an `Outcome`, an exception to raise, or a function that takes the job. Output beyond the job's limit is
+    cut, and the outcome ends with `output-limit`. `jobs` lists the jobs so far, in order.
     """
 
     name = "fake"

@@ -1,8 +1,8 @@
-"""Who a sandboxed script is on the host: never root, also when the program that launches it is.
+"""The user id of a sandboxed script on the host. It is never root, even if the launcher is.
 
-An ordinary user's script keeps that user's identity behind a user namespace. For a launcher that is root, the kernel
-counts no processes and checks no owner, so each run gets a user id of its own, from a range that no system hands out:
-its limit on processes then counts this run and nothing else. The invariant: no two runs of this process share one.
+The script of an ordinary user keeps that user's id, inside a user namespace. For root, the kernel limits no processes
+and checks no owner, so each run of a launcher that is root gets its own user id, from a range that no system assigns.
+The process limit then counts only this run. The invariant: no two runs of this process share an id.
 """
 
 import os
@@ -16,10 +16,10 @@ from metier.limits import WALK_DEPTH
 
 FIRST: Final = 0x70000000
 COUNT: Final = 0x0FFE0000
-"""Ids 1879048192 to 2147352575: unused by systemd's scheme, containers and directory services alike."""
+"""Ids 1879048192 to 2147352575, which systemd, containers and directory services do not use."""
 
 SLOTS: Final = 64
-LOOKED_AT: Final = 2000
+EXAMINED_ENTRIES: Final = 2000
 INSIDE: Final = 1000
 
 _taken: set[int] = set()
@@ -28,20 +28,20 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user id for one run. `switch` says that the launcher is root and the script must change to the id."""
+    """A user id for one run. `switch` means that the launcher is root and the script must change to this id."""
 
     uid: int
     switch: bool
 
 
 def must_switch() -> bool:
-    """Whether this process is root and has another id to give. Root of a namespace with a single id is no real root."""
+    """Whether this process is root and can change to another id. In a namespace with one id it cannot."""
     return os.geteuid() == 0 and _mapped() > SLOTS
 
 
 @contextmanager
 def an_identity() -> Generator[Identity]:
-    """An id for the time of one run."""
+    """Reserve an id for one run."""
     if not must_switch():
         yield Identity(INSIDE, switch=False)
         return
@@ -59,11 +59,11 @@ def _uid(number: int) -> int:
     mapped = _mapped()
     if mapped > FIRST + COUNT:
         return FIRST + number % COUNT
-    return mapped - 1 - number % (mapped // 2)  # a container's range: the upper half, far from its real users
+    return mapped - 1 - number % (mapped // 2)  # in a container: the upper half of its range, far from its real users
 
 
 def _mapped() -> int:
-    """How many user ids, counted from 0, this process can switch to."""
+    """How many user ids, starting at 0, this process can switch to."""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:
             first, _, count = (int(word) for word in file.readline().split())
@@ -73,7 +73,7 @@ def _mapped() -> int:
 
 
 def readable_by_all(folder: str) -> bool:
-    """Whether a stranger could read everything in a folder. A folder too large to look through counts as not."""
+    """Whether every user can read everything in a folder. A folder too large to examine counts as unreadable."""
     seen = 0
     pending = [(folder, 0)]
     try:
@@ -84,7 +84,7 @@ def readable_by_all(folder: str) -> bool:
             with os.scandir(path) as entries:
                 for entry in entries:
                     seen += 1
-                    if seen > LOOKED_AT or depth > WALK_DEPTH:
+                    if seen > EXAMINED_ENTRIES or depth > WALK_DEPTH:
                         return False
                     if entry.is_symlink():
                         continue

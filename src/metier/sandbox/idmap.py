@@ -1,9 +1,9 @@
-"""Shows folders under another owner, then becomes another program; run as a script of its own, by root only.
+"""Mounts folders with another owner, then executes another program. It is a separate program, run by root only.
 
-A script that runs under an id of its own could not read what only root may read, nor write to a project that root owns.
-In a mount namespace that ends with the run, each folder is mounted over itself with its owner's id exchanged for the
-script's: on the disk nothing changes, and what the script creates belongs to the folder's owner. The invariant: nothing
-is visible outside of this process and its children, and if any step fails the other program is not started.
+A script with its own user id cannot read what only root may read, or write to a project that root owns. So each folder
+is mounted over itself, in a mount namespace that ends with the run, with the owner's id mapped to the script's id.
+Nothing changes on disk, and what the script creates belongs to the folder's owner. The invariant: nothing is visible
+outside this process and its children, and if any step fails, the other program is not started.
 
     python -I -S idmap.py UID FOLDER... -- PROGRAM ARGUMENT...
 """
@@ -16,7 +16,7 @@ import sys
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _MS_REC_PRIVATE = 0x4000 | 0x40000
-_OPEN_TREE = 428  # these numbers are the same on every machine
+_OPEN_TREE = 428  # these numbers are the same on every architecture
 _MOVE_MOUNT = 429
 _MOUNT_SETATTR = 442
 _OPEN_TREE_CLONE_CLOEXEC = 0x1 | 0x80000
@@ -54,7 +54,7 @@ def _remount(folder: str, uid: int) -> None:
 
 
 def _lines(owner: int, uid: int) -> str:
-    """`owner` on the disk is `uid` here; everybody else stays who they are, where this system knows them."""
+    """The id map: `owner` on disk is `uid` here, and all other ids known to this system stay the same."""
     with open("/proc/self/uid_map", encoding="ascii") as file:
         known = int(file.readline().split()[2])
     ranges = [(0, owner), (owner + 1, uid), (uid + 1, _IDS)] if known == _IDS else []
@@ -62,7 +62,7 @@ def _lines(owner: int, uid: int) -> str:
 
 
 def _user_namespace(users: str, groups: str) -> int:
-    """A descriptor of a user namespace with the two maps; no process stays in it."""
+    """Return a descriptor of a user namespace with the two maps. No process stays in it."""
     ready, done = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -75,7 +75,7 @@ def _user_namespace(users: str, groups: str) -> int:
     os.close(done[0])
     try:
         if not os.read(ready[0], 1):
-            raise OSError("no user namespace can be made")
+            raise OSError("a user namespace cannot be created")
         for name, lines in (("uid_map", users), ("gid_map", groups)):
             with open(f"/proc/{child}/{name}", "w", encoding="ascii") as file:
                 file.write(lines)
@@ -102,4 +102,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except OSError as error:
-        sys.exit(f"the owner of a folder cannot be mapped on this file system or kernel: {error}")
+        sys.exit(f"this file system or kernel cannot map the owner of a folder: {error}")

@@ -1,8 +1,8 @@
-"""Which program runs a script: its first line decides, then its suffix; whatever else it is, it is refused.
+"""Finds the program that runs a script, by its first line or its suffix. Every other file is refused.
 
-Only Python, shells and Node are known. The invariant: the answer depends on the script's bytes, its name, its mode and
-what is installed, and finding it runs nothing. A script that lists its dependencies in its header (PEP 723) runs
-without them and the result says so; nothing is ever fetched.
+Python, shells and Node are supported. The invariant: the answer depends only on the script's bytes, name and mode, and
+on what is installed. Finding it runs nothing. The dependencies in a PEP 723 header are never installed, and the result
+lists them as missing.
 """
 
 import os
@@ -13,10 +13,11 @@ import stat
 import sys
 import tomllib
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 from metier.errors import ResourceError
 from metier.files import beneath
+from metier.files.shapes import is_list
 from metier.files.text import from_utf8
 from metier.limits import KIB, MIB
 from metier.sandbox import ScriptRefused
@@ -24,19 +25,19 @@ from metier.sandbox import ScriptRefused
 Kind = Literal["python", "sh", "bash", "node"]
 
 HEAD_BYTES: Final = 64 * KIB
-"""How much of a script is looked at: its first line, and a PEP 723 header, which may follow a licence."""
+"""How much of a script is read: its first line and a PEP 723 header, which may follow a licence."""
 
 SYSTEM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin")
-"""Where programs are looked for. A sandbox shows these as they are."""
+"""Where programs are searched. A sandbox mounts these folders at the same paths."""
 
 VISIBLE: Final = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 NODE_RESERVE: Final = 2048 * MIB
-"""Node reserves addresses that it never uses; a limit on addresses must be this much larger to mean the same."""
+"""Node reserves addresses that it never uses, so its limit on address space is larger by this much."""
 
 _SUFFIXES: Final[dict[str, Kind]] = {
     ".py": "python",
-    ".sh": "bash",  # most are written for it, whatever they are called
+    ".sh": "bash",  # most .sh scripts are written for bash
     ".bash": "bash",
     ".js": "node",
     ".mjs": "node",
@@ -63,18 +64,18 @@ class Program:
 
     kind: Kind
     path: str
-    """The program, on the host."""
+    """The path of the program on the host."""
     inside: str
-    """The same program as a sandbox sees it."""
+    """The path of the same program inside a sandbox."""
     mount: tuple[str, str] | None = None
-    """A folder of the host that the program needs besides the system's, and where a sandbox shows it."""
+    """A folder of the host that the program needs besides the system folders, and its path inside a sandbox."""
     flags: tuple[str, ...] = ()
     address_reserve: int = 0
     notes: tuple[str, ...] = ()
 
 
 def find_program(skill_dir: str, script: str) -> Program:
-    """The program for a script of a skill, or `ScriptRefused` with the reason. Links never lead out of the folder."""
+    """Find the program for a script of a skill. Links that leave the skill's folder are refused."""
     relative, head, executable = _read(skill_dir, script)
     first = head.split("\n", 1)[0].rstrip("\r")
     suffix = os.path.splitext(relative)[1].lower()
@@ -86,25 +87,33 @@ def find_program(skill_dir: str, script: str) -> Program:
     elif suffix in _SUFFIXES:
         kind = _SUFFIXES[suffix]
     elif head.startswith("\x7fELF") or head[:2] == "MZ":
-        raise ScriptRefused(script, "binary", "compiled programs are not run, only scripts whose text can be read")
+        raise ScriptRefused(script, "binary", "compiled programs cannot be run, only scripts")
     else:
         raise ScriptRefused(
             script,
             "unknown-interpreter",
-            "nothing says how to run it; give it a #! line, or the suffix .py, .sh or .js",
+            "its interpreter is unknown; add a #! line, or use the suffix .py, .sh or .js",
         )
     found = _locate(kind)
     if found is None and kind == "bash" and not first.startswith("#!"):
         kind, found = "sh", _locate("sh")
     if found is None:
-        raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed here")
+        raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed")
     path, inside, mount = found
     notes = _missing_dependencies(head) if kind == "python" else ()
-    return Program(kind, path, inside, mount, flags, NODE_RESERVE if kind == "node" else 0, notes)
+    return Program(
+        kind=kind,
+        path=path,
+        inside=inside,
+        mount=mount,
+        flags=flags,
+        address_reserve=NODE_RESERVE if kind == "node" else 0,
+        notes=notes,
+    )
 
 
 def _read(skill_dir: str, script: str) -> tuple[str, str, bool]:
-    """The checked path, the beginning of the file as text (any bytes will do), and whether it may be executed."""
+    """Return the checked path, the start of the file as text, and whether it is executable."""
     try:
         relative = beneath.check_relative(script)
         head = beneath.read_file(skill_dir, relative, HEAD_BYTES).data
@@ -134,12 +143,12 @@ def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
     raise ScriptRefused(
         script,
         "unknown-interpreter",
-        f"its first line asks for {program or 'nothing'!r}; only Python, sh, bash and Node are run",
+        f"its first line names {program!r}; only Python, sh, bash and Node are supported",
     )
 
 
 def _locate(kind: Kind) -> tuple[str, str, tuple[str, str] | None] | None:
-    """The program on the host, inside, and the extra folder it needs. The system's own comes first."""
+    """Return the path on the host, the path inside, and the extra mount. System folders come first."""
     for folder in SYSTEM_FOLDERS:
         for name in _NAMES[kind]:
             path = os.path.join(folder, name)
@@ -153,7 +162,7 @@ def _locate(kind: Kind) -> tuple[str, str, tuple[str, str] | None] | None:
 
 
 def _outside(path: str, where: str) -> tuple[str, str, tuple[str, str] | None] | None:
-    """A program that somebody installed in a folder of its own: PREFIX/bin/NAME, and nothing but PREFIX is shown."""
+    """A program installed outside the system folders, as PREFIX/bin/NAME. Only PREFIX is mounted."""
     prefix, name = os.path.dirname(os.path.dirname(path)), os.path.basename(path)
     known = os.path.isdir(os.path.join(prefix, "lib")) and os.path.basename(os.path.dirname(path)) == "bin"
     if not known or not os.access(path, os.X_OK) or prefix in ("", "/", os.path.expanduser("~")):
@@ -170,15 +179,15 @@ def _missing_dependencies(head: str) -> tuple[str, ...]:
         if line.rstrip() == "# ///":
             break
         if not line.startswith("# ") and line != "#":
-            return ()  # the block was never closed, so it is none
+            return ()  # the block is not closed, so it is not a header
         lines.append(line[2:])
     else:
         return ()
     try:
-        listed: Any = tomllib.loads("\n".join(lines)).get("dependencies", [])
+        listed: object = tomllib.loads("\n".join(lines)).get("dependencies", [])
     except (ValueError, RecursionError):
         return ("its PEP 723 header is not valid TOML; dependencies not installed",)
-    if not isinstance(listed, list):
+    if not is_list(listed):
         return ("its PEP 723 header is not valid: dependencies must be a list; dependencies not installed",)
-    names = [str(name) for name in cast("list[object]", listed)]
+    names = [str(name) for name in listed]
     return (f"dependencies not installed: {', '.join(names)}",) if names else ()

@@ -1,9 +1,9 @@
-"""What a runner really holds back on this machine, found out by trying to get past it.
+"""Tests on this machine whether a runner keeps its promises, by trying to break them.
 
-A script tries to break each promise from the inside, and what it achieved is looked at from the outside too: a file
-that must be unread and unchanged, listeners that must hear nothing. The invariant: a promise counts as held only if the
-script ran, reported the failure of its attempt, and the outside agrees; silence is never taken for safety.
-Every attempt is harmless where it succeeds, since it may well succeed: a runner without a sandbox is examined too.
+A script tries to break each promise from the inside. The host checks the result from the outside too: a file that must
+not be read or changed, and listeners that must receive nothing. The invariant: a promise counts as kept only if the
+script ran, reported that its attempt failed, and the host saw no effect. A missing report counts as broken.
+Every attempt is harmless if it succeeds, because a runner without a sandbox is tested too.
 """
 
 import json
@@ -14,16 +14,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from metier.errors import MetierError
+from metier.files.shapes import is_list, is_table
 from metier.files.text import from_utf8
 from metier.limits import MIB
 from metier.sandbox import Job, Outcome, RunLimits, Runner
 
 
-class Finding(NamedTuple):
-    """One promise, whether it was kept, and how that was seen."""
+class ProbeFinding(NamedTuple):
+    """One promise, whether it was kept, and the evidence."""
 
     promise: str
     held: bool
@@ -141,17 +142,17 @@ _PROMISES: Final = {
     "read": "files of the host cannot be read",
     "write": "files of the host cannot be written",
     "own": "the skill cannot change itself",
-    "home": "home folders are out of sight",
-    "environment": "the environment is only what was granted",
+    "home": "home folders are not visible",
+    "environment": "only granted variables are in the environment",
     "tcp": "no TCP connection, not even to this machine",
     "udp": "no UDP packet, not even to this machine",
-    "process": "processes of the host are out of sight",
+    "process": "processes of the host are not visible",
     "privileges": "no privileges, not root",
     "mount": "nothing can be mounted",
     "device": "no devices",
     "forks": "the number of processes is limited",
     "memory": "memory is limited",
-    "fill": "the work folder is limited",
+    "fill": "the size of the work folder is limited",
 }
 _VARIABLES: Final = (
     "PATH",
@@ -168,8 +169,8 @@ _VARIABLES: Final = (
 )
 
 
-def examine(runner: Runner) -> list[Finding]:
-    """Try to get out of a runner in a few ways; a few hundred milliseconds, and nothing is left behind."""
+def examine(runner: Runner) -> list[ProbeFinding]:
+    """Try to break out of a runner. This takes a few hundred milliseconds and leaves nothing behind."""
     with ExitStack() as stack:
         base = stack.enter_context(tempfile.TemporaryDirectory(prefix="metier-probe-"))
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -189,46 +190,55 @@ def examine(runner: Runner) -> list[Finding]:
         try:
             outcome = runner.run(Job(skill, "probe.py", arguments, limits=_LIMITS))
         except MetierError as error:
-            return [Finding("a script can be run", False, str(error))]
+            return [ProbeFinding("a script can be run", False, str(error))]
         seen = {
             "read": lambda: token.encode() in outcome.stdout,
             "write": lambda: _read(outside) != "untouched",
             "own": lambda: os.path.exists(os.path.join(skill, "changed")),
-            "tcp": lambda: _heard(tcp.accept),
-            "udp": lambda: _heard(lambda: udp.recv(64)),
+            "tcp": lambda: _received(lambda: tcp.accept()[0].close()),
+            "udp": lambda: _received(lambda: udp.recv(64)),
         }
         return [*_judge(outcome, seen), _ends_in_time(runner, skill)]
 
 
-def _judge(outcome: Outcome, seen: dict[str, Callable[[], bool]]) -> list[Finding]:
+def _judge(outcome: Outcome, seen: dict[str, Callable[[], bool]]) -> list[ProbeFinding]:
     try:
-        report = cast("dict[str, Any]", json.loads(outcome.stdout))
+        report: object = json.loads(outcome.stdout)
     except ValueError:
+        report = None
+    if not is_table(report):
         why = from_utf8(outcome.stderr).strip()[-200:] or f"status {outcome.exit_code}"
-        return [Finding(promise, False, f"the probe did not report: {why}") for promise in _PROMISES.values()]
-    findings: list[Finding] = []
+        return [ProbeFinding(promise, False, f"the probe did not report: {why}") for promise in _PROMISES.values()]
+    findings: list[ProbeFinding] = []
     for name, promise in _PROMISES.items():
-        broken, detail = report.get(name, (True, "not tried"))
+        succeeded, detail = _attempt(report.get(name))
         if name in seen and seen[name]():
-            broken, detail = True, "seen from the outside"
-        findings.append(Finding(promise, not broken, str(detail)))
+            succeeded, detail = True, "seen from the outside"
+        findings.append(ProbeFinding(promise, not succeeded, detail))
     return findings
 
 
-def _ends_in_time(runner: Runner, skill: str) -> Finding:
+def _attempt(reported: object) -> tuple[bool, str]:
+    """Whether an attempt succeeded, and its detail, as the script reported it."""
+    if not is_list(reported) or len(reported) != 2:
+        return True, "not reported"
+    return reported[0] is not False, str(reported[1])
+
+
+def _ends_in_time(runner: Runner, skill: str) -> ProbeFinding:
     started = time.monotonic()
     outcome = runner.run(Job(skill, "linger.sh", limits=RunLimits(seconds=0.5)))
     took = time.monotonic() - started
-    return Finding("a script ends at its time limit", outcome.ended == "timeout" and took < 10, f"after {took:.1f} s")
+    return ProbeFinding(
+        "a script ends at its time limit", outcome.ended == "timeout" and took < 10, f"after {took:.1f} s"
+    )
 
 
-def _heard(receive: Callable[[], object]) -> bool:
+def _received(receive: Callable[[], object]) -> bool:
     try:
-        got = receive()
+        receive()
     except OSError:
         return False
-    if isinstance(got, tuple) and isinstance(got[0], socket.socket):  # pyright: ignore[reportUnknownMemberType]
-        got[0].close()
     return True
 
 

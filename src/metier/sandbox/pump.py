@@ -1,8 +1,8 @@
-"""Moving bytes between a caller and a running script, never more of them than the limit allows.
+"""Passes input to a running script and its output to the caller, within the output limit.
 
-Nothing is read before the last piece has been dealt with, so a slow consumer slows the script down instead of filling
-the memory. The invariant: what is kept and what is passed on are the same bytes, at most `limit` of both streams
-together; the byte after that ends the run.
+Nothing is read until the previous piece has been handled, so a slow consumer slows down the script instead of filling
+memory. The invariant: the bytes that are kept and the bytes that are passed on are the same, at most `limit` for both
+streams together. One byte more ends the run.
 """
 
 import os
@@ -20,14 +20,16 @@ _TICK: Final = 0.1
 _GRACE_TICKS: Final = 10
 
 
+def _no_bytes() -> dict[Stream, bytearray]:
+    return {"stdout": bytearray(), "stderr": bytearray()}
+
+
 @dataclass(slots=True)
-class Output:
+class PumpedOutput:
     """What was read so far."""
 
     limit: int
-    kept: dict[Stream, bytearray] = field(
-        default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()}  # pyright: ignore[reportUnknownLambdaType]
-    )
+    kept: dict[Stream, bytearray] = field(default_factory=_no_bytes)
     totals: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
 
     @property
@@ -35,7 +37,7 @@ class Output:
         return sum(self.totals.values()) > self.limit
 
     def take(self, stream: Stream, data: bytes) -> bytes:
-        """Count a piece and keep what fits; returns what fits."""
+        """Count a piece, and keep and return the part that fits."""
         room = max(0, self.limit - sum(self.totals.values()))
         self.totals[stream] += len(data)
         fits = data[:room]
@@ -46,14 +48,14 @@ class Output:
 def pump(
     process: Popen[bytes],
     stdin: bytes,
-    output: Output,
+    output: PumpedOutput,
     on_output: OnOutput | None,
     flood: Callable[[], None],
     over: Callable[[], bool],
 ) -> None:
-    """Feed and read until both streams have ended. `flood` is called once when there is too much output.
+    """Write input and read output until both streams have ended. `flood` is called once at the output limit.
 
-    `over` says that the script has ended: a stream that somebody still holds open then is given up after a moment.
+    `over` returns whether the script has ended. A stream that is still open after that is abandoned after a moment.
     """
     assert process.stdin
     assert process.stdout
@@ -76,23 +78,27 @@ def pump(
                 if key.fd not in streams:
                     waiting = _write(process.stdin, selector, waiting)
                     continue
-                stream = streams[key.fd]
                 piece = _read(key.fd)
-                if piece is None:
-                    continue
-                if not piece:
+                if piece:
+                    _pass_on(streams[key.fd], piece, output, on_output, flood)
+                elif piece is not None:
                     selector.unregister(key.fd)
                     del streams[key.fd]
-                    continue
-                calm = not output.flooded
-                fits = output.take(stream, piece)
-                if fits and on_output is not None:
-                    on_output(stream, fits)
-                if calm and output.flooded:
-                    flood()
+
+
+def _pass_on(
+    stream: Stream, piece: bytes, output: PumpedOutput, on_output: OnOutput | None, flood: Callable[[], None]
+) -> None:
+    was_flooded = output.flooded
+    fits = output.take(stream, piece)
+    if fits and on_output is not None:
+        on_output(stream, fits)
+    if output.flooded and not was_flooded:
+        flood()
 
 
 def _read(descriptor: int) -> bytes | None:
+    """Read a piece. It is empty at the end of the stream, and `None` if nothing is there yet."""
     try:
         return os.read(descriptor, CHUNK)
     except BlockingIOError:
@@ -113,7 +119,7 @@ def _write(pipe: IO[bytes], selector: selectors.BaseSelector, waiting: memoryvie
     except BlockingIOError:
         return waiting
     except OSError:
-        waiting = waiting[len(waiting) :]  # the script does not read it, which is its right
+        waiting = waiting[len(waiting) :]  # the script does not read its input
     if not waiting:
         selector.unregister(pipe.fileno())
         _close(pipe)

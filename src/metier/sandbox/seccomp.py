@@ -1,9 +1,9 @@
-"""The system calls that a script never needs and an attacker likes, as a BPF program for the kernel's filter.
+"""A seccomp filter that refuses system calls that scripts do not need and attacks often use.
 
-The namespaces already keep a script away from the host; the filter narrows the part of the kernel that it can talk to
-at all, and closes what namespaces leave open (keyrings, memory outside of every limit, the terminal). A call of another
-architecture ends the process, a call newer than the tables is answered as if the kernel did not know it. The invariant:
-only the lower half of an `int` argument is compared, since the kernel ignores the upper one and a script may set it.
+Namespaces already separate a script from the host. The filter reduces the kernel interface that a script can use, and
+covers what namespaces do not: keyrings, memory outside every limit, the terminal. A call of another architecture ends
+the process. A call newer than the tables fails as if the kernel did not know it. The invariant: only the lower half of
+an `int` argument is compared, because the kernel ignores the upper half and a script may set it.
 """
 
 import errno
@@ -30,36 +30,87 @@ _ARGS_AT: Final = 16
 ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 HIGHEST: Final = 462
-"""The newest call that was looked at (mseal, Linux 6.10). The numbers from 424 on are the same on every machine."""
+"""The newest call in the tables (mseal, Linux 6.10). Numbers from 424 on are the same on every architecture."""
 
-_NEVER: Final = {  # name: number on x86_64, number on aarch64 (None: it has no such call)
+_NEVER: Final = {  # name: number on x86_64, number on aarch64 (None: no such call)
     # mounts and roots
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
-    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
-    "fspick": (433, 433), "mount_setattr": (442, 442), "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265), "quotactl": (179, 60), "quotactl_fd": (443, 443), "fanotify_init": (300, 262),
-    "swapon": (167, 224), "swapoff": (168, 225), "sysfs": (139, None), "ustat": (136, None),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "fanotify_init": (300, 262),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "sysfs": (139, None),
+    "ustat": (136, None),
     # other processes
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "unshare": (272, 97), "setns": (308, 268),
-    "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235),
-    # kernel interfaces with a long list of past holes
-    "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241), "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "lookup_dcookie": (212, 18),
-    "nfsservctl": (180, 42), "uselib": (134, None), "_sysctl": (156, None), "modify_ldt": (154, None),
-    "remap_file_pages": (216, 234), "vmsplice": (278, 75),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "mbind": (237, 235),
+    # kernel interfaces with many past vulnerabilities
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42),
+    "uselib": (134, None),
+    "_sysctl": (156, None),
+    "modify_ldt": (154, None),
+    "remap_file_pages": (216, 234),
+    "vmsplice": (278, 75),
     # keyrings are not part of any namespace
-    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    # memory that neither a size of a folder nor a limit of a process counts
-    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    # memory that no folder size and no process limit counts
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
     # the machine as a whole
-    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "create_module": (174, None),
-    "query_module": (178, None), "get_kernel_syms": (177, None), "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294), "reboot": (169, 142), "acct": (163, 89), "settimeofday": (164, 170),
-    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161),
-    "setdomainname": (171, 162), "syslog": (103, 116), "iopl": (172, None), "ioperm": (173, None),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "create_module": (174, None),
+    "query_module": (178, None),
+    "get_kernel_syms": (177, None),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "syslog": (103, 116),
+    "iopl": (172, None),
+    "ioperm": (173, None),
     "vhangup": (153, 58),
-}  # fmt: skip
+}
 
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
@@ -78,17 +129,17 @@ _Instruction = tuple[int, int, int, int]
 
 
 def denied(machine: str) -> dict[str, int]:
-    """The calls that are refused whatever their arguments, by name, with their numbers on a machine."""
+    """The calls that are always refused: their names, and their numbers on an architecture."""
     column = list(ARCHITECTURES).index(machine)
     return {name: number for name, numbers in _NEVER.items() if (number := numbers[column]) is not None}
 
 
 def program(machine: str, *, network: bool) -> bytes:
-    """The filter for a machine, ready to be handed to the kernel.
+    """Build the filter for an architecture, in the form that the kernel takes.
 
-    Without the network only Unix sockets can be made, and their namespace is the sandbox's own. With it, the network
-    namespace is the host's, and so would be the abstract Unix sockets in it (a desktop's bus among them): then only
-    Internet sockets can be made. Pairs of connected sockets are always possible.
+    Without the network, only Unix sockets can be created, in the sandbox's own namespace. With the network, the script
+    shares the host's network namespace and its abstract Unix sockets, such as a desktop's message bus, so only Internet
+    sockets can be created. Pairs of connected sockets are always allowed.
     """
     column = list(ARCHITECTURES).index(machine)
     refuse = _ERRNO | errno.EPERM
@@ -98,10 +149,10 @@ def program(machine: str, *, network: bool) -> bytes:
         (_EQUAL, 1, 0, ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
-        # Also catches the x32 variants of every call, whose numbers have bit 30 set.
+        # Also refuses the x32 variant of every call, whose number has bit 30 set.
         (_ABOVE, 0, 1, HIGHEST),
         (_RETURN, 0, 0, unknown),
-        # Its flags lie in memory, where a filter cannot look; the C library then falls back to clone.
+        # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
         *_when(_CLONE3[column], [(_RETURN, 0, 0, unknown)]),
     ]
     for number in denied(machine).values():
@@ -110,14 +161,14 @@ def program(machine: str, *, network: bool) -> bytes:
     code += _when(_IOCTL[column], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
     families = (AF_INET, AF_INET6) if network else (AF_UNIX,)
     code += _when(_SOCKET[column], _allow_only(0, families, _ERRNO | errno.EAFNOSUPPORT))
-    # Asking (0xffffffff) and the default (0) are harmless; the rest switches off address randomisation and worse.
+    # Reading it (0xffffffff) and the default (0) are harmless. Other values disable address randomisation and more.
     code += _when(_PERSONALITY[column], _allow_only(0, (0, 0xFFFFFFFF), refuse))
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
 def machine() -> str | None:
-    """The machine this process runs on, if there is a filter for it."""
+    """The architecture of this machine, if there is a filter for it."""
     found = os.uname().machine
     return found if found in ARCHITECTURES else None
 
@@ -127,7 +178,7 @@ def _argument(index: int) -> _Instruction:
 
 
 def _when(number: int, then: list[_Instruction]) -> list[_Instruction]:
-    """Decide a call here and now: the block always returns, so that what follows may rely on the loaded number."""
+    """Handle one call. The block always returns, so that later blocks can rely on the loaded number."""
     if then[-1][0] != _RETURN or len(then) > 1:
         then = [*then, (_RETURN, 0, 0, _ALLOW)]
     return [(_EQUAL, 0, len(then), number), *then]

@@ -1,26 +1,27 @@
-"""Scripts of a chat that end when their turn is stopped: a runner around the server's own.
+"""A runner that ends the script of a chat when its turn is stopped.
 
-A script that nobody waits for any more would keep its session busy until its time is over. Only scripts that a turn
-started are stopped; whoever else uses the runner notices nothing.
+Without it, the script of a stopped turn would keep its session busy until its time limit. Only scripts that a turn
+started are stopped. Other users of the runner are not affected.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from metier.errors import ScriptRefused
 from metier.sandbox import Job, OnOutput, Outcome, Runner
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _CHAT: Final[ContextVar[str]] = ContextVar("chat", default="")
-"""The chat on whose behalf this thread works."""
+"""The chat for which the current thread works."""
 
 
 class StoppableRunner:
-    """See the module."""
+    """Wraps a runner and can stop the script that runs for a chat."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -54,17 +55,17 @@ class StoppableRunner:
         return await self._runner.arun(job, on_output)
 
     def stop(self, chat_id: str) -> None:
-        """End the script that runs for a chat, if one does."""
+        """End the script that runs for a chat, if there is one."""
         with self._lock:
             loop, task = self._running.get(chat_id, (None, None))
             if loop is not None and task is not None:
                 loop.call_soon_threadsafe(task.cancel)
 
 
-def on_behalf_of(chat_id: str, function: Callable[..., T], *given: Any) -> T:
-    """Call a function for a chat, in a thread of its own."""
+def on_behalf_of(chat_id: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function for a chat. `stop` ends the scripts that it runs in this thread."""
     token = _CHAT.set(chat_id)
     try:
-        return function(*given)
+        return function(*args, **kwargs)
     finally:
         _CHAT.reset(token)

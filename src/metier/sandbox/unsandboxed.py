@@ -1,8 +1,8 @@
-"""Scripts without any sandbox, for who has decided so by name; `choose` never comes here on its own.
+"""Runs scripts without a sandbox. `choose` returns this runner only if it is named explicitly.
 
-The limits on time and output still hold, the environment is still the allow-list, and the work folder is still fresh;
-but nothing keeps a script from the rest of the machine, so no protection is ever reported. What a script does to get
-away (a session of its own, a second fork) succeeds.
+The limits on time and output, the allow-list of variables and the fresh work folder still apply. Nothing separates the
+script from the rest of the machine, so no protection is ever reported. A script that detaches from its process group
+survives its run.
 """
 
 import os
@@ -14,18 +14,18 @@ import time
 from contextlib import suppress
 
 from metier.sandbox import Job, OnOutput, Outcome
-from metier.sandbox.base import ProcessRunner, care_for, outcome
+from metier.sandbox.base import ProcessRunner, outcome, supervise
 from metier.sandbox.interpreter import find_program
 from metier.sandbox.mounts import fixed_variables
 
 
 class UnsandboxedRunner(ProcessRunner):
-    """Runs a script as the user who calls it, with everything that user may do."""
+    """Runs a script with all rights of the current user."""
 
     name = "none"
 
     def problem(self) -> str | None:
-        return None if os.name == "posix" else "it needs a POSIX system"
+        return None
 
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
         program = find_program(job.skill_dir, job.script)
@@ -36,19 +36,14 @@ class UnsandboxedRunner(ProcessRunner):
             os.mkdir(temporary)
             project = os.path.realpath(job.project) if job.project is not None else ""
             started = time.monotonic()
-            process = subprocess.Popen(  # noqa: S603
+            process = _start(
                 [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=fixed_variables(job, skill, work, project, temporary),
-                cwd=work,
-                start_new_session=True,
-                bufsize=0,
+                fixed_variables(job, skill, work, project, temporary),
+                work,
             )
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                ended, output = care_for(
+                ended, output = supervise(
                     process,
                     job,
                     end=lambda: _end(process.pid),
@@ -69,6 +64,19 @@ class UnsandboxedRunner(ProcessRunner):
                 )
             finally:
                 os.close(descriptor)
+
+
+def _start(command: list[str], variables: dict[str, str], work: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        cwd=work,
+        start_new_session=True,
+        bufsize=0,
+    )
 
 
 def _end(group: int) -> None:

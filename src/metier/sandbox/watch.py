@@ -1,7 +1,7 @@
-"""Ends a run at its limits, from a thread of its own, so that a consumer that blocks cannot hold up the clock.
+"""Ends a run at its limits, in its own thread, so that a blocking consumer cannot delay the time limit.
 
-The invariant: whatever the reason, the run is ended in one way only, by the `end` it was given, and the first reason is
-the one that is reported. Checks are polled; what they bound can overshoot by what happens between two looks.
+The invariant: a run is always ended by the given `end`, and the first reason is reported. Checks are polled, so usage
+can exceed a limit between two polls.
 """
 
 import os
@@ -20,7 +20,7 @@ Check = Callable[[], Ended | None]
 
 
 class Watch:
-    """A context in which a run is watched; `ended` is why it was ended, if it was."""
+    """A context in which a run is watched. `ended` is the reason if the run was ended."""
 
     def __init__(
         self, seconds: float, end: Callable[[], None], checks: Sequence[Check], stop: threading.Event | None = None
@@ -41,7 +41,7 @@ class Watch:
         self._thread.join()
 
     def finish(self, why: Ended) -> None:
-        """End the run for a reason, unless it is being ended for another."""
+        """End the run. Only the first reason is kept."""
         with self._lock:
             if self.ended is None:
                 self.ended = why
@@ -50,12 +50,12 @@ class Watch:
     def _watch(self) -> None:
         pause = min(POLL_SECONDS, self._seconds)
         while not self._over.wait(pause):
-            why = self._look()
+            why = self._poll()
             if why is not None:
                 self.finish(why)
                 return
 
-    def _look(self) -> Ended | None:
+    def _poll(self) -> Ended | None:
         if self._stop is not None and self._stop.is_set():
             return "killed"
         if time.monotonic() >= self._deadline:
@@ -67,7 +67,7 @@ class Watch:
 
 
 def entries_below(folders: Sequence[int], limit: int) -> Check:
-    """Ends a run that makes more files and folders than the limit; their size has a limit of its own."""
+    """End a run that creates more files and folders than the limit. Their size has its own limit."""
 
     def check() -> Ended | None:
         used = 0
@@ -80,9 +80,10 @@ def entries_below(folders: Sequence[int], limit: int) -> Check:
 
 
 def memory_below(proc: int, limit: int) -> Check:
-    """Ends a run whose processes together use more memory; `proc` is the open /proc of its process namespace.
+    """End a run whose processes together use more memory. `proc` is the open /proc of its process namespace.
 
-    The cheap figure counts shared pages once for every process. Only when it is too high, the exact one is asked for.
+    The resident size is cheap to read but counts shared pages once per process. If it exceeds the limit, the exact
+    figure is read.
     """
 
     def check() -> Ended | None:

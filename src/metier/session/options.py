@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from metier.session.policy import Policy
 
 
-class SessionOptions(TypedDict, total=False):
-    """See `Skills.session` for what each of them means."""
+class SharedOptions(TypedDict, total=False):
+    """The options that several sessions can share: all but the id. See `Skills.session` for their meaning."""
 
-    id: str | None
     policy: "Policy | Mapping[str, object] | None"
     store: "str | Store | None"
     approve: "Approve | None"
@@ -33,3 +32,9 @@ class SessionOptions(TypedDict, total=False):
     store_required: bool
     clock: Callable[[], int] | None
     ids: Callable[[], str] | None
+
+
+class SessionOptions(SharedOptions, total=False):
+    """The options of one session."""
+
+    id: str | None

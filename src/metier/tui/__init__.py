@@ -1,5 +1,5 @@
-"""The picker: choose a skill by typing, see what it is, switch it on or off. It prints the choice, for shells.
+"""The picker: find a skill by typing, preview it, switch it on or off, and print the choice for a shell.
 
-`model` knows what is shown and needs no terminal; `screen` draws it with Textual, `plain` says it line by line. Names,
-descriptions and bodies come from skill files and reach a screen only through `model.clean`, never as markup.
+`model` decides what is shown and needs no terminal. `screen` draws it with Textual, and `plain` is a line-by-line
+dialogue. The invariant: text from skill files reaches a screen only through `model.clean`, and never as markup.
 """

@@ -1,22 +1,21 @@
-"""What a picker shows: the entries of a catalog in views, narrowed by what was typed.
+"""What the picker shows: the entries of a catalog in views, filtered by the query.
 
-A view is everything, one scope, what is switched off, what is shadowed by another, or what is wrong. What was typed
-must occur in name or description, word by word, as far as it is typed; skills that ranked search finds stand before
-those, the best first. The model draws nothing and waits for nothing: a ranking is asked for by `rank`, and merged by
-`narrow`.
+A view has all skills, those of one scope, those that are off or shadowed, or files with problems. An entry matches if
+every word of the query occurs in its name or description. Skills that ranked search finds come first, the best one at
+the top. The model draws nothing and never blocks: `rank` computes a ranking, and `narrow` merges it.
 """
 
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from metier import Skills
 from metier.catalog.build import Catalog
 from metier.catalog.modes import Level
 from metier.files.text import printable
-from metier.model import SCOPE_ORDER, Diagnostic, Mode, Shadowed, Skill
+from metier.model import SCOPE_ORDER, SKILL_FILE, Diagnostic, Mode, Shadowed, Skill
 
 Kind = Literal["skill", "shadowed", "problem"]
 
@@ -27,8 +26,8 @@ PROBLEMS: Final = "problems"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """One line of a picker. A problem has no skill where its file is not one."""
+class PickerEntry:
+    """One line of the picker. A problem has no skill if its file is not a valid skill."""
 
     kind: Kind
     name: str
@@ -36,36 +35,37 @@ class Entry:
     about: str
     path: str
     tag: str
-    """What is to be known before one chooses it, in a word."""
+    """One word that the user should see before choosing, such as `off`."""
     key: str
+    """The name in lower case, for matching."""
     text: str
-    """The name, and the name and the description, as typed words are looked for in them: in lower case."""
+    """The name and the description in lower case, for matching."""
     skill: Skill | None = None
     shadowed: Shadowed | None = None
     notes: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A part of the catalog, by name, and how much there is of it."""
+class PickerView:
+    """The name of a view, and the number of its entries."""
 
     name: str
     count: int
 
 
 class Picker:
-    """See the module. `refresh` takes up a new catalog; everything else only reads."""
+    """The state of a picker. Only `refresh` changes it."""
 
     def __init__(self, skills: Skills, level: Level = "user") -> None:
         self.skills = skills
         self.level: Level = level
         self._catalog: Catalog | None = None
-        self._views: dict[str, list[Entry]] = {}
-        self._last: tuple[str, str, list[Entry]] = ("", "", [])
+        self._views: dict[str, list[PickerEntry]] = {}
+        self._last: tuple[str, str, list[PickerEntry]] = ("", "", [])
         self.refresh()
 
     def refresh(self) -> bool:
-        """Show the catalog of now; whether it is another one."""
+        """Take over the current catalog, and return whether it changed."""
         current = self.skills.catalog
         if current is self._catalog:
             return False
@@ -75,10 +75,10 @@ class Picker:
         for each in current.shadowed:
             if not each.skill.enabled:
                 switched_off.setdefault(each.winner.path, []).append(each.skill)
-        # A skill that was switched off stays in its place, so that it can be switched on again, beside its heir.
+        # A skill that was switched off stays in the list, next to the one that replaced it, to switch it on again.
         offered = (one for skill in current.skills for one in (skill, *switched_off.get(skill.path, ())))
         entries = [_skill(skill, notes.get(skill.path, ())) for skill in offered]
-        views: dict[str, list[Entry]] = {ALL: entries}
+        views: dict[str, list[PickerEntry]] = {ALL: entries}
         for scope in sorted({entry.scope for entry in entries}, key=lambda scope: (SCOPE_ORDER.get(scope, 3), scope)):
             views[scope] = [entry for entry in entries if entry.scope == scope]
         views[OFF] = [entry for entry in entries if entry.skill is not None and not entry.skill.enabled]
@@ -92,8 +92,8 @@ class Picker:
         return True
 
     @property
-    def views(self) -> list[View]:
-        return [View(name, len(entries)) for name, entries in self._views.items()]
+    def views(self) -> list[PickerView]:
+        return [PickerView(name, len(entries)) for name, entries in self._views.items()]
 
     def next_view(self, name: str, step: int = 1) -> str:
         names = list(self._views)
@@ -102,8 +102,8 @@ class Picker:
     def total(self, view: str) -> int:
         return len(self._views.get(view, ()))
 
-    def narrow(self, query: str, view: str = ALL, ranked: Sequence[str] = ()) -> list[Entry]:
-        """The entries of a view that fit what was typed; `ranked` are paths that `rank` found for it."""
+    def narrow(self, query: str, view: str = ALL, ranked: Sequence[str] = ()) -> list[PickerEntry]:
+        """Return the entries of a view that match a query. `ranked` lists the paths that `rank` found for it."""
         pool = self._views.get(view, [])
         words = query.casefold().split()
         if not words:
@@ -116,11 +116,11 @@ class Picker:
             named = [entry for entry in named if word in entry.key]
         begin = " ".join(words)
         begins = [entry for entry in named if entry.key.startswith(begin)]
-        # Each entry once, where it stands best.
+        # Each entry once, at its best position.
         return list(dict.fromkeys((*first, *begins, *named, *fits)))
 
-    def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[Entry]:
-        """What has all words. A letter more can only leave less, so the last answer is the place to look."""
+    def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[PickerEntry]:
+        """Return the entries with all words. A longer query matches a subset, so the last result is searched."""
         before, of_view, fits = self._last
         if of_view != view or not query.startswith(before):
             fits = self._views.get(view, [])
@@ -130,66 +130,90 @@ class Picker:
         return fits
 
     def rank(self, query: str, view: str = ALL) -> list[str]:
-        """The paths that ranked search finds, the best first. The first call may have to make an index."""
+        """Return the paths that ranked search finds, the best first. The first call may build the index."""
         if not query.strip() or view in (SHADOWED, PROBLEMS, OFF):
             return []
         scope = None if view == ALL else view
         result = self.skills.search(query, limit=self.skills.profile.search.max_limit, scope=scope)
         return [hit.skill.path for hit in result.results]
 
-    # --- switches that last ---
+    # --- modes ---
 
-    def switch(self, entry: Entry) -> Mode:
-        """Off if it is on, on if it is off."""
+    def switch(self, entry: PickerEntry) -> Mode:
+        """Switch a skill off if it is on, and on if it is off."""
         return self.set(entry, "auto" if entry.skill is not None and entry.skill.mode == "off" else "off")
 
-    def pin(self, entry: Entry) -> Mode:
-        """Pinned, or no longer."""
+    def pin(self, entry: PickerEntry) -> Mode:
+        """Pin a skill, or unpin it if it is pinned."""
         return self.set(entry, "auto" if entry.skill is not None and entry.skill.mode == "pinned" else "pinned")
 
-    def set(self, entry: Entry, mode: Mode) -> Mode:
+    def set(self, entry: PickerEntry, mode: Mode) -> Mode:
         return self.skills.set_mode(entry.path, mode, level=self.level).mode
 
-    def word(self, entry: Entry) -> str:
-        """What names it for other commands: its name, or its path where another skill bears the name."""
+    def name_or_path(self, entry: PickerEntry) -> str:
+        """How other commands refer to an entry: by its name, or by its path if another skill has the same name."""
         rivals = self.skills.catalog.by_name.get(entry.name, ())
         return entry.name if len(rivals) == 1 and rivals[0].path == entry.path else entry.path
 
 
-def said(entry: Entry, mode: Mode) -> str:
-    """What a switch did, in a sentence."""
-    how = {"auto": "on", "off": "off", "pinned": "pinned, first in every prompt"}.get(mode, mode)
-    return f"{clean(entry.name)} is {how}"
+def mode_message(entry: PickerEntry, mode: Mode) -> str:
+    """A sentence about the new mode of a skill."""
+    state = {"auto": "on", "off": "off", "pinned": "pinned: it comes first in every prompt"}.get(mode, mode)
+    return f"{clean(entry.name)} is {state}"
 
 
 @lru_cache(4096)
 def clean(text: str, limit: int = 400) -> str:
-    """Text of a skill on one line with nothing in it that a terminal obeys, and not more than a line can show."""
+    """Return text of a skill as one line without control characters, cut at a limit."""
     return printable(text[: limit * 4])[:limit]
 
 
-def _skill(skill: Skill, notes: tuple[Diagnostic, ...]) -> Entry:
+def _skill(skill: Skill, notes: tuple[Diagnostic, ...]) -> PickerEntry:
     tag = skill.mode if skill.mode != "auto" else "" if skill.trusted else "untrusted"
-    return _entry("skill", skill.name, skill.scope, skill.description, skill.path, tag, skill, None, notes)
+    return _entry("skill", skill, tag=tag, notes=notes)
 
 
-def _shadowed(shadowed: Shadowed, notes: tuple[Diagnostic, ...]) -> Entry:
-    skill = shadowed.skill
-    return _entry(
-        "shadowed", skill.name, skill.scope, skill.description, skill.path, SHADOWED, skill, shadowed, notes
-    )  # fmt: skip
+def _shadowed(shadowed: Shadowed, notes: tuple[Diagnostic, ...]) -> PickerEntry:
+    return _entry("shadowed", shadowed.skill, tag=SHADOWED, shadowed=shadowed, notes=notes)
 
 
-def _problem(path: str, notes: tuple[Diagnostic, ...], skill: Skill | None, catalog: Catalog) -> Entry:
-    folder = os.path.dirname(path) if os.path.basename(path) == "SKILL.md" else path
+def _entry(
+    kind: Kind, skill: Skill, *, tag: str, notes: tuple[Diagnostic, ...], shadowed: Shadowed | None = None
+) -> PickerEntry:
+    return PickerEntry(
+        kind=kind,
+        name=skill.name,
+        scope=skill.scope,
+        about=skill.description,
+        path=skill.path,
+        tag=tag,
+        key=skill.name.casefold(),
+        text=_searchable(skill.name, skill.description),
+        skill=skill,
+        shadowed=shadowed,
+        notes=notes,
+    )
+
+
+def _problem(path: str, notes: tuple[Diagnostic, ...], skill: Skill | None, catalog: Catalog) -> PickerEntry:
+    folder = os.path.dirname(path) if os.path.basename(path) == SKILL_FILE else path
     name = os.path.basename(folder) or folder
-    scope = skill.scope if skill is not None else _scope(path, catalog)
-    return _entry("problem", name, scope, notes[0].message, path, notes[0].severity, skill, None, notes)
+    return PickerEntry(
+        kind="problem",
+        name=name,
+        scope=skill.scope if skill is not None else _scope(path, catalog),
+        about=notes[0].message,
+        path=path,
+        tag=notes[0].severity,
+        key=name.casefold(),
+        text=_searchable(name, notes[0].message),
+        skill=skill,
+        notes=notes,
+    )
 
 
-def _entry(kind: Kind, name: str, scope: str, about: str, path: str, tag: str, *more: Any) -> Entry:
-    key = name.casefold()
-    return Entry(kind, name, scope, about, path, tag, key, f"{key}\n{about.casefold()}", *more)
+def _searchable(name: str, about: str) -> str:
+    return f"{name}\n{about}".casefold()
 
 
 def _scope(path: str, catalog: Catalog) -> str:
@@ -198,7 +222,7 @@ def _scope(path: str, catalog: Catalog) -> str:
 
 
 def _notes(catalog: Catalog) -> dict[str, tuple[Diagnostic, ...]]:
-    """What is to be said of each file, errors first; remarks that ask for nothing are left out."""
+    """The diagnostics of each file, errors first, without those of severity `info`."""
     found: dict[str, list[Diagnostic]] = {}
     for note in _by_severity(catalog.diagnostics):
         found.setdefault(note.path, []).append(note)

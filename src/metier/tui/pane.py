@@ -1,4 +1,4 @@
-"""The preview beside the list: lines that are wrapped when they are shown and drawn when they are seen."""
+"""The preview next to the list. Lines are wrapped when they are set, and drawn when they become visible."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from metier.tui.preview import Line, Role
+from metier.tui.preview import PreviewLine, Role
 
 _LABEL: Final = 12
 _CLASSES: Final[dict[Role | str, str]] = {
@@ -24,7 +24,7 @@ _CLASSES: Final[dict[Role | str, str]] = {
 
 
 class Pane(ScrollView, can_focus=False):
-    """Lines with a role each, in the width that there is. Those with a label have it in a column of its own."""
+    """Shows lines, each with a role, wrapped to the width. Labels are in a separate column."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "pane--title",
@@ -34,12 +34,12 @@ class Pane(ScrollView, can_focus=False):
         "pane--warning",
     }
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - the framework's name for it
+    def __init__(self, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self.lines: Sequence[Line] = ()
+        self.lines: Sequence[PreviewLine] = ()
         self._wrapped: list[tuple[str, str, str]] = []
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, lines: Sequence[PreviewLine]) -> None:
         self.lines = lines
         self._wrap()
         self.scroll_to(y=0, animate=False)
@@ -69,8 +69,8 @@ class Pane(ScrollView, can_focus=False):
         return self.rich_style + self.get_component_rich_style(name, partial=True) if name else self.rich_style
 
 
-def _rows(line: Line, width: int) -> Iterator[tuple[str, str, str]]:
-    """A line as rows of label, text and the class of its style."""
+def _rows(line: PreviewLine, width: int) -> Iterator[tuple[str, str, str]]:
+    """Wrap a line into rows of label, text and style class."""
     kind = _CLASSES.get(line.role, "")
     if not line.label:
         yield from (("", row, kind) for row in _folded(line.text, width))
@@ -86,7 +86,7 @@ def _folded(text: str, width: int) -> list[str]:
         indent = text[: len(text) - len(text.lstrip())][: width // 2]
         return textwrap.wrap(text, width, subsequent_indent=indent) or [""]
     rows: list[str] = []
-    while cell_len(text) > width:  # wide letters need no blank to break at
+    while cell_len(text) > width:  # wide characters can break anywhere
         row = set_cell_size(text, width).rstrip() or text[:1]
         rows.append(row)
         text = text[len(row) :].lstrip()

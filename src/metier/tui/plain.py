@@ -1,7 +1,7 @@
-"""The picker as a dialogue, line by line: for screen readers, dumb terminals and pipes.
+"""The picker as a line-by-line dialogue, for screen readers, simple terminals and pipes.
 
-It says everything in words and in reading order, on standard error; nothing moves and nothing is drawn twice. A line
-is a number, a command that begins with a colon, or words to search for.
+Everything is printed as text in reading order, on standard error. Nothing is redrawn. A line of input is a number, a
+command that starts with a colon, or words to search for.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 
 from metier.errors import MetierError
 from metier.model import Mode
-from metier.tui.model import ALL, Entry, Picker, clean, said
+from metier.tui.model import ALL, Picker, PickerEntry, clean, mode_message
 from metier.tui.preview import preview
 
 PAGE: Final = 10
@@ -18,18 +18,18 @@ PAGE: Final = 10
 _MODES: Final[Mapping[str, Mode]] = {"on": "auto", "off": "off", "pin": "pinned", "unpin": "auto"}
 
 HELP: Final = """\
-Type words to search, or a number to choose that skill and leave.
-:more       the next results
-:show N     read about number N
+Type words to search, or a number to choose that skill and exit.
+:more       show more results
+:show N     preview number N
 :on N       switch number N on; :off N switches it off
-:pin N      pin number N to every prompt; :unpin N undoes it
-:view       the views; :view NAME changes to one
-:help       this text
-:quit       leave without a choice"""
+:pin N      pin number N to every prompt; :unpin N unpins it
+:view       list the views; :view NAME changes to one
+:help       show this help
+:quit       exit without a choice"""
 
 
 class Dialogue:
-    """One run of the dialogue; `ask` gives a line, or `None` at the end of them, and `say` takes one."""
+    """One dialogue. `ask` returns a line of input, or `None` at the end. `say` prints a line."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Dialogue:
         self.picker, self.view = picker, view
         self._ask, self._say = ask or _ask, say or _say
         self._query = ""
-        self._found: list[Entry] = []
-        self._told = 0
+        self._found: list[PickerEntry] = []
+        self._shown = 0
 
-    def run(self, query: str = "") -> Entry | None:
-        """Talk until something is chosen; `None` where nothing is."""
+    def run(self, query: str = "") -> PickerEntry | None:
+        """Run until a skill is chosen, and return it. Return `None` if none is."""
         self._say(f"{self.picker.total(self.view):,} skills. Type words to search, a number to choose, :help for more.")
         if query or self.picker.total(self.view) <= PAGE:
             self._search(query)
@@ -68,29 +68,31 @@ class Dialogue:
     def _search(self, query: str) -> None:
         self._query = query
         self._found = self.picker.narrow(query, self.view, self.picker.rank(query, self.view))
-        self._told = 0
+        self._shown = 0
         if not self._found:
-            self._say(f"Nothing fits {query!r}." if query else "There is nothing here.")
+            self._say(f"No skill matches {query!r}." if query else "This view is empty.")
             return
         self._more()
 
     def _more(self) -> None:
-        page = self._found[self._told : self._told + PAGE]
+        page = self._found[self._shown : self._shown + PAGE]
         if not page:
-            self._say("There are no more.")
+            self._say("There are no more results.")
             return
-        for number, entry in enumerate(page, self._told + 1):
-            told = ", ".join(part for part in (clean(entry.name), clean(entry.scope), entry.tag) if part)
-            self._say(f"{number}. {told}: {clean(entry.about, 160)}")
-        self._told += len(page)
-        left = len(self._found) - self._told
-        self._say(f"{self._told:,} of {len(self._found):,} told; :more for the next." if left else "That is all.")
+        for number, entry in enumerate(page, self._shown + 1):
+            summary = ", ".join(part for part in (clean(entry.name), clean(entry.scope), entry.tag) if part)
+            self._say(f"{number}. {summary}: {clean(entry.about, 160)}")
+        self._shown += len(page)
+        left = len(self._found) - self._shown
+        self._say(
+            f"{self._shown:,} of {len(self._found):,} shown; :more shows more." if left else "End of the results."
+        )
 
-    def _numbered(self, text: str) -> Entry | None:
+    def _numbered(self, text: str) -> PickerEntry | None:
         number = int(text) if text.isdigit() and len(text) < 9 else 0
         if 0 < number <= len(self._found):
             return self._found[number - 1]
-        self._say(f"There is no number {text[:20]}; there are {len(self._found):,}.")
+        self._say(f"There is no number {text[:20]}. The list has {_entries(len(self._found))}.")
         return None
 
     def _command(self, verb: str = "", rest: str = "") -> None:
@@ -114,14 +116,14 @@ class Dialogue:
         else:
             self._say("Views: " + ", ".join(f"{view} ({count:,})" for view, count in known.items()) + ".")
 
-    def _switch(self, entry: Entry, verb: str) -> None:
+    def _switch(self, entry: PickerEntry, verb: str) -> None:
         try:
-            self._say(said(entry, self.picker.set(entry, _MODES[verb])) + ".")
+            self._say(mode_message(entry, self.picker.set(entry, _MODES[verb])) + ".")
         except (MetierError, OSError) as error:
-            self._say(f"Not switched: {clean(str(error))}.")
+            self._say(f"The skill was not changed: {clean(str(error))}.")
             return
         self.picker.refresh()
-        # The numbers that were told stay those of the same skills.
+        # The numbers that were shown still refer to the same skills.
         current = {each.path: each for view in self.picker.views for each in self.picker.narrow("", view.name)}
         self._found = [current.get(each.path, each) for each in self._found]
 
@@ -135,3 +137,7 @@ def _ask() -> str | None:
 
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count:,} entries"

@@ -1,7 +1,7 @@
-"""What there is to see of an entry: facts, remarks, files and the text of SKILL.md, as lines with a role each.
+"""The preview of an entry as lines: facts, diagnostics, files and the text of SKILL.md.
 
-It reads at most `BYTES` of the file and shows at most `LINES` of it; a file that cannot be read says so here and is
-never an error. Every line is clean: nothing of a skill reaches the terminal as anything but letters.
+At most `BYTES` of the file are read and at most `LINES` are shown. A file that cannot be read gives a note, never an
+error. The invariant: no control character of a skill is in a line.
 """
 
 import os
@@ -15,7 +15,8 @@ from metier.errors import ResourceError
 from metier.files.beneath import list_files, read_file
 from metier.files.text import blank_controls, from_utf8
 from metier.hosts.roots import Place
-from metier.tui.model import Entry, clean
+from metier.model import SKILL_FILE
+from metier.tui.model import PickerEntry, clean
 
 Role = Literal["title", "about", "fact", "note", "file", "heading", "code", "text", "blank"]
 
@@ -25,66 +26,70 @@ FILES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PreviewLine:
+    """A line of a preview. The role decides its style."""
+
     role: Role
     text: str
     label: str = ""
 
 
-def preview(entry: Entry, place: Place) -> list[Line]:
-    """All lines on an entry; paths are shown as from where the user stands."""
+def preview(entry: PickerEntry, place: Place) -> list[PreviewLine]:
+    """Return the lines for an entry. Paths are relative to the working directory or the home folder."""
     return list(_lines(entry, place))
 
 
-def _lines(entry: Entry, place: Place) -> Iterator[Line]:
+def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
     skill = entry.skill
-    yield Line("title", clean(entry.name))
+    yield PreviewLine("title", clean(entry.name))
     if skill is not None:
-        yield Line("about", clean(skill.description, 2_000))
-    yield Line("blank", "")
-    yield Line("fact", clean(short(entry.path, place), 2_000), "path")
+        yield PreviewLine("about", clean(skill.description, 2_000))
+    yield PreviewLine("blank", "")
+    yield PreviewLine("fact", clean(short(entry.path, place), 2_000), "path")
     if entry.shadowed is not None:
-        yield Line("fact", clean(short(entry.shadowed.winner.path, place), 2_000), "shadowed by")
+        yield PreviewLine("fact", clean(short(entry.shadowed.winner.path, place), 2_000), "shadowed by")
     if skill is not None:
-        yield Line("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
-        yield Line("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
+        yield PreviewLine("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
+        yield PreviewLine("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
         for label, value in (("license", skill.license), ("needs", skill.compatibility)):
             if value:
-                yield Line("fact", clean(value), label)
+                yield PreviewLine("fact", clean(value), label)
         if skill.allowed_tools:
-            yield Line("fact", clean(", ".join(skill.allowed_tools)), "tools")
+            yield PreviewLine("fact", clean(", ".join(skill.allowed_tools)), "tools")
     for note in entry.notes:
         line = f" (line {note.line})" if note.line else ""
-        yield Line("note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity)
-    if os.path.basename(entry.path) != "SKILL.md":
+        yield PreviewLine(
+            "note", clean(f"{note.message}{line}{f'; {note.hint}' if note.hint else ''}", 2_000), note.severity
+        )
+    if os.path.basename(entry.path) != SKILL_FILE:
         return
     yield from _files(os.path.dirname(entry.path))
-    yield Line("blank", "")
+    yield PreviewLine("blank", "")
     yield from _body(entry)
 
 
 def short(path: str, place: Place) -> str:
-    """A path below the working directory without it, one below the home with `~`."""
+    """Shorten a path below the working directory, or below the home folder with `~`."""
     for folder, instead in ((place.cwd, ""), (place.home, "~/")):
         if folder and path.startswith(folder.rstrip("/") + "/"):
             return instead + path[len(folder.rstrip("/")) + 1 :]
     return path
 
 
-def _files(folder: str) -> Iterator[Line]:
+def _files(folder: str) -> Iterator[PreviewLine]:
     listing = list_files(folder, FILES, limits.SKILL_FILE_BYTES)
     more = " and more" if listing.truncated else ""
     if listing.files:
-        yield Line("file", clean(", ".join(listing.files), 2_000) + more, "files")
+        yield PreviewLine("file", clean(", ".join(listing.files), 2_000) + more, "files")
 
 
-def _body(entry: Entry) -> Iterator[Line]:
+def _body(entry: PickerEntry) -> Iterator[PreviewLine]:
     real = entry.skill.real_path if entry.skill is not None else entry.path
     folder, file = os.path.split(real)
     try:
         data = read_file(folder, file, BYTES).data
     except ResourceError as error:
-        yield Line("note", clean(f"the text cannot be shown: {error}"), "note")
+        yield PreviewLine("note", clean(f"the text cannot be shown: {error}"), "note")
         return
     fences = find_fences(data, complete=True)
     whole = data[fences.body if isinstance(fences, Fences) and entry.skill is not None else 0 :]
@@ -95,11 +100,11 @@ def _body(entry: Entry) -> Iterator[Line]:
         fence = text.lstrip().startswith(("```", "~~~"))
         role: Role = "code" if in_code or fence else "heading" if text.startswith("#") else "text"
         in_code = in_code != fence
-        yield Line(role, text)
+        yield PreviewLine(role, text)
     if len(lines) > LINES or len(data) >= BYTES:
-        yield Line("note", "the rest is not shown here; `metier load` gives all of it", "more")
+        yield PreviewLine("note", "the rest is not shown; `metier load` prints all of it", "more")
 
 
 def _printable_line(line: str) -> str:
-    """A line as it stands, indentation included, without what a terminal would obey."""
+    """Return a line with its indentation and without control characters."""
     return blank_controls(line.expandtabs(4)[:1_000])

@@ -1,4 +1,4 @@
-"""The list of entries: ten thousand of them, of which only the lines on the screen are ever drawn."""
+"""The list of entries. Only visible lines are drawn, so ten thousand entries are as fast as ten."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from metier.tui.model import Entry, clean
+from metier.tui.model import PickerEntry, clean
 
 _GAP: Final = 2
 _NARROWEST: Final = 10
 _NAME: Final = 24
-"""A name may take so much of a narrow list; a third of a wide one."""
+"""The most columns of a name in a narrow list. In a wide list it is a third of the width."""
 _TAGS: Final = {
     "error": "rows--error",
     "warning": "rows--warning",
@@ -30,8 +30,8 @@ _TAGS: Final = {
 
 
 class Rows(ScrollView, can_focus=True):
-    """Entries in columns, one of them under the cursor. The query field drives it, too, so it has no keys of letters
-    but where it has the focus."""
+    """Shows entries in columns, with a cursor. The query field also moves the cursor, so the letter keys work only
+    while the list has the focus."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "rows--cursor",
@@ -55,36 +55,36 @@ class Rows(ScrollView, can_focus=True):
         Binding("p", "screen.pin", show=False),
         Binding("v", "screen.view(1)", show=False),
         Binding("slash", "screen.search", show=False),
-        Binding("question_mark", "screen.keys", show=False),
+        Binding("question_mark", "app.keys", show=False),
         Binding("q", "screen.leave", show=False),
     ]
 
     class Moved(Message):
-        """Another entry is under the cursor, or none."""
+        """The entry under the cursor changed."""
 
     class Chosen(Message):
-        """The entry under the cursor is wanted."""
+        """The user chose the entry under the cursor."""
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - the framework's name for it
+    def __init__(self, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self.entries: Sequence[Entry] = ()
+        self.entries: Sequence[PickerEntry] = ()
         self.cursor = 0
         self.empty = ""
         self._hits: re.Pattern[str] | None = None
         self._longest = self._scope = self._tag = 0
 
     @property
-    def current(self) -> Entry | None:
+    def current(self) -> PickerEntry | None:
         return self.entries[self.cursor] if self.cursor < len(self.entries) else None
 
-    def measure(self, entries: Sequence[Entry]) -> None:
-        """Make columns for these, of which some will be shown: columns that moved with every letter would flicker."""
+    def measure(self, entries: Sequence[PickerEntry]) -> None:
+        """Set the column widths for all entries of a view, so that the columns do not move while the user types."""
         self._longest = max((len(entry.name) for entry in entries), default=0)
         self._scope = min(max((len(entry.scope) for entry in entries), default=0), 10)
         self._tag = min(max((len(entry.tag) for entry in entries), default=0), 10)
 
-    def show(self, entries: Sequence[Entry], words: Sequence[str], empty: str, keep: str = "") -> None:
-        """Show these; the cursor stays on the entry with the path `keep`, else it goes to the first."""
+    def show(self, entries: Sequence[PickerEntry], words: Sequence[str], empty: str, keep: str = "") -> None:
+        """Show entries. The cursor stays on the entry with the path `keep`, or moves to the first one."""
         self.entries, self.empty = entries, empty
         self._hits = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
         self.cursor = next((n for n, entry in enumerate(entries) if entry.path == keep), 0) if keep else 0
@@ -104,7 +104,7 @@ class Rows(ScrollView, can_focus=True):
     def _follow(self) -> None:
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
 
-    # --- what the framework asks ---
+    # --- Textual ---
 
     def action_step(self, by: int) -> None:
         self.move(self.cursor + by)
@@ -139,7 +139,7 @@ class Rows(ScrollView, can_focus=True):
             .simplify()
         )
 
-    def _cells(self, entry: Entry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
+    def _cells(self, entry: PickerEntry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
         name = max(_NARROWEST, min(self._longest, max(_NAME, width // 3)))
         off = entry.tag == "off"
         yield from self._marked(
@@ -158,7 +158,7 @@ class Rows(ScrollView, can_focus=True):
         yield from self._marked(clean(entry.about), max(0, width - used - 1), base + self._style("rows--muted"))
 
     def _marked(self, text: str, width: int, style: Style) -> Iterator[Segment]:
-        """The text in its width, with what was typed set off."""
+        """The text in its width, with the words of the query marked."""
         text = _fit(text, width)
         at = 0
         for found in self._hits.finditer(text) if self._hits else ():
@@ -178,7 +178,7 @@ class Rows(ScrollView, can_focus=True):
 
 
 def _fit(text: str, width: int) -> str:
-    """The text in exactly so many columns, cut with an ellipsis."""
+    """Pad or cut text to a number of columns. Cut text ends with an ellipsis."""
     if cell_len(text) > width:
         text = set_cell_size(text, max(0, width - 1)).rstrip() + "…"
     return set_cell_size(text, width)

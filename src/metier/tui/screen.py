@@ -1,8 +1,8 @@
-"""The picker on a whole terminal: a field to type in, the list, a preview, and the keys.
+"""The picker as a full-screen program: a query field, the list, a preview and a key bar.
 
-The thread of the screen never searches an index nor scans a disk. Typing narrows the list at once by the letters
-typed; a thread asks for the ranking of the newest query and its answer is merged when it comes. The watcher's news
-arrive as messages. Everything from a skill is drawn as `Text` or segments, which know no markup.
+The invariant: the thread of the screen never searches an index or scans a disk. Typing filters the list at once.
+Another thread ranks the latest query, and its result is merged when it arrives. Changes on disk arrive as messages.
+Text from skills is drawn as `Text` or segments, which do not interpret markup.
 """
 
 import logging
@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from rich.markup import escape
 from rich.text import Text
@@ -27,7 +27,7 @@ from textual.widgets import Input, Static
 from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
 from metier.model import Mode
-from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Entry, Picker, clean, said
+from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Picker, PickerEntry, clean, mode_message
 from metier.tui.pane import Pane
 from metier.tui.preview import preview, short
 from metier.tui.rows import Rows
@@ -35,33 +35,53 @@ from metier.tui.rows import Rows
 _LOG: Final = logging.getLogger("metier")
 
 _DARK: Final = Theme(
-    name="metier-dark", primary="#7aa2c9", secondary="#8fb39a", accent="#d6a35c", warning="#d6a35c", error="#d97b6c",
-    success="#8fb39a", foreground="#d5d8dc", background="#15181c", surface="#1b1f24", panel="#242a31", dark=True,
+    name="metier-dark",
+    primary="#7aa2c9",
+    secondary="#8fb39a",
+    accent="#d6a35c",
+    warning="#d6a35c",
+    error="#d97b6c",
+    success="#8fb39a",
+    foreground="#d5d8dc",
+    background="#15181c",
+    surface="#1b1f24",
+    panel="#242a31",
+    dark=True,
     variables={"muted": "#8d959e"},
-)  # fmt: skip
+)
 _LIGHT: Final = Theme(
-    name="metier-light", primary="#2f5f8f", secondary="#3d6b4c", accent="#8a5a12", warning="#8a5a12", error="#a8392a",
-    success="#3d6b4c", foreground="#22262b", background="#fbfaf7", surface="#f3f1ec", panel="#e6e3dc", dark=False,
+    name="metier-light",
+    primary="#2f5f8f",
+    secondary="#3d6b4c",
+    accent="#8a5a12",
+    warning="#8a5a12",
+    error="#a8392a",
+    success="#3d6b4c",
+    foreground="#22262b",
+    background="#fbfaf7",
+    surface="#f3f1ec",
+    panel="#e6e3dc",
+    dark=False,
     variables={"muted": "#6b6f75"},
-)  # fmt: skip
+)
 
 _KEYS: Final = """\
-Typing narrows the list: every word must occur in a name or a
-description. Skills that fit the words best come first.
+Type to filter the list. Every word must occur in the name or the
+description of a skill. The best matches come first.
 
-  enter             choose, print it, and leave
-  esc               leave without a choice
+  enter             choose the skill, print it, and exit
+  esc               exit without a choice
   up, down          move; page up and page down move by a screen
   ctrl+v            next view: all, a scope, off, shadowed, problems
-  ctrl+t            switch the skill on or off, which lasts
-  ctrl+p            pin it to every prompt, or unpin it
+  ctrl+t            switch the skill on or off, permanently
+  ctrl+p            pin the skill to every prompt, or unpin it
   shift+up, +down   scroll the preview
-  tab               to the list and back
+  tab               move between the query field and the list
 
-In the list, letters are keys: space switches, p pins, v views,
-j and k move, / goes back to the field, q leaves.
+Keys in the list: space switches on or off, p pins, v changes the
+view, j and k move, / returns to the query field, q exits.
 
-Any key closes this.
+Press any key to close this help.
 """
 
 _PREVIEW_DELAY: Final = 0.06
@@ -69,18 +89,23 @@ _WIDE: Final = 110
 _TALL: Final = 18
 
 _BAR: Final = (
-    ("enter", "choose"), ("^v", "view"), ("^t", "on/off"), ("^p", "pin"), ("f1", "keys"), ("esc", "leave"),
-)  # fmt: skip
+    ("enter", "choose"),
+    ("^v", "view"),
+    ("^t", "on/off"),
+    ("^p", "pin"),
+    ("f1", "keys"),
+    ("esc", "exit"),
+)
 
 _EMPTY: Final = {
     OFF: "No skill is switched off.",
     SHADOWED: "No skill is shadowed.",
-    PROBLEMS: "Nothing is wrong with any skill.",
+    PROBLEMS: "No skill has a problem.",
 }
 
 
 class Ranked(Message):
-    """The ranking of a query in a view has come."""
+    """The ranking of a query in a view is ready."""
 
     def __init__(self, query: str, view: str, paths: list[str]) -> None:
         super().__init__()
@@ -88,7 +113,7 @@ class Ranked(Message):
 
 
 class Switched(Message):
-    """A switch was thrown, or could not be."""
+    """The mode of a skill was changed, or could not be."""
 
     def __init__(self, text: str, failed: bool = False) -> None:
         super().__init__()
@@ -104,7 +129,7 @@ class Changed(Message):
 
 
 class Keys(ModalScreen[None]):
-    """What the keys do."""
+    """The help on keys."""
 
     def compose(self) -> ComposeResult:
         yield Static(Text(_KEYS), id="keys")
@@ -114,7 +139,7 @@ class Keys(ModalScreen[None]):
 
 
 class PickScreen(Screen[None]):
-    """See the module."""
+    """The screen of the picker. `done` receives the chosen entry, or `None`."""
 
     AUTO_FOCUS = "#query"
 
@@ -123,7 +148,7 @@ class PickScreen(Screen[None]):
         Binding("ctrl+v", "view(1)", show=False, priority=True),
         Binding("ctrl+t", "switch", show=False, priority=True),
         Binding("ctrl+p", "pin", show=False, priority=True),
-        Binding("f1", "keys", show=False, priority=True),
+        Binding("f1", "app.keys", show=False, priority=True),
         Binding("escape", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("up", "step(-1)", show=False),
@@ -138,17 +163,19 @@ class PickScreen(Screen[None]):
         Binding("shift+down", "scroll(1)", show=False, priority=True),
     ]
 
-    def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
+    def __init__(
+        self, picker: Picker, done: Callable[[PickerEntry | None], None], query: str = "", view: str = ALL
+    ) -> None:
         super().__init__()
         self.picker, self.view = picker, view
-        self._begin = query
-        self._wanted: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
+        self._done, self._first_query = done, query
+        self._queries: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
         self._ranked: tuple[str, str, list[str]] = ("", ALL, [])
         self.watcher = Watcher(picker.skills, lambda news: self.post_message(Changed(news)))
         self._status: tuple[str, str] = ("", "")
 
     def compose(self) -> ComposeResult:
-        yield Input(self._begin, placeholder="type to search skills", id="query", select_on_focus=False)
+        yield Input(self._first_query, placeholder="Type to search skills", id="query", select_on_focus=False)
         with Horizontal(id="bar"):
             yield Static(id="views")
             yield Static(id="status")
@@ -161,14 +188,14 @@ class PickScreen(Screen[None]):
         self._arrange(event.size)
 
     def _arrange(self, size: Size) -> None:
-        """The preview stands beside the list, below it, or, on a very small terminal, nowhere."""
+        """Put the preview next to the list, below it, or nowhere on a very small terminal."""
         self.set_class(size.width >= _WIDE, "-wide")
         self.set_class(size.width < _WIDE, "-narrow")
         self.set_class(size.height < _TALL, "-short")
 
     def on_mount(self) -> None:
-        self._arrange(self.app.size)  # pyright: ignore[reportUnknownMemberType]
-        # Whoever types or runs through the list sees the preview where they stop.
+        self._arrange(self.size)
+        # The preview is drawn when the cursor stops, not for every entry that it passes.
         self._soon = self.set_interval(_PREVIEW_DELAY, self._draw_preview, pause=True)
         field = self.query_one("#query", Input)
         place = self.picker.skills.settings.place
@@ -177,13 +204,13 @@ class PickScreen(Screen[None]):
         field.border_subtitle = escape(clean(f"{self.picker.skills.profile.name} in {where}"))
         threading.Thread(target=self._rank, name="metier-rank", daemon=True).start()
         self.watcher.start()
-        self._look()
+        self._show_view()
 
     def on_unmount(self) -> None:
-        self._wanted.put(None)
+        self._queries.put(None)
         self.watcher.stop()
 
-    # --- what is shown ---
+    # --- the list ---
 
     @property
     def typed(self) -> str:
@@ -191,7 +218,7 @@ class PickScreen(Screen[None]):
 
     @property
     def answered(self) -> tuple[str, str]:
-        """The query and the view whose ranking is on the screen."""
+        """The query and the view of the ranking on the screen."""
         return self._ranked[0], self._ranked[1]
 
     @property
@@ -202,17 +229,17 @@ class PickScreen(Screen[None]):
         self._status = ("", "")
         self._narrow()
 
-    def _look(self, keep: str = "") -> None:
-        """Show another view, or another catalog."""
+    def _show_view(self, keep: str = "") -> None:
+        """Show the current view of the current catalog."""
         self.rows.measure(self.picker.narrow("", self.view))
         self._narrow(keep)
 
     def _narrow(self, keep: str = "") -> None:
-        """Show what fits, by letters at once and by rank as soon as that is known."""
+        """Show the matches: by letters at once, and by rank as soon as the ranking is ready."""
         query, view = self.typed, self.view
         known = self._ranked[2] if self._ranked[:2] == (query, view) else []
         if query.strip() and self._ranked[:2] != (query, view):
-            self._wanted.put((query, view))
+            self._queries.put((query, view))
         found = self.picker.narrow(query, view, known)
         self.rows.show(found, query.split(), "" if found else self._nothing(query), keep)
         self._draw_bar()
@@ -220,8 +247,8 @@ class PickScreen(Screen[None]):
     def _nothing(self, query: str) -> str:
         if query.strip():
             elsewhere = len(self.picker.narrow(query, ALL)) if self.view != ALL else 0
-            hint = f"{elsewhere:,} in the view all: press ctrl+v." if elsewhere else "Fewer or other words may help."
-            return f"Nothing here fits “{query.strip()[:40]}”.\n{hint}"
+            hint = f"{elsewhere:,} match in the view all: press ctrl+v." if elsewhere else "Try fewer or other words."
+            return f"No skill matches “{query.strip()[:40]}”.\n{hint}"
         if self.view in _EMPTY:
             return _EMPTY[self.view]
         skills = self.picker.skills
@@ -229,7 +256,7 @@ class PickScreen(Screen[None]):
             return f"Skills are switched off in the profile {skills.profile.name}.\nSet enabled = true."
         place = skills.settings.place
         searched = "\n".join(f"  {clean(short(root.path, place))}" for root in skills.roots[:6])
-        return f"No skills here yet.\nA folder with a SKILL.md in one of these becomes one:\n{searched}"
+        return f"There are no skills yet.\nAdd a folder with a SKILL.md to one of these folders:\n{searched}"
 
     def _draw_bar(self) -> None:
         bar = Text(no_wrap=True, overflow="ellipsis")
@@ -254,18 +281,18 @@ class PickScreen(Screen[None]):
         lines = preview(entry, self.picker.skills.settings.place) if entry is not None else []
         self.query_one("#preview", Pane).show(lines)
 
-    # --- the ranking, in a thread of its own ---
+    # --- the ranking, in its own thread ---
 
     def _rank(self) -> None:
-        while (wanted := self._wanted.get()) is not None:
-            while not self._wanted.empty():  # only the newest query matters
-                newer = self._wanted.get()
+        while (wanted := self._queries.get()) is not None:
+            while not self._queries.empty():  # only the latest query matters
+                newer = self._queries.get()
                 if newer is None:
                     return
                 wanted = newer
             try:
                 paths = self.picker.rank(*wanted)
-            except Exception:  # noqa: BLE001 - without a ranking, letters still narrow the list
+            except Exception:  # noqa: BLE001 - without a ranking, letters still filter the list
                 _LOG.exception("ranking failed")
                 continue
             self.post_message(Ranked(*wanted, paths))
@@ -277,7 +304,7 @@ class PickScreen(Screen[None]):
             current = self.rows.current
             self._narrow("" if at_top or current is None else current.path)
 
-    # --- what happens elsewhere ---
+    # --- changes ---
 
     def on_changed(self, message: Changed) -> None:
         if self.picker.refresh():
@@ -290,12 +317,12 @@ class PickScreen(Screen[None]):
         self._renew()
 
     def _renew(self) -> None:
-        """The same place in a new catalog."""
+        """Show the new catalog, and keep the cursor on the same entry."""
         current = self.rows.current
         if self.picker.total(self.view) == 0:
             self.view = ALL
         self._ranked = ("", ALL, [])
-        self._look(current.path if current is not None else "")
+        self._show_view(current.path if current is not None else "")
 
     def _say(self, text: str, kind: str = "") -> None:
         if text:
@@ -314,16 +341,13 @@ class PickScreen(Screen[None]):
         if entry is None:
             return
         if entry.skill is None:
-            self._say("this file is not a skill: see why below", "failed")
+            self._say("this file is not a valid skill; the preview shows why", "failed")
             self._draw_bar()
             return
-        self._end(entry)
+        self._done(entry)
 
     def action_leave(self) -> None:
-        self._end(None)
-
-    def _end(self, entry: Entry | None) -> None:
-        cast("App[Entry]", self.app).exit(entry)  # pyright: ignore[reportUnknownMemberType]
+        self._done(None)
 
     def action_step(self, by: int) -> None:
         self.rows.move(self.rows.cursor + by)
@@ -339,51 +363,51 @@ class PickScreen(Screen[None]):
 
     def action_view(self, step: int) -> None:
         self.view = self.picker.next_view(self.view, step)
-        self._look()
+        self._show_view()
 
     def action_search(self) -> None:
         self.query_one("#query", Input).focus()
 
-    def action_keys(self) -> None:
-        self.app.push_screen(Keys())  # pyright: ignore[reportUnknownMemberType]
-
     def action_switch(self) -> None:
-        self._throw(self.picker.switch)
+        self._change_mode(self.picker.switch)
 
     def action_pin(self) -> None:
-        self._throw(self.picker.pin)
+        self._change_mode(self.picker.pin)
 
-    def _throw(self, switch: Callable[[Entry], Mode]) -> None:
+    def _change_mode(self, change: Callable[[PickerEntry], Mode]) -> None:
         entry = self.rows.current
         if entry is None or entry.skill is None:
             return
 
         def work() -> None:
             try:
-                self.post_message(Switched(said(entry, switch(entry))))
+                self.post_message(Switched(mode_message(entry, change(entry))))
             except (MetierError, OSError) as error:
-                self.post_message(Switched(f"not switched: {error}", failed=True))
+                self.post_message(Switched(f"the skill was not changed: {error}", failed=True))
 
         threading.Thread(target=work, name="metier-switch", daemon=True).start()
 
 
-class PickApp(App[Entry]):
-    """The picker as a program; it returns the chosen entry, or nothing."""
+class PickApp(App[PickerEntry]):
+    """The picker as a program. It returns the chosen entry, or `None`."""
 
     TITLE = "metier pick"
     CSS_PATH = "picker.tcss"
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
-        # Native colours are the only ones that can be taken away entirely.
+        # Only native colours can be switched off completely.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.register_theme(_DARK)
         self.register_theme(_LIGHT)
         self.theme = "metier-light" if _light_terminal() else "metier-dark"
-        self._first = PickScreen(picker, query, view)
+        self._first = PickScreen(picker, self.exit, query, view)
 
-    def get_default_screen(self) -> Screen[Any]:
+    def get_default_screen(self) -> PickScreen:
         return self._first
+
+    def action_keys(self) -> None:
+        self.push_screen(Keys())
 
 
 def _key_bar() -> Text:
@@ -395,11 +419,11 @@ def _key_bar() -> Text:
 
 
 def _light_terminal() -> bool:
-    """Whether the terminal says that its background is light; few say anything."""
+    """Whether the terminal reports a light background. Few terminals report anything."""
     return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
-def pick(picker: Picker, query: str = "", view: str = ALL) -> Entry | None:
-    """Run the picker on the terminal; the chosen entry, or `None`."""
-    _LOG.addHandler(logging.NullHandler())  # a line of a log would be drawn across the screen
+def pick(picker: Picker, query: str = "", view: str = ALL) -> PickerEntry | None:
+    """Run the picker on the terminal, and return the chosen entry or `None`."""
+    _LOG.addHandler(logging.NullHandler())  # a log line would be printed over the screen
     return PickApp(picker, query, view).run()

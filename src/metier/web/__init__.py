@@ -1,4 +1,4 @@
-"""The web server: web app and HTTP API behind one gate, JSON-RPC and MCP beside them. Needs the extra `web`."""
+"""The web server: pages, HTTP API, JSON-RPC and MCP behind one gate. Needs the extra `web`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from metier.app import App
 from metier.errors import MissingExtra
 
 RATE: Final = 500.0
-"""Requests a second from one address, unless a server is told otherwise."""
+"""Requests per second from one address, unless the server is started with another rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is told at its start; see `metier serve --help`."""
+    """The options of a server; see `metier serve --help`."""
 
     host: str = "127.0.0.1"
     port: int = 8765
@@ -26,7 +26,7 @@ class Options:
 
 
 def serve(app: App, options: Options, started: Callable[[str], None] | None = None) -> None:
-    """Answer requests until told to end; what is under way is finished first. `started` hears the address."""
+    """Serve until a signal ends the process; requests under way are finished first. `started` gets the address."""
     try:
         from metier.sandbox.bounded import RUNS
         from metier.web import server

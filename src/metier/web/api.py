@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metier import __version__
@@ -62,15 +62,14 @@ from metier.web.endpoints import (
     whole,
 )
 from metier.web.guard import Gate, Guard
-from metier.web.hide_paths import Veil
-from metier.web.mcp_mount import Mounted
-from metier.web.publish import FOLDER, Shelf
+from metier.web.hide_paths import PathHider
+from metier.web.mcp_mount import McpMount
+from metier.web.publish import FOLDER, PublishedSkills
 from metier.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
-from metier.web.sse import Watcher, events
+from metier.web.sse import EVENT_STREAM, EventFeed, respond
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
-_EVENT_STREAM: Final = "text/event-stream"
 
 
 class Api:
@@ -79,9 +78,9 @@ class Api:
     def __init__(self, app: App, table: Sequence[Endpoint] = ()) -> None:
         self.app = app
         self.chats = Chats(app)
-        self.veil = Veil(app)
-        self.watcher = Watcher(app.store, self.veil)
-        self.shelf = Shelf(app)
+        self.hide_paths = PathHider(app)
+        self.feed = EventFeed(app.store, self.hide_paths)
+        self.published_skills = PublishedSkills(app)
         self._document = encode(document(table))
         self._catalog: tuple[Catalog, bytes] | None = None
         self._encoding = threading.Lock()
@@ -114,7 +113,7 @@ class Api:
                     "errors": [{"path": one.path, "message": one.message} for one in found.errors],
                     "counts": found.counts.as_dict(),
                 }
-                self._catalog = (catalog, encode(self.veil(listed)))
+                self._catalog = (catalog, encode(self.hide_paths(listed)))
             return self._catalog[1]
 
     async def skill(self, request: Request) -> Response:
@@ -133,10 +132,10 @@ class Api:
         return self.answer(await run_in_threadpool(look))
 
     async def published(self, request: Request) -> Response:
-        return self.answer(await run_in_threadpool(self.shelf.index))
+        return self.answer(await run_in_threadpool(self.published_skills.index))
 
     async def archive(self, request: Request) -> Response:
-        packed = await run_in_threadpool(self.shelf.archive, request.path_params["archive"])
+        packed = await run_in_threadpool(self.published_skills.archive, request.path_params["archive"])
         if packed is None:
             raise NotFound("there is no such archive, or it is another one by now; read the index again")
         return Response(packed, media_type="application/gzip")
@@ -166,10 +165,8 @@ class Api:
         if limit is not None and not 0 < limit <= _AFTER:
             raise BadRequest("limit must be at least 1")
         await run_in_threadpool(self.find, session_id)
-        if _EVENT_STREAM in request.headers.get("accept", "") and request.method == "GET":
-            stream = events(self.watcher, session_id, after)
-            headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-            return StreamingResponse(stream, media_type=_EVENT_STREAM, headers=headers)
+        if EVENT_STREAM in request.headers.get("accept", "") and request.method == "GET":
+            return respond(self.feed.frames(session_id, after))
         frames = await run_in_threadpool(self.app.store.read, session_id, session_id, None, after, limit)
         return self.answer(frames)
 
@@ -178,7 +175,7 @@ class Api:
         said = await run_in_threadpool(Dispatcher(self.app, "http").handle, text)
         if said is None:
             return Response(status_code=204)
-        return self.answer(json.loads(said)) if self.veil.on else Response(said.encode(), media_type=JSON)
+        return self.answer(json.loads(said)) if self.hide_paths.on else Response(said.encode(), media_type=JSON)
 
     def session(self, request: Request) -> Session:
         """The session that the address names; for a thread that may wait for the store."""
@@ -197,7 +194,7 @@ class Api:
         return session_id
 
     def answer(self, data: Any, status: int = 200) -> Response:
-        return answer(self.veil(data), status)
+        return answer(self.hide_paths(data), status)
 
 
 def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
@@ -310,7 +307,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         handler=Api.events,
         query={"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
         headers={"Last-Event-ID": WHOLE},
-        answers={200: {JSON: many(schemas.FRAME), _EVENT_STREAM: TEXT}},
+        answers={200: {JSON: many(schemas.FRAME), EVENT_STREAM: TEXT}},
     ),
     Endpoint(
         method="POST",
@@ -366,13 +363,13 @@ def status_of(error: MetierError) -> tuple[int, str]:
     return 403 if isinstance(error, PolicyDenied) else 422, code_of(error)
 
 
-def _handlers(veil: Veil) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
+def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
     async def problem(request: Request, error: Problem) -> Response:
-        return refusal(error.status, error.code, veil(error.message))
+        return refusal(error.status, error.code, hide_paths(error.message))
 
     async def runtime(request: Request, error: MetierError) -> Response:
         status, code = status_of(error)
-        return refusal(status, code, veil(str(error)))
+        return refusal(status, code, hide_paths(str(error)))
 
     async def unforeseen(request: Request, error: Exception) -> Response:
         message = "something went wrong here; it is in the server's log"
@@ -393,12 +390,12 @@ class Application(Starlette):
     """The ASGI application of one server; `end` lets its streams end, before the server waits for them."""
 
     api: Api
-    mounted: Mounted
+    mcp_mount: McpMount
 
     def end(self) -> None:
-        self.api.watcher.end()
+        self.api.feed.end()
         self.api.chats.end()
-        self.mounted.end()
+        self.mcp_mount.end()
 
 
 def build(
@@ -416,8 +413,8 @@ def build(
     gate = gate or Gate()
     table = endpoints(publish=publish)
     api = Api(app, table)
-    mounted = Mounted(app, gate, watch=watch)
-    disk = DiskWatcher(app) if watch and mounted.missing else None  # MCP has one of its own, and one is enough
+    mcp_mount = McpMount(app, gate, watch=watch)
+    disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has one of its own, and one is enough
     sandbox = scripts.default_runner()
     if app.runner is None and sandbox is not None:
         app.runner = BoundedRunner(sandbox, runs)
@@ -429,29 +426,29 @@ def build(
         return endpoint
 
     routes: list[BaseRoute] = [Route(one.path, bound(one), methods=[one.method]) for one in table]
-    routes.append(Route("/mcp", mounted))
+    routes.append(Route("/mcp", mcp_mount))
     routes += pages.routes(api, gate)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
-        await api.watcher.start()
+        await api.feed.start()
         if disk is not None:
             disk.start()
         try:
-            async with mounted.lifespan():
+            async with mcp_mount.lifespan():
                 yield
         finally:
             await api.chats.close()
-            await api.watcher.stop()
+            await api.feed.stop()
             if disk is not None:
                 await run_in_threadpool(disk.stop)
 
     built = Application(
         routes=routes,
         middleware=[Middleware(Guard, gate=gate)],
-        exception_handlers=_handlers(api.veil),
+        exception_handlers=_handlers(api.hide_paths),
         lifespan=lifespan,
     )
     built.router.redirect_slashes = False  # another address is another one; a guess helps nobody
-    built.api, built.mounted = api, mounted
+    built.api, built.mcp_mount = api, mcp_mount
     return built

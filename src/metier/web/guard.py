@@ -1,8 +1,8 @@
-"""Who may talk to the server: the gate that every request passes before anything else sees it.
+"""The gate that every request passes before anything else handles it.
 
-A server on loopback answers only requests that were meant for it: the Host header must name it, so that a page on
-another site cannot reach it through a name of its own (DNS rebinding), and the Origin header, where a browser sends
-one, must be its own. Anywhere else a token is needed besides. Bodies and rates are bounded, in size and in time.
+The Host header must name the server, so that a page on another site cannot reach it through a name of its own (DNS
+rebinding). The Origin header, if a browser sends one, must be the server's own. A server that is not on loopback also
+requires a token. Request bodies and request rates are limited in size and time.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from metier.web import RATE
 
 BODY_BYTES: Final = 4 * limits.MIB
 BODY_SECONDS: Final = 20.0
-"""For the whole body of a request; who sends slower is cut off."""
+"""For the whole body of a request. A slower client is cut off."""
 BURST: Final = 4.0
-"""Seconds of the rate that may be asked for at once."""
+"""A client may send this many seconds' worth of requests at once."""
 CLIENTS: Final = 10_000
-"""Addresses whose rate is remembered; the one that has been silent longest is forgotten first."""
+"""Addresses whose rate is remembered. The one that has been silent longest is forgotten first."""
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 LOGIN: Final = "/login"
@@ -40,37 +40,37 @@ COOKIE: Final = "metier_token"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The rules of one server. `hosts` are the names it answers to; without a token it must be on loopback."""
+    """The rules of one server. `hosts` are the names it answers to. A server without a token must be on loopback."""
 
     hosts: frozenset[str] = LOOPBACK
     token: str = ""
     body_bytes: int = BODY_BYTES
     body_seconds: float = BODY_SECONDS
     rate: float = RATE
-    """Requests a second from one address; 0 means no limit."""
+    """Requests per second from one address; 0 means no limit."""
     burst: float = RATE * BURST
 
     @property
     def cookie(self) -> str:
-        """What a browser that signed in sends instead of the token, made from it, so that no jar holds the token."""
+        """The cookie of a browser that signed in. It is derived from the token, so no browser stores the token."""
         return hmac.new(self.token.encode(), b"metier cookie", "sha256").hexdigest() if self.token else ""
 
     @classmethod
     def for_address(cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = RATE) -> "Gate":
-        """The gate for an address to listen on; one that others can reach needs a token."""
+        """The gate for an address to listen on. An address that others can reach needs a token."""
         local = host in LOOPBACK or _is_loopback(host)
         if not local and not token:
             raise ConfigError(
-                f"listening on {host} lets others in, and needs a token",
+                f"listening on {host} needs a token, because others can connect",
                 key="host",
                 hint="set METIER_TOKEN, or listen on 127.0.0.1",
             )
         if token and len(token) < 16:
             raise ConfigError("the token is too short", key="token", hint="use at least 16 random characters")
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise ConfigError("the token has characters that no header may have", key="token")
+            raise ConfigError("the token has characters that a header cannot contain", key="token")
         hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
-        return cls(hosts, token, rate=rate, burst=max(rate * BURST, 1.0))
+        return cls(hosts=hosts, token=token, rate=rate, burst=max(rate * BURST, 1.0))
 
 
 def _is_loopback(host: str) -> bool:
@@ -80,7 +80,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
         self.status, self.code, self.message, self.headers = status, code, message, headers
         super().__init__(message)
@@ -103,8 +103,8 @@ class Guard:
         try:
             self._check(scope)
             await self.app(scope, body, answer)
-        except _Refused as refused:
-            # What is left of a body that was refused would be taken for the next request.
+        except _RequestRefused as refused:
+            # The rest of a refused body must not be read as the next request.
             headers = {**(refused.headers or {}), **({} if body.whole else {"connection": "close"})}
             shown = {"error": {"code": refused.code, "message": refused.message}}
             await JSONResponse(shown, refused.status, headers)(scope, receive, answer)
@@ -113,7 +113,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = _name(headers.get("host", ""))
         if host not in self.gate.hosts:
-            raise _Refused(421, "WRONG_HOST", "this server does not answer to that name")
+            raise _RequestRefused(421, "WRONG_HOST", "this server does not answer to that host name")
         self._check_site(headers)
         self._limit(scope)
         self._check_token(scope, headers)
@@ -131,21 +131,23 @@ class Guard:
         if hmac.compare_digest(_cookie(headers).encode(), self.gate.cookie.encode()):
             return
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
-            raise _Refused(303, "UNAUTHORIZED", "sign in first", {"location": f"{LOGIN}?next={quote(path, safe='')}"})
+            raise _RequestRefused(
+                303, "UNAUTHORIZED", "sign in first", {"location": f"{LOGIN}?next={quote(path, safe='')}"}
+            )
         wanted = {"www-authenticate": "Bearer"}
-        raise _Refused(401, "UNAUTHORIZED", "a valid token is needed in the Authorization header", wanted)
+        raise _RequestRefused(401, "UNAUTHORIZED", "the Authorization header must have a valid token", wanted)
 
     def _check_site(self, headers: Headers) -> None:
-        """A browser says where a request comes from. Another site may link to a page here, and do nothing else."""
+        """Refuse requests of other sites, as the browser reports them. Another site may only link to a page here."""
         origin = headers.get("origin")
         if origin is not None and _netloc(origin) != headers.get("host", "").lower():
-            raise _Refused(403, "WRONG_ORIGIN", "requests from other sites are refused")
+            raise _RequestRefused(403, "WRONG_ORIGIN", "requests from other sites are refused")
         followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and (origin is not None or not followed):
-            raise _Refused(403, "WRONG_ORIGIN", "requests from other sites are refused")
+            raise _RequestRefused(403, "WRONG_ORIGIN", "requests from other sites are refused")
 
     def _limit(self, scope: Scope) -> None:
-        """A bucket of tokens for each address, filled at the rate."""
+        """Limit the rate with one token bucket per address."""
         if not self.gate.rate:
             return
         client = scope.get("client")
@@ -157,15 +159,15 @@ class Guard:
         while len(self._buckets) > CLIENTS:
             self._buckets.popitem(last=False)
         if left < 1:
-            raise _Refused(429, "TOO_MANY_REQUESTS", "too many requests; slow down", {"retry-after": "1"})
+            raise _RequestRefused(429, "TOO_MANY_REQUESTS", "too many requests; slow down", {"retry-after": "1"})
 
 
-def _too_large(gate: Gate) -> _Refused:
-    return _Refused(413, "TOO_LARGE", f"a request may have {gate.body_bytes:,} bytes")
+def _too_large(gate: Gate) -> _RequestRefused:
+    return _RequestRefused(413, "TOO_LARGE", f"a request may have at most {gate.body_bytes:,} bytes")
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The name in a Host header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
@@ -188,16 +190,16 @@ def _netloc(origin: str) -> str:
 
 
 class _Bounded:
-    """A body that is refused once it is larger or slower than allowed, whatever its headers said.
+    """A request body that is refused once it is larger or slower than allowed, whatever its headers say.
 
-    Where the answer has begun already, without it, the client counts as gone.
+    If the answer has started already, the client counts as disconnected.
     """
 
     def __init__(self, receive: Receive, gate: Gate, answer: "_Answer") -> None:
         self._receive, self._gate, self._answer, self._left = receive, gate, answer, gate.body_bytes
         self._deadline: float | None = None
         self.whole = False
-        """Whether all of it has come; then the next message is that the client went away."""
+        """Whether the whole body has arrived. The next message is then the client's disconnect."""
 
     async def __call__(self) -> Message:
         if self.whole:
@@ -208,7 +210,9 @@ class _Bounded:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            return self._refuse(_Refused(408, "TOO_SLOW", f"a body must come within {self._gate.body_seconds:g} s"))
+            return self._refuse(
+                _RequestRefused(408, "TOO_SLOW", f"a body must arrive within {self._gate.body_seconds:g} s")
+            )
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self.whole = not message.get("more_body", False)
@@ -216,14 +220,14 @@ class _Bounded:
                 return self._refuse(_too_large(self._gate))
         return message
 
-    def _refuse(self, refused: _Refused) -> Message:
+    def _refuse(self, refused: _RequestRefused) -> Message:
         if not self._answer.started:
             raise refused
         return {"type": "http.disconnect"}
 
 
 class _Answer:
-    """What is sent, with headers that every answer carries: nothing is guessed, framed or kept."""
+    """Adds the security headers that every answer carries."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.started = send, False

@@ -1,29 +1,36 @@
-"""Where a profile hides them, no absolute path of this machine leaves through the HTTP API.
+"""Shortens absolute paths of this machine in everything the HTTP API sends, if the profile hides paths.
 
-Every folder that skills can come from has a shorter name: a path in the project is told relative to it, one in the home
-folder from `~`, one of another root by the root's last part. The rest of a text stays as it is.
+Every folder that skills can come from has a short name. A path in the project becomes relative, a path in the home
+folder begins with `~`, and a path in another root begins with the last part of that root. Other text does not change.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import overload
 
 from metier.app import App
+from metier.files.shapes import is_items, is_table
 
 
-class Veil:
-    """Shortens the paths in whatever is about to be sent; does nothing where the profile does not ask for it."""
+class PathHider:
+    """Shortens the paths in a value. Does nothing if the profile does not hide paths."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.on = app.config.profile.resources.hide_paths
 
-    def __call__(self, value: Any) -> Any:
-        return _covered(value, self._names()) if self.on else value
+    @overload
+    def __call__(self, value: str) -> str: ...
+    @overload
+    def __call__(self, value: Mapping[str, object]) -> Mapping[str, object]: ...
+    @overload
+    def __call__(self, value: object) -> object: ...
+    def __call__(self, value: object) -> object:
+        return _hidden(value, self._names()) if self.on else value
 
     def _names(self) -> dict[str, str]:
-        """Folders, and what is said instead; the app keeps a catalog for each place that was asked for."""
+        """Folders and their short names. The app keeps a catalog for every place that was asked for."""
         names: dict[str, str] = {}
         for config in (self._app.config, *(skills.settings for skills in self._app.catalogs)):
             names[config.place.home] = "~"
@@ -38,21 +45,24 @@ class Veil:
         return {folder: name for folder, name in (real | names).items() if folder.strip("/")}
 
 
-def _covered(value: Any, names: Mapping[str, str]) -> Any:
+def _hidden(value: object, names: Mapping[str, str]) -> object:
     folders = "|".join(re.escape(folder) for folder in sorted(names, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w.~-])({folders})(/|(?![\w.-]))")
 
-    def short(found: re.Match[str]) -> str:
+    def shorten(found: re.Match[str]) -> str:
         name = names[found[1]]
         return "" if name == "." and found[2] else name + found[2]
 
-    def walk(item: Any) -> Any:
+    def walk_text(text: str) -> str:
+        return pattern.sub(shorten, text) if "/" in text else text
+
+    def walk(item: object) -> object:
         if isinstance(item, str):
-            return pattern.sub(short, item) if "/" in item else item
-        if isinstance(item, Mapping):
-            return {walk(key): walk(inner) for key, inner in cast("Mapping[Any, Any]", item).items()}
-        if isinstance(item, (list, tuple)):
-            return [walk(inner) for inner in cast("Sequence[Any]", item)]
+            return walk_text(item)
+        if is_table(item):
+            return {walk_text(str(key)): walk(inner) for key, inner in item.items()}
+        if is_items(item):
+            return [walk(inner) for inner in item]
         return item
 
     return walk(value)

@@ -1,7 +1,7 @@
-"""The MCP server inside the web server, at `/mcp`, behind the same gate.
+"""Mounts the MCP server in the web server, at `/mcp`, behind the same gate.
 
-It lives in a task of its own, so that it can end before the web server waits for its answers: an open stream of a
-client would otherwise keep the server from ending. Calls under way are waited for first, within a bound.
+It runs in a task of its own, so that it can end before the web server waits for open responses; otherwise an open
+stream of a client would keep the server from ending. Calls under way are finished first, within a time limit.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from metier.mcp.http import HttpApp
 
 PATIENCE_SECONDS: Final = 4.0
-"""For calls under way when the server ends; streams that a client opened by a call end with them."""
+"""For calls under way when the server ends. Streams that a client opened with a call end with them."""
 
 
-class Mounted:
-    """An ASGI application; it answers while `lifespan` is entered and `end` was not called."""
+class McpMount:
+    """An ASGI application that answers inside `lifespan`, until `end` is called."""
 
     def __init__(self, app: App, gate: Gate, *, watch: bool) -> None:
-        """`watch` looks at the disk once in a while, to tell clients of changes."""
+        """With `watch`, the skills on disk are watched, and clients are told about changes."""
         self.missing = ""
-        """Why there is no MCP here, and what to do about it."""
+        """Why MCP is not available, and what to do about it."""
         self._inner: HttpApp | None = None
         self._ending = asyncio.Event()
         self._calls = 0
@@ -48,7 +48,7 @@ class Mounted:
             await refusal(501, "NOT_INSTALLED", self.missing)(scope, receive, send)
             return
         if self._ending.is_set():
-            await refusal(503, "ENDING", "the server is ending; ask again")(scope, receive, send)
+            await refusal(503, "ENDING", "the server is ending; try again")(scope, receive, send)
             return
         calls = scope["method"] == "POST"
         self._calls += calls
@@ -64,7 +64,7 @@ class Mounted:
             return
         self._ending.clear()
         ready = asyncio.Event()
-        task = asyncio.create_task(self._live(self._inner, ready))
+        task = asyncio.create_task(self._run(self._inner, ready))
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -74,7 +74,7 @@ class Mounted:
             self.end()
             await task
 
-    async def _live(self, inner: "HttpApp", ready: asyncio.Event) -> None:
+    async def _run(self, inner: "HttpApp", ready: asyncio.Event) -> None:
         async with inner.lifespan():
             ready.set()
             await self._ending.wait()

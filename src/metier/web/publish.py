@@ -1,8 +1,8 @@
-"""The skills of this server for others to find and fetch: an index, and one archive for each skill.
+"""Publishes the skills of this server for others to fetch: an index, and one archive per skill.
 
-A digest is that of the bytes which its URL gives: the URL carries it, and an archive that would be another one by now
-is not served under it. Only what a model may see is listed, and only files beneath a skill's folder are packed; a skill
-that is larger than a host would take is left out.
+The URL of an archive contains the digest of its bytes, and an archive that has changed since is not served under it.
+The index lists only skills that a model may see, an archive contains only files beneath the skill's folder, and a skill
+larger than a host accepts is left out.
 """
 
 import gzip
@@ -14,7 +14,7 @@ import tarfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, NamedTuple, TypedDict
 
 from metier.app import App
 from metier.catalog.scan_cache import settled
@@ -29,20 +29,42 @@ from metier.session.session import Session
 FOLDER: Final = os.path.dirname(INDEX)
 
 FILES: Final = 511
-"""Of one skill besides its SKILL.md; together they may have what a host takes of one file."""
+"""Files of one skill besides its SKILL.md. Together they may be as large as the largest file that a host reads."""
 
 SKILLS: Final = 2_000
-"""Of one index, in the order of the catalog."""
+"""Skills in one index, in the order of the catalog."""
 
 _KNOWN: Final = 4 * SKILLS
 _SHORT: Final = 16
-"""Digits of a digest in the name of an archive: enough to tell it from any other, whole in the index."""
-
-_Signature = tuple[tuple[str, int, int, int, int], ...]
+"""Digits of the digest in the name of an archive. The index has the whole digest."""
 
 
-class Shelf:
-    """The archives of one server. Digests are remembered while the files that they are of cannot have changed."""
+class PublishedSkill(TypedDict):
+    """One skill in the index."""
+
+    name: str
+    type: str
+    description: str
+    url: str
+    digest: str
+
+
+PublishedIndex = TypedDict("PublishedIndex", {"$schema": str, "skills": list[PublishedSkill]})
+
+
+class _FileStamp(NamedTuple):
+    path: str
+    mtime_ns: int
+    ctime_ns: int
+    size: int
+    inode: int
+
+
+_Signature = tuple[_FileStamp, ...]
+
+
+class PublishedSkills:
+    """The archives of one server. A digest is remembered as long as the files of its skill cannot have changed."""
 
     def __init__(self, app: App) -> None:
         self._app, self._disk = app, DiskFiles()
@@ -50,20 +72,24 @@ class Shelf:
         self._viewer: Session | None = None
         self._known: OrderedDict[str, tuple[_Signature, str]] = OrderedDict()
 
-    def index(self) -> dict[str, Any]:
-        listed: list[dict[str, str]] = []
+    def index(self) -> PublishedIndex:
+        listed: list[PublishedSkill] = []
         for skill in self._served():
             digest = self._digest(skill)
             if digest is not None:
-                url = f"{skill.name}-{digest[:_SHORT]}.tar.gz"
                 listed.append(
-                    {"name": skill.name, "type": "archive", "description": skill.description, "url": url,
-                     "digest": f"sha256:{digest}"}
-                )  # fmt: skip
+                    {
+                        "name": skill.name,
+                        "type": "archive",
+                        "description": skill.description,
+                        "url": f"{skill.name}-{digest[:_SHORT]}.tar.gz",
+                        "digest": f"sha256:{digest}",
+                    }
+                )
         return {"$schema": SCHEMA, "skills": listed}
 
     def archive(self, name: str) -> bytes | None:
-        """The archive of that name in the index; `None` where there is none, or no longer."""
+        """The archive of that name, or `None` if there is none or it has changed since."""
         stem = name.removesuffix(".tar.gz")
         wanted, _, short = stem.rpartition("-")
         if stem == name or len(short) != _SHORT:
@@ -73,7 +99,7 @@ class Shelf:
         return packed if packed is not None and _sha256(packed).startswith(short) else None
 
     def _served(self) -> Iterator[Skill]:
-        """The skills that a model may see, by a name that decides; those of other servers are not ours to publish."""
+        """The skills that a model may see and that their name identifies. Skills of other servers are not published."""
         with self._lock:
             if self._viewer is None:
                 self._viewer = self._app.skills().session(surface="http")
@@ -113,17 +139,19 @@ class Shelf:
         return None if listing.truncated else (SKILL_FILE, *listing.files)
 
     def _signature(self, skill: Skill) -> _Signature | None:
-        found: list[tuple[str, int, int, int, int]] = []
+        found: list[_FileStamp] = []
         for path in self._files(skill) or ():
             try:
                 status = os.stat(os.path.join(skill.dir, path))
             except (OSError, ValueError):
                 return None
-            found.append((path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+            found.append(
+                _FileStamp(path, status.st_mtime_ns, status.st_ctime_ns, size=status.st_size, inode=status.st_ino)
+            )
         return tuple(found) or None
 
     def _pack(self, skill: Skill) -> bytes | None:
-        """The same bytes for the same files: sorted, without times and owners; of a mode, only whether it runs."""
+        """An archive that depends on the files only: sorted, without times and owners, and with one of two modes."""
         files = self._files(skill)
         if files is None:
             return None
@@ -140,7 +168,7 @@ class Shelf:
                 except ResourceError:
                     if path == SKILL_FILE:
                         return None
-                    continue  # what we cannot read, nobody can fetch from us
+                    continue  # an unreadable file is not published
                 left -= len(content.data)
                 if left < 0:
                     return None
@@ -159,7 +187,7 @@ def _runs(skill: Skill, path: str) -> bool:
 
 def _is_settled(signature: _Signature) -> bool:
     now = now_ms() * 1_000_000
-    return all(settled(mtime, ctime, now) for _, mtime, ctime, _, _ in signature)
+    return all(settled(file.mtime_ns, file.ctime_ns, now) for file in signature)
 
 
 def _sha256(data: bytes) -> str:

@@ -1,8 +1,8 @@
-"""The process that serves: uvicorn, with the bounds in time that it leaves to others, and an end in good order.
+"""Runs the application in uvicorn, with the time limits that uvicorn does not have and an orderly shutdown.
 
-A connection must say what it wants within a time, take what it is sent within a time, and is closed when it is silent
-for long; the time for a body is the gate's. When the process is told to end, no new connection is taken, streams end
-with their last message, what is under way is finished within a bound, and then the process is gone.
+A connection has a time limit for its headers, for reading what it is sent, and between requests; the gate limits the
+time for a body. On shutdown no new connection is accepted, streams end after their last message, and requests under way
+are finished within a time limit.
 """
 
 import asyncio
@@ -14,45 +14,45 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from metier import limits
 from metier.errors import ConfigError
 from metier.web.api import Application
 
 HEADER_SECONDS: Final = 10
-"""For the first line and the headers of a request, from its first byte or from the start of the connection."""
+"""For the first line and the headers of a request, from its first byte or the start of the connection."""
 
 IDLE_SECONDS: Final = 30
 """Between two requests on one connection."""
 
 STALLED_SECONDS: Final = 30
-"""For a reader that takes nothing of what it is sent."""
+"""For a client that reads nothing of what it is sent."""
 
 ENDING_SECONDS: Final = 10
-"""For what is under way when the server ends."""
+"""For requests under way when the server ends."""
 
 CONNECTIONS: Final = 4_000
 HEADER_BYTES: Final = 64 * limits.KIB
 
 
 class Connection(H11Protocol):
-    """A connection that nobody can hold open by being slow."""
+    """A connection that a slow client cannot hold open."""
 
     _waiting: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     header_seconds: float = HEADER_SECONDS
     stalled_seconds: float = STALLED_SECONDS
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        # An answer is two writes, and without this the second waits for a client that waits to confirm the first.
+        # An answer is two writes. Without this the second waits until the client has acknowledged the first.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+        if _is_answering(self.cycle):
             self._unset("_waiting")
         elif self._waiting is None:
             self._await_headers()
@@ -84,8 +84,13 @@ class Connection(H11Protocol):
             setattr(self, name, None)
 
 
-class Server(uvicorn.Server):
-    """One that lets streams end before it waits for them."""
+def _is_answering(cycle: RequestResponseCycle | None) -> bool:
+    """Whether a request is being answered; uvicorn has no cycle before the first one."""
+    return cycle is not None and not cycle.response_complete
+
+
+class WebServer(uvicorn.Server):
+    """A server that lets its streams end before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
@@ -97,14 +102,14 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn has it, but to end in good order is no failure: the signal is not raised once more afterwards."""
+        """As in uvicorn, but SIGTERM is not raised again afterwards: an orderly shutdown is not a failure."""
         with super().capture_signals():
             yield
             self._captured_signals = [one for one in self._captured_signals if one != signal.SIGTERM]
 
 
-def make(application: Application, host: str, port: int, proxies: tuple[str, ...] = ()) -> Server:
-    """A server that has not started. `proxies` are the addresses whose word about a client's address counts."""
+def make(application: Application, host: str, port: int, proxies: tuple[str, ...] = ()) -> WebServer:
+    """A server that has not started. `proxies` are the addresses trusted to report a client's address."""
     config = uvicorn.Config(
         application,
         host=host,
@@ -121,11 +126,11 @@ def make(application: Application, host: str, port: int, proxies: tuple[str, ...
         h11_max_incomplete_event_size=HEADER_BYTES,
         limit_concurrency=CONNECTIONS,
     )
-    return Server(config, application)
+    return WebServer(config, application)
 
 
 def _allow_files(connections: int) -> None:
-    """Let this process hold as many connections as it takes: shells allow a thousand files, and each is one."""
+    """Raise the limit of open files to allow that many connections; the default is often about a thousand."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 1_000
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -134,8 +139,8 @@ def _allow_files(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def run(server: Server, started: Callable[[str], None] | None = None) -> None:
-    """Serve until a signal. An address that cannot be had is an error, and not a line in a log."""
+def run(server: WebServer, started: Callable[[str], None] | None = None) -> None:
+    """Serve until a signal. An address that cannot be used raises `ConfigError` instead of a line in a log."""
     family = socket.AF_INET6 if ":" in server.config.host else socket.AF_INET
     try:
         listening = socket.create_server((server.config.host, server.config.port), family=family, backlog=2048)

@@ -1,7 +1,7 @@
-"""The pages that people open: chat, skills, prompt, activity, and the door where a token is asked for.
+"""The pages of the web app: chat, skills, prompt and activity, and the routes of all pages.
 
-They are rendered here and made livelier by small scripts; they decide nothing, and ask `App`, `Skills` and the store
-as every other surface does.
+The server renders them and small scripts update them. They contain no rules of their own: they ask `App`, `Skills` and
+the store, as every other surface does.
 """
 
 from typing import TYPE_CHECKING
@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from metier.web.guard import Gate
+from metier.web.login import LoginPages
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
-from metier.web.pages.login import Door
 from metier.web.pages.overview import Overviews
 from metier.web.pages.prompts import PromptPages
-from metier.web.pages.site import Endpoint, Site, wants_html
+from metier.web.site import Endpoint, Site, wants_html
 
 if TYPE_CHECKING:
     from metier.web.api import Api
@@ -27,19 +27,19 @@ __all__ = ["error_page", "routes"]
 
 def routes(api: "Api", gate: Gate) -> list[Route]:
     """The routes of all pages, beside the operations of an API."""
-    site = Site(api.app, gate, api.veil)
-    door, chat = Door(site), ChatPages(site, api)
+    site = Site(api.app, gate, api.hide_paths)
+    login, chat = LoginPages(site), ChatPages(site, api)
     skills, prompts, activity = CatalogPages(site, Overviews()), PromptPages(site), ActivityPages(site)
     table: list[tuple[str, str, Endpoint]] = [
-        ("GET", "/login", door.ask),
-        ("POST", "/login", door.enter),
-        ("POST", "/logout", door.leave),
+        ("GET", "/login", login.show),
+        ("POST", "/login", login.sign_in),
+        ("POST", "/logout", login.sign_out),
         ("GET", "/", chat.new),
         ("GET", "/chat/{chat_id}", chat.chat),
         ("GET", "/chat/{chat_id}/stream", chat.stream),
         ("GET", "/skills", skills.listing),
         ("POST", "/skills/mode", skills.switch),
-        ("POST", "/skills/refresh", skills.look_again),
+        ("POST", "/skills/refresh", skills.rescan),
         ("GET", "/skills/{name:path}", skills.skill),
         ("GET", "/prompt", prompts.prompt),
         ("GET", "/activity", activity.index),
@@ -52,9 +52,9 @@ def routes(api: "Api", gate: Gate) -> list[Route]:
 
 
 def error_page(request: Request, status: int, message: str) -> Response | None:
-    """A page for what cannot be answered, where a person asked; `None` where a program did."""
+    """An error page for a browser; `None` for other clients."""
     if not wants_html(request):
         return None
-    title = "There is no such page" if status == 404 else "This did not work"
+    title = "Page not found" if status == 404 else "Something went wrong"
     api: Api = request.app.api
-    return Site(api.app, Gate(), api.veil).error(request, status, title, message)
+    return Site(api.app, Gate(), api.hide_paths).error(request, status, title, message)

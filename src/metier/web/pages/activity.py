@@ -1,12 +1,12 @@
-"""The pages of the trail: the latest sessions, the timeline of one, the artifact behind an event, a replay's verdict.
+"""The activity pages: the latest sessions, the timeline of a session, an artifact, and the result of a replay.
 
-Pages read the store and change nothing in it. Each looks at a bounded part: the newest sessions, the latest events.
+They only read the store, and each reads a bounded part of it: the newest sessions, the latest events.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,18 +14,20 @@ from starlette.responses import Response
 
 from metier import replay
 from metier.errors import SkillNotFound, StoreError
+from metier.files.digests import is_digest
+from metier.files.shapes import as_table, is_items, is_table
 from metier.hosts.profiles import BUILT_IN
 from metier.record.events import TYPES
 from metier.record.store import ENVELOPE, Frame
 from metier.skills import Skills
 from metier.web.pages import usage
-from metier.web.pages.site import Site, whole
+from metier.web.site import Site, whole
 
 EVENTS: Final = 200
-"""On one page of a timeline."""
+"""Events on one page of a timeline."""
 
 REPLAYED_EVENTS: Final = 20_000
-"""A longer session is replayed on the command line, where it keeps nobody waiting."""
+"""A longer session is replayed on the command line, so that no browser has to wait for it."""
 
 ARTIFACT_CHARACTERS: Final = 200_000
 DIFFERENCES: Final = 50
@@ -40,19 +42,20 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "policy": ("policy_asked", "policy_chosen", "skill_override_proposed"),
     "warnings": ("skill_warning",),
 }
-TROUBLE: Final = frozenset(("skill_resource_refused", "tool_failed"))
+PROBLEMS: Final = frozenset(("skill_resource_refused", "tool_failed"))
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """An event on a timeline: what happened in words, whether it is trouble, and what it refers to."""
+class TimelineLine:
+    """An event on a timeline: a label, what it is about, whether it is a problem, and the artifacts it names."""
 
     frame: Frame
-    words: str
+    label: str
     subject: str
-    trouble: bool
+    problem: bool
     artifacts: Sequence[tuple[str, str]]
     inner: bool
+    """Whether it belongs to the request above it."""
 
     @property
     def facts(self) -> str:
@@ -62,7 +65,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ActivityPages:
-    """See the module."""
+    """The pages under `/activity`."""
 
     site: Site
 
@@ -72,18 +75,26 @@ class ActivityPages:
     def _index(self, request: Request) -> Response:
         used = usage.of(self.site.app.store)
         skill, surface = request.query_params.get("skill", ""), request.query_params.get("surface", "")
-        sessions = [
-            one for one in used.sessions if skill in ("", *one.skills) and surface in ("", one.surface)
-        ]  # fmt: skip
+        sessions = [one for one in used.sessions if skill in ("", *one.skills) and surface in ("", one.surface)]
         counts = used.counts
         visible = [one.name for one in self.site.skills().catalog.visible]
         never = [name for name in visible if not counts.get(name)]
         return self.site.page(
-            request, "activity/index.html", sessions=sessions, used=used, bars=used.bars(BARS), measures=usage.MEASURES,
-            never=never[:NEVER], never_count=len(never), offered=len(visible), names=sorted(counts),
-            surfaces=sorted({one.surface for one in used.sessions if one.surface}), skill=skill, surface=surface,
+            request,
+            "activity/index.html",
+            sessions=sessions,
+            used=used,
+            bars=used.bars(BARS),
+            measures=usage.MEASURES,
+            never=never[:NEVER],
+            never_count=len(never),
+            offered=len(visible),
+            names=sorted(counts),
+            surfaces=sorted({one.surface for one in used.sessions if one.surface}),
+            skill=skill,
+            surface=surface,
             store=self.site.app.store.location,
-        )  # fmt: skip
+        )
 
     async def session(self, request: Request) -> Response:
         return await run_in_threadpool(self._session, request)
@@ -98,16 +109,21 @@ class ActivityPages:
         before = whole(request.query_params.get("before"), last + 1, 0)
         after = whole(request.query_params.get("after"), max(-1, before - EVENTS - 1), -1)
         types = GROUPS.get(group)
-        frames = [
-            frame for frame in store.read(session_id, session_id, types, after, limit=EVENTS) if frame["seq"] < before
-        ]  # fmt: skip
+        found = store.read(session_id, session_id, types, after, limit=EVENTS)
         part = "after" in request.query_params
         return self.site.page(
-            request, "activity/lines.html" if part else "activity/session.html", session_id=session_id,
-            lines=[_line(frame) for frame in frames], last=last, group=group, groups=tuple(GROUPS),
-            earlier=after + 1 if after >= 0 else 0, newest=before > last, kinds=[one.type for one in TYPES],
+            request,
+            "activity/lines.html" if part else "activity/session.html",
+            session_id=session_id,
+            lines=[_line(frame) for frame in found if frame["seq"] < before],
+            last=last,
+            group=group,
+            groups=tuple(GROUPS),
+            earlier=after + 1 if after >= 0 else 0,
+            newest=before > last,
+            kinds=[one.type for one in TYPES],
             started=next(iter(store.read(session_id, session_id, ("session_started",), limit=1)), None),
-        )  # fmt: skip
+        )
 
     async def artifact(self, request: Request) -> Response:
         return await run_in_threadpool(self._artifact, request)
@@ -116,20 +132,24 @@ class ActivityPages:
         store = self.site.app.store
         session_id, digest = request.path_params["session_id"], request.path_params["digest"]
         if digest not in store.artifacts(session_id):
-            raise SkillNotFound(digest, why="no event of this session names this artifact")
+            raise SkillNotFound(digest, why="no event of this session refers to this artifact")
         data = store.get_artifact(digest)
         text = _as_text(data)
         return self.site.page(
-            request, "activity/artifact.html", session_id=session_id, digest=digest, size_bytes=len(data),
+            request,
+            "activity/artifact.html",
+            session_id=session_id,
+            digest=digest,
+            size_bytes=len(data),
             text=text[:ARTIFACT_CHARACTERS] if text is not None else None,
             cut=len(text) > ARTIFACT_CHARACTERS if text is not None else False,
-        )  # fmt: skip
+        )
 
     async def verdict(self, request: Request) -> Response:
         return await run_in_threadpool(self._verdict, request)
 
     def _verdict(self, request: Request) -> Response:
-        """The verdict on a record: whether it runs again to the same bytes, or what today's files would change."""
+        """The result of a replay: whether it gives the same bytes, or what today's files would change."""
         store = self.site.app.store
         session_id = request.path_params["session_id"]
         how = "drift" if request.query_params.get("against") == "today" else "replay"
@@ -148,12 +168,18 @@ class ActivityPages:
             found = list(replay.verify(record)) if redacted else list(replay.replay(record).differences)
         part = request.query_params.get("part") == "verdict"
         return self.site.page(
-            request, "activity/verdict.html" if part else "activity/replay.html", session_id=session_id, how=how,
-            frames=len(record.frames), differences=found[:DIFFERENCES], count=len(found), redacted=redacted,
-        )  # fmt: skip
+            request,
+            "activity/verdict.html" if part else "activity/replay.html",
+            session_id=session_id,
+            how=how,
+            frames=len(record.frames),
+            differences=found[:DIFFERENCES],
+            count=len(found),
+            redacted=redacted,
+        )
 
     def _today(self, record: replay.Record) -> Skills:
-        """Today's skills, under the profile of then where it is known."""
+        """Today's skills, under the profile of the record if it is a built-in one."""
         skills = self.site.skills()
         name = str(record.frames[0].get("profile", "")) if record.frames else ""
         if name == skills.profile.name or name not in BUILT_IN:
@@ -178,34 +204,38 @@ def _as_text(data: bytes) -> str | None:
     return text
 
 
-# --- events in words ---
+# --- lines ---
 
 
-def _line(frame: Frame) -> Line:
+def _line(frame: Frame) -> TimelineLine:
     kind = str(frame["type"])
     failed = kind == "session_returned" and frame.get("status") == "error"
     refused = kind == "skill_override_proposed" and not frame.get("granted")
-    return Line(
-        frame, _words(kind, frame), _subject(kind, frame), kind in TROUBLE or failed or refused,
-        list(_artifacts(frame)), kind not in ("session_called", "session_started"),
-    )  # fmt: skip
+    return TimelineLine(
+        frame=frame,
+        label="Failed" if failed else _LABELS.get(kind, kind),
+        subject=_subject(kind, frame),
+        problem=kind in PROBLEMS or failed or refused,
+        artifacts=list(_artifacts(frame)),
+        inner=kind not in ("session_called", "session_started"),
+    )
 
 
-_WORDS: Final[Mapping[str, str]] = {
-    "session_started": "Session begins",
+_LABELS: Final[Mapping[str, str]] = {
+    "session_started": "Session started",
     "skill_catalog_updated": "Catalog",
     "skill_loaded": "Loaded",
     "skill_invoked": "Called",
     "skill_warning": "Warning",
     "skill_resource_read": "Read",
-    "skill_resource_refused": "Not read",
+    "skill_resource_refused": "Read refused",
     "skills_searched": "Searched",
-    "tool_started": "Script begins",
+    "tool_started": "Script started",
     "tool_stdout": "Output",
     "tool_stderr": "Error output",
     "tool_ended": "Script ended",
     "tool_failed": "Script refused",
-    "skill_override_proposed": "Proposal",
+    "skill_override_proposed": "Override proposed",
     "policy_chosen": "Policy",
     "policy_asked": "Asked",
     "session_called": "Request",
@@ -213,18 +243,12 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def _words(kind: str, frame: Frame) -> str:
-    if kind == "session_returned" and frame.get("status") == "error":
-        return "Refused"
-    return _WORDS.get(kind, kind)
-
-
 def _subject(kind: str, frame: Frame) -> str:
-    """The one line that says what an event is about."""
+    """One line about the subject of an event."""
     fact = frame.get
     if kind == "session_called":
         return _request(frame)
-    cut = ", cut" if fact("truncated") else ""
+    cut = ", truncated" if fact("truncated") else ""
     subjects: dict[str, str] = {
         "session_started": f"{fact('surface')}, profile {fact('profile')}",
         "skill_catalog_updated": f"{fact('count', 0):,} skills",
@@ -249,25 +273,27 @@ def _subject(kind: str, frame: Frame) -> str:
     return subjects.get(kind, "")
 
 
-def _first_line(text: Any) -> str:
+def _first_line(text: object) -> str:
     first, *more = str(text).strip().split("\n")
     return f"{first} and {len(more)} more lines" if more else first
 
 
 def _request(frame: Frame) -> str:
-    given = cast("dict[str, Any]", frame.get("args") or {})
+    """The tool or operation of a call, and its arguments."""
+    given = as_table(frame.get("args"))
     inner = given.get("arguments")
-    said = [given.get("tool") or frame.get("operation", "")]
-    values = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {k: v for k, v in given.items() if k != "by"}
-    said += [str(value) for key, value in values.items() if key != "tool" and isinstance(value, (str, int))]
-    return " ".join(str(word) for word in said if word != "")
+    values = inner if is_table(inner) else {key: value for key, value in given.items() if key != "by"}
+    shown = [value for key, value in values.items() if key != "tool" and isinstance(value, str | int)]
+    words = (str(word) for word in (given.get("tool") or frame.get("operation", ""), *shown))
+    return " ".join(word for word in words if word)
 
 
-def _artifacts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The digests that an event names, each with what it is of."""
-    for key, item in value.items():
-        if isinstance(item, str) and item.startswith("sha256:"):
+def _artifacts(frame: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The digests in an event, each with a label."""
+    for key, item in frame.items():
+        if is_digest(item):
             yield key, item
-        elif key == "artifacts" and isinstance(item, list):
-            for one in cast("list[dict[str, Any]]", item):
-                yield str(one.get("path", "file")), str(one.get("digest", ""))
+        elif key == "artifacts" and is_items(item):
+            for one in item:
+                if is_table(one):
+                    yield str(one.get("path", "file")), str(one.get("digest", ""))

@@ -1,12 +1,12 @@
-"""The pages of the catalog: the list with its search and switches, and one skill with everything known about it.
+"""The catalog pages: the list of skills with search and switches, and the page of one skill.
 
-A page shows skills and changes whether they are offered; none writes, fetches or hands out a skill's files.
+They show skills and change how they are offered. None of them writes, downloads or exports the files of a skill.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +17,7 @@ from metier import limits
 from metier.catalog import check, frontmatter
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
 from metier.files import beneath
+from metier.files.shapes import is_items, is_table
 from metier.files.source import DiskFiles
 from metier.files.text import from_utf8
 from metier.model import MODES, SKILL_FILE, Skill, as_text
@@ -24,18 +25,18 @@ from metier.skills import Skills
 from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
 from metier.web.pages import usage
 from metier.web.pages.overview import KINDS, Overviews, key_of, source_line
-from metier.web.pages.site import Site, back_to, form, see, segment, whole
+from metier.web.site import Site, back_to, form, see_other, segment, whole
 
 SHOWN_BYTES: Final = 400_000
-"""Of one file."""
+"""Bytes of one file that are shown."""
 
 MANY: Final = 1_000
-"""With more skills than this, a look at the folders of every host takes so long that it is made only when asked for."""
+"""With more skills than this, checking every host is slow, so it is done only on request."""
 
 
 @dataclass(frozen=True)
 class CatalogPages:
-    """See the module."""
+    """The pages under `/skills`."""
 
     site: Site
     overviews: Overviews
@@ -44,7 +45,7 @@ class CatalogPages:
         given = {key: request.query_params.get(key, "") for key in ("q", "kind", "scope")}
         part = request.query_params.get("part") == "list"
         answer = await run_in_threadpool(self._listing, request, given, part)
-        if not part:  # not as a part of this answer, which a browser would wait for
+        if not part:  # in the background, so that the browser does not wait for it
             asyncio.get_running_loop().run_in_executor(None, self.overviews.warm, self.site.skills())
         return answer
 
@@ -54,26 +55,33 @@ class CatalogPages:
         number = whole(request.query_params.get("page"), 1, 1)
         page = self.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
         return self.site.page(
-            request, "skills/list.html" if part else "skills/index.html", page=page, given=given, overview=overview,
-            kinds=KINDS, source_line=source_line, counts=skills.counts, roots=skills.roots,
+            request,
+            "skills/list.html" if part else "skills/index.html",
+            page=page,
+            given=given,
+            overview=overview,
+            kinds=KINDS,
+            source_line=source_line,
+            counts=skills.counts,
+            roots=skills.roots,
             general=[d for d in skills.diagnostics if not d.path.endswith(SKILL_FILE) and d.severity != "info"],
-        )  # fmt: skip
+        )
 
-    async def look_again(self, request: Request) -> Response:
+    async def rescan(self, request: Request) -> Response:
         await run_in_threadpool(self.site.app.refresh)
-        return see(back_to((await form(request)).get("back", ""), "/skills"))
+        return see_other(back_to((await form(request)).get("back", ""), "/skills"))
 
     async def switch(self, request: Request) -> Response:
-        """Pin a skill, hide it or switch it on or off; the way back is the page that asked."""
+        """Pin a skill, hide it, or switch it on or off, and return to the page that asked."""
         given = await form(request)
         await run_in_threadpool(self._switch, given.get("key", ""), given.get("mode", ""))
-        return see(back_to(given.get("back", ""), "/skills"))
+        return see_other(back_to(given.get("back", ""), "/skills"))
 
     def _switch(self, key: str, mode: str) -> None:
         skills = self.site.skills()
         entry = self.overviews.of(skills).by_key.get(key)
         if entry is None or entry.skill is None or mode not in MODES:
-            raise SkillNotFound(key, why="the catalog has changed; load the page again")
+            raise SkillNotFound(key, why="the catalog has changed; reload the page")
         skills.set_mode(entry.path, mode)
 
     async def skill(self, request: Request) -> Response:
@@ -86,28 +94,45 @@ class CatalogPages:
         try:
             skill = skills.at(entry.path) if entry is not None else skills[name]
         except AmbiguousSkill:
-            return see(f"/skills?{urlencode({'q': name})}")
+            return see_other(f"/skills?{urlencode({'q': name})}")
         except InvalidSkill as error:
-            return self.site.page(
-                request, "skills/broken.html", 422, name=name, path=error.path, diagnostics=error.diagnostics,
-                source_line=source_line,
-            )  # fmt: skip
+            return self._broken(request, name, error)
         if request.query_params.get("part") == "hosts":
             return self._hosts(request, skill)
         wanted = request.query_params.get("file", "")
         shadowed = next((entry for entry in skills.shadowed if entry.skill.path == skill.path), None)
         address = f"/skills/{segment(skill.name)}?" + (f"key={key}&" if entry is not None else "")
         return self.site.page(
-            request, "skills/skill.html", skill=skill, key=key_of(skill.path), shadowed=shadowed, address=address,
-            files=_files(skill), opened=_opened(skill, wanted) if wanted else None,
-            body=_body(skill, skills, address) if not wanted else None, wanted=wanted,
-            diagnostics=[d for d in skills.diagnostics if d.path == skill.path], source_line=source_line,
-            uses=usage.of(self.site.app.store).sessions_of(skill.name), fields=_fields(skill),
+            request,
+            "skills/skill.html",
+            skill=skill,
+            key=key_of(skill.path),
+            shadowed=shadowed,
+            address=address,
+            files=_files(skill),
+            opened=_opened(skill, wanted) if wanted else None,
+            body=_body(skill, skills, address) if not wanted else None,
+            wanted=wanted,
+            diagnostics=[d for d in skills.diagnostics if d.path == skill.path],
+            source_line=source_line,
+            uses=usage.of(self.site.app.store).sessions_of(skill.name),
+            fields=_fields(skill),
             many=len(skills) > MANY,
-        )  # fmt: skip
+        )
+
+    def _broken(self, request: Request, name: str, error: InvalidSkill) -> Response:
+        return self.site.page(
+            request,
+            "skills/broken.html",
+            422,
+            name=name,
+            path=error.path,
+            diagnostics=error.diagnostics,
+            source_line=source_line,
+        )
 
     def _hosts(self, request: Request, skill: Skill) -> Response:
-        """How each host would treat the skill, as a part of its page: it takes a look at the folders of all of them."""
+        """How each host treats the skill. This part is loaded separately, because it reads the folders of all hosts."""
         place = self.site.app.config.place
         try:
             verdicts = check.verdicts(skill, cwd=place.cwd, home=place.home)
@@ -117,8 +142,8 @@ class CatalogPages:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A file on a page: its text, formatted where it can be, or why there is none."""
+class ShownFile:
+    """A file on a page: its text, formatted if possible, or the reason why it is not shown."""
 
     text: str = ""
     html: str = ""
@@ -127,12 +152,12 @@ class Shown:
     problem: str = ""
 
 
-def _body(skill: Skill, skills: Skills, address: str) -> Shown:
+def _body(skill: Skill, skills: Skills, address: str) -> ShownFile:
     """The instructions of a skill, without its frontmatter."""
     try:
         content = DiskFiles().skill_file(skill, SHOWN_BYTES)
     except MetierError as error:
-        return Shown(problem=str(error))
+        return ShownFile(problem=str(error))
     checks = skills.profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
     text = from_utf8(content.data[parsed.body_offset if parsed else 0 :])
@@ -143,10 +168,10 @@ def _body(skill: Skill, skills: Skills, address: str) -> Shown:
         return f"{address}file={quote(relative)}" if relative and not relative.startswith(("/", "?")) else None
 
     html = to_html(text, link) if len(text) <= MARKDOWN_CHARACTERS else ""
-    return Shown(text, html, content.size, cut)
+    return ShownFile(text, html, content.size, cut)
 
 
-def _opened(skill: Skill, path: str) -> Shown:
+def _opened(skill: Skill, path: str) -> ShownFile:
     try:
         relative = beneath.check_relative(path)
         files = DiskFiles()
@@ -155,9 +180,9 @@ def _opened(skill: Skill, path: str) -> Shown:
         else:
             content = files.resource(skill, relative, SHOWN_BYTES)
         cut = content.size > len(content.data)
-        return Shown(beneath.decode(content.data, relative, partial=cut), "", content.size, cut)
+        return ShownFile(beneath.decode(content.data, relative, partial=cut), "", content.size, cut)
     except MetierError as error:
-        return Shown(problem=str(error))
+        return ShownFile(problem=str(error))
 
 
 def _files(skill: Skill) -> Sequence[str]:
@@ -169,16 +194,16 @@ def _files(skill: Skill) -> Sequence[str]:
 
 
 def _fields(skill: Skill) -> list[tuple[str, str]]:
-    """The frontmatter, flat: a nested value by its dotted name."""
+    """The frontmatter as a flat list; nested values have dotted names."""
     shown = ((key, value) for key, value in skill.frontmatter.items() if key not in ("name", "description"))
     return [pair for key, value in shown for pair in _flat(key, value)]
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in cast("Mapping[str, Any]", value).items():
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if is_table(value) and value:
+        for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)
-    elif isinstance(value, (list, tuple)):
-        yield name, ", ".join(str(item) for item in cast("Sequence[Any]", value))
+    elif is_items(value):
+        yield name, ", ".join(str(item) for item in value)
     else:
-        yield name, as_text(cast("object", value)) or ""
+        yield name, as_text(value) or ""

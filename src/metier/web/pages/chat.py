@@ -1,40 +1,53 @@
-"""The page of a chat. What is said goes to the HTTP API; what happens comes back as the same cards the page began with.
+"""The chat page. Messages go to the HTTP API, and items come back as rendered cards.
 
-A card is rendered here and nowhere else: when the page opens, and whenever its item changes, as a message of the stream
-that this page follows. So a card never looks different after a reload.
+Only this module renders cards: when the page opens, and in the page's own stream whenever an item changes. So a card
+looks the same before and after a reload.
 """
 
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from metier.chat.chat_store import NoSuchChat
+from metier.chat.chat_store import NoSuchChat, stream_of
+from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
 from metier.files.text import visible
+from metier.web import sse
 from metier.web.endpoints import encode
-from metier.web.pages.site import Site
+from metier.web.site import Site
 
 if TYPE_CHECKING:
     from metier.web.api import Api
 
 CARD_CHARACTERS: Final = 100_000
-"""Of one text on a card; all of it is in the activity."""
+"""Characters of one text on a card. The activity page has all of them."""
 LARGE_CHARACTERS: Final = 1_200
-"""A resource that is longer is folded at first."""
+"""A longer resource is folded at first."""
 ITEMS: Final = 300
-"""Of a chat at first: the latest."""
+"""The latest items, which the page shows at first."""
 SUGGESTIONS: Final = 4
 LISTED: Final = 100
-"""Chats at the side."""
+"""Chats in the side bar."""
+
+_LIMITS: Final = {"most": CARD_CHARACTERS, "large": LARGE_CHARACTERS}
+_BLANK: Final[Mapping[str, object]] = dict.fromkeys(
+    (
+        *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
+        *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
+        *("command", "message", "retry"),
+    )
+)
+"""Every field that some item has, for templates that fail on an undefined one."""
 
 
 @dataclass(frozen=True)
 class ChatPages:
-    """See the module."""
+    """The pages `/` and `/chat/{chat_id}`, and the stream of rendered cards."""
 
     site: Site
     api: "Api"
@@ -47,66 +60,63 @@ class ChatPages:
 
     def _page(self, request: Request, chat_id: str) -> Response:
         chats = self.api.chats
-        items: list[dict[str, Any]] = []
+        items: list[dict[str, object]] = []
         status, skills, title, earlier = "idle", list[str](), "", 0
         if chat_id:
             try:
                 head, kept = chats.read(chat_id)
             except NoSuchChat as error:
-                return self.site.error(request, 404, "There is no such chat", str(error), "It may have been removed.")
+                return self.site.error(request, 404, "Chat not found", str(error), "It may have been removed.")
             turn = chats.turn(chat_id)
-            status = turn.status if turn is not None else head.status if head.busy else "idle"
+            status = turn.status if turn is not None else head.shown_status
             skills, title = turn.skills if turn is not None else list(head.skills), head.title
             earlier = 0 if "all" in request.query_params else max(0, len(kept) - ITEMS)
-            items = [_BLANK | self.api.veil(item.as_dict()) for item in kept[earlier:]]
+            items = [self._for_template(item.as_dict()) for item in kept[earlier:]]
         return self.site.page(
-            request, "chat/index.html", chat_id=chat_id, title=title, state=status, skills=skills, items=items,
-            earlier=earlier, chats=chats.shelf.chats()[:LISTED], model=chats.choice.as_dict(), providers=PROVIDERS,
-            suggestions=chats.commands("", SUGGESTIONS), found=len(self.site.skills()), **_LIMITS,
-        )  # fmt: skip
+            request,
+            "chat/index.html",
+            chat_id=chat_id,
+            title=title,
+            state=status,
+            skills=skills,
+            items=items,
+            earlier=earlier,
+            chats=chats.store.chats()[:LISTED],
+            model=chats.choice.as_dict(),
+            providers=PROVIDERS,
+            suggestions=chats.commands("", SUGGESTIONS),
+            found=len(self.site.skills()),
+            **_LIMITS,
+        )
 
     async def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
         try:
-            await run_in_threadpool(self.api.chats.shelf.head, chat_id)
+            await run_in_threadpool(self.api.chats.store.head, chat_id)
         except NoSuchChat:
             return Response(status_code=404)
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._messages(chat_id), headers=headers, media_type="text/event-stream")
+        source = functools.partial(self.api.chats.follow, chat_id)
 
-    async def _messages(self, chat_id: str) -> AsyncIterator[bytes]:
-        watcher = self.api.watcher
-        async with watcher.watching(chat_id) as news:
-            async for event, data in self.api.chats.follow(chat_id, news):
-                if event == "still":
-                    yield b": still here\n\n"
-                    if watcher.ending:
-                        return
-                    continue
-                shown = data if event == "delta" else await run_in_threadpool(self._shown, event, data, chat_id)
-                yield b"event: " + event.encode() + b"\ndata: " + encode(self.api.veil(shown)) + b"\n\n"
+        async def write(message: TurnMessage) -> bytes:
+            data = message.data
+            if message.event != "delta":
+                data = await run_in_threadpool(self._rendered, message, chat_id)
+            return sse.message(message.event, encode(self.site.hide_paths(data)))
 
-    def _shown(self, event: str, data: dict[str, Any], chat_id: str) -> dict[str, Any]:
-        render = self.site.render
-        if event == "end":
-            chats = self.api.chats.shelf.chats()[:LISTED]
+        return sse.respond(self.api.feed.follow(stream_of(chat_id), source, write))
+
+    def _rendered(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
+        render, data = self.site.render, message.data
+        if message.event == "end":
+            chats = self.api.chats.store.chats()[:LISTED]
             return {
                 "status": data["status"],
-                "title": visible(self.api.chats.shelf.head(chat_id).title),
+                "title": visible(self.api.chats.store.head(chat_id).title),
                 "chips": render("chat/chips.html", skills=data["skills"]),
                 "chats": render("chat/list.html", chats=chats, chat_id=chat_id),
             }
-        item = _BLANK | self.api.veil(data)
+        item = self._for_template(data)
         return {"id": data["id"], "html": render("chat/item.html", item=item, chat_id=chat_id, **_LIMITS)}
 
-
-_BLANK: Final[dict[str, Any]] = dict.fromkeys(
-    (
-        "text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated",
-        "already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail",
-        "command", "message", "retry",
-    )
-)  # fmt: skip
-"""What an item may say; a card shows only what its item does say."""
-
-_LIMITS: Final[dict[str, Any]] = {"most": CARD_CHARACTERS, "large": LARGE_CHARACTERS}
+    def _for_template(self, item: Mapping[str, object]) -> dict[str, object]:
+        return {**_BLANK, **self.site.hide_paths(item)}

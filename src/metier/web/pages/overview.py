@@ -1,7 +1,7 @@
-"""The catalog as a person reads it: every file that was found, in one list, each with the reason for its state.
+"""The catalog as one list of every file that was found, each with its state and the reason for it.
 
-An overview belongs to one catalog and is made once for it; searching and paging look only at it and at the search
-index, so that the page of a catalog of ten thousand skills costs what the page of ten does.
+An overview is built once per catalog. Searching and paging use only the overview and the search index, so a page of a
+catalog of ten thousand skills costs as much as one of ten.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from metier import limits
 from metier.catalog.build import Catalog
 from metier.files.beneath import read_regular
 from metier.files.text import from_utf8
-from metier.model import Diagnostic, Skill
+from metier.model import Diagnostic, Shadowed, Skill, Skipped
 from metier.skills import Skills
 
 Kind = Literal["offered", "hidden", "off", "shadowed", "left-out", "broken"]
@@ -33,8 +33,8 @@ PER_PAGE: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One SKILL.md: what it is, and why."""
+class OverviewEntry:
+    """One SKILL.md: its state, and the reason."""
 
     kind: Kind
     name: str
@@ -48,15 +48,15 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Names the entry in addresses and forms; a path would tell where it lies."""
+        """Identifies the entry in addresses and forms without revealing its path."""
         return key_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A part of the entries that match."""
+class OverviewPage:
+    """One page of the entries that match."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[OverviewEntry]
     total: int
     number: int
 
@@ -80,21 +80,10 @@ class Overview:
         self.catalog = catalog
         problems = _problems(catalog)
         entries = [_entry(skill) for skill in catalog.skills]
-        entries += (
-            Entry("shadowed", s.skill.name, s.skill.description, s.skill.scope, s.skill.path,
-                  "the same file, byte for byte, is offered" if s.identical else "another skill of this name counts",
-                  s.skill, s.winner)
-            for s in catalog.shadowed
-        )  # fmt: skip
-        entries += (
-            Entry("left-out", s.name or _folder(s.path), "", "", s.path, s.detail or s.reason) for s in catalog.skipped
-        )
-        entries += (
-            Entry("broken", _folder(path), "", "", path, problems[path].message if path in problems else "not valid",
-                  problem=problems.get(path))
-            for path in catalog.failed
-        )  # fmt: skip
-        self.entries: Sequence[Entry] = entries
+        entries += (_shadowed(shadowed) for shadowed in catalog.shadowed)
+        entries += (_left_out(skipped) for skipped in catalog.skipped)
+        entries += (_broken(path, problems.get(path)) for path in catalog.failed)
+        self.entries: Sequence[OverviewEntry] = entries
         self.by_path = {entry.path: number for number, entry in enumerate(entries)}
         self.kinds = Counter(entry.kind for entry in entries)
         self.scopes = Counter(entry.scope for entry in entries if entry.scope)
@@ -104,22 +93,22 @@ class Overview:
         return [f"{entry.name}\n{entry.description}\n{entry.path}".lower() for entry in self.entries]
 
     @cached_property
-    def by_key(self) -> dict[str, Entry]:
+    def by_key(self) -> dict[str, OverviewEntry]:
         return {entry.key: entry for entry in self.entries}
 
-    def needs_key(self, entry: Entry) -> bool:
-        """Whether the name alone does not lead to the entry."""
+    def needs_key(self, entry: OverviewEntry) -> bool:
+        """Whether the name alone does not identify the entry."""
         return entry.kind in ("shadowed", "broken") or len(self.catalog.by_name.get(entry.name, ())) > 1
 
-    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> Page:
-        """The entries that match, ranked ones first, then those that contain the text as it is typed."""
+    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> OverviewPage:
+        """The entries that match: ranked hits first, then entries that contain the text literally."""
         found = self._matching(skills, text.strip()) if text.strip() else self.entries
         if kind or scope:
             found = [entry for entry in found if kind in ("", entry.kind) and scope in ("", entry.scope)]
         number = min(number, max(1, -(-len(found) // PER_PAGE)))
-        return Page(found[(number - 1) * PER_PAGE : number * PER_PAGE], len(found), number)
+        return OverviewPage(found[(number - 1) * PER_PAGE : number * PER_PAGE], len(found), number)
 
-    def _matching(self, skills: Skills, text: str) -> list[Entry]:
+    def _matching(self, skills: Skills, text: str) -> list[OverviewEntry]:
         ranked = skills.search(text, limit=skills.profile.search.max_limit).results
         numbers = [self.by_path[hit.skill.path] for hit in ranked if hit.skill.path in self.by_path]
         known = set(numbers)
@@ -129,7 +118,7 @@ class Overview:
 
 
 class Overviews:
-    """The overview of the latest catalog, made when it is first asked for. One search at a time reads the index."""
+    """The overview of the latest catalog, built on first use. Only one search at a time reads the index."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,13 +133,13 @@ class Overviews:
                 self._latest = Overview(catalog)
             return self._latest
 
-    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> Page:
+    def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> OverviewPage:
         overview = self.of(skills)
         with self._searching if text else contextlib.nullcontext():
             return overview.page(skills, text, kind, scope, number)
 
     def warm(self, skills: Skills) -> None:
-        """Bring the search index up to date before anybody types."""
+        """Update the search index before it is needed."""
         overview = self.of(skills)
         if self._warmed is not overview:
             self._warmed = overview
@@ -161,20 +150,65 @@ def key_of(path: str) -> str:
     return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
-def _entry(skill: Skill) -> Entry:
-    kind, why = _standing(skill)
-    return Entry(kind, skill.name, skill.description, skill.scope, skill.path, why, skill)
+def _entry(skill: Skill) -> OverviewEntry:
+    kind, why = _state(skill)
+    return OverviewEntry(
+        kind=kind,
+        name=skill.name,
+        description=skill.description,
+        scope=skill.scope,
+        path=skill.path,
+        why=why,
+        skill=skill,
+    )
 
 
-def _standing(skill: Skill) -> tuple[Kind, str]:
+def _shadowed(shadowed: Shadowed) -> OverviewEntry:
+    skill = shadowed.skill
+    return OverviewEntry(
+        kind="shadowed",
+        name=skill.name,
+        description=skill.description,
+        scope=skill.scope,
+        path=skill.path,
+        why="an identical file is offered" if shadowed.identical else "another skill with this name is used",
+        skill=skill,
+        winner=shadowed.winner,
+    )
+
+
+def _left_out(skipped: Skipped) -> OverviewEntry:
+    return OverviewEntry(
+        kind="left-out",
+        name=skipped.name or _folder(skipped.path),
+        description="",
+        scope="",
+        path=skipped.path,
+        why=skipped.detail or skipped.reason,
+    )
+
+
+def _broken(path: str, problem: Diagnostic | None) -> OverviewEntry:
+    return OverviewEntry(
+        kind="broken",
+        name=_folder(path),
+        description="",
+        scope="",
+        path=path,
+        why=problem.message if problem else "not valid",
+        problem=problem,
+    )
+
+
+def _state(skill: Skill) -> tuple[Kind, str]:
     if not skill.enabled:
-        return "off", "switched off; nobody can call it"
+        return "off", "switched off; neither people nor the model can use it"
     if not skill.trusted:
-        return "hidden", "its project is not trusted; `metier trust` shows it to the model"
+        return "hidden", "its project is not trusted; run `metier trust` to show it to the model"
     if skill.mode == "manual":
         return "hidden", "for people only; the model does not see it"
     if not skill.model_invocable:
-        return "hidden", "its frontmatter hides it from the model; people call it by name"
+        return "hidden", "its frontmatter hides it from the model; people can call it by name"
     return "offered", ""
 
 
@@ -188,12 +222,12 @@ def _problems(catalog: Catalog) -> dict[str, Diagnostic]:
 
 
 def _folder(path: str) -> str:
-    """The name of the folder that a SKILL.md lies in."""
+    """The name of the folder that contains a SKILL.md."""
     return path.rstrip("/").split("/")[-2] if path.count("/") > 1 else path
 
 
 def source_line(diagnostic: Diagnostic) -> str | None:
-    """The line of a file that a diagnostic speaks of; the path is one that a scan found."""
+    """The line of the file that a diagnostic points to. Its path was found by a scan."""
     if not diagnostic.line:
         return None
     try:

@@ -1,6 +1,6 @@
-"""The page of the prompt: what a model would see for a message and a budget, under each profile, and what it would not.
+"""The prompt page: what a model sees for a message and a budget under each profile, and what is left out.
 
-Every profile has a catalog of its own, kept until the main one changes.
+Every profile has its own catalog, which is kept until the main catalog changes.
 """
 
 import threading
@@ -18,22 +18,22 @@ from metier.session.listing import Prompt
 from metier.session.session import Session
 from metier.skills import Skills
 from metier.web.pages.overview import KINDS, Overview
-from metier.web.pages.site import Site, whole
+from metier.web.site import Site, whole
 
 MESSAGE_CHARACTERS: Final = 4_000
 TOKEN_CHARACTERS: Final = 4
-"""A rule of thumb for English."""
+"""A rule of thumb for English text."""
 
 TEXT_CHARACTERS: Final = 60_000
-"""Of the prompt that are shown; the sizes are those of all of it."""
+"""Characters of the prompt that are shown. The sizes are those of the whole prompt."""
 
 SHOWN: Final = 200
-"""Names in one list."""
+"""Names shown in one list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Skills that the model would not see as they are, and why."""
+class LeftOut:
+    """Skills that the prompt does not show in full, and the reason."""
 
     why: str
     names: Sequence[str]
@@ -63,7 +63,7 @@ class Profiles:
 
 @dataclass(frozen=True)
 class PromptPages:
-    """See the module."""
+    """The page `/prompt`."""
 
     site: Site
     _profiles: dict[int, Profiles] = field(default_factory=dict[int, Profiles])
@@ -93,48 +93,55 @@ class PromptPages:
             return self.site.page(request, "prompt/profiles.html", rows=rows, given=given, per_token=TOKEN_CHARACTERS)
         session, prompt = self._ask(chosen, message, budget)
         return self.site.page(
-            request, "prompt/answer.html" if part else "prompt/index.html", prompt=prompt, given=given, names=names,
-            chosen=chosen, left=left_out(session, prompt), shown=SHOWN, per_token=TOKEN_CHARACTERS,
+            request,
+            "prompt/answer.html" if part else "prompt/index.html",
+            prompt=prompt,
+            given=given,
+            names=names,
+            chosen=chosen,
+            left=left_out(session, prompt),
+            shown=SHOWN,
+            per_token=TOKEN_CHARACTERS,
             most=TEXT_CHARACTERS,
-        )  # fmt: skip
+        )
 
     def _ask(self, profile: str, message: str, budget: int) -> tuple[Session, Prompt]:
         session = self.profiles().of(profile).session()
         return session, session.prompt(message or None, budget or None)
 
 
-def left_out(session: Session, prompt: Prompt) -> list[Left]:
-    """What the prompt does not show, by the reason."""
+def left_out(session: Session, prompt: Prompt) -> list[LeftOut]:
+    """The skills that the prompt does not show in full, by reason."""
     visible = session.visible()
     named, shown = set(prompt.more), {*prompt.names, *prompt.more}
-    found: list[Left] = []
+    found: list[LeftOut] = []
     if visible and not prompt.text:
         rules = session.profile.prompt
-        why = "this host lists skills only where it has a tool to read files" if rules.needs_read_tool else "not listed"
-        return [Left(why, [skill.name for skill in visible])]
+        why = "this host lists skills only if it has a tool to read files" if rules.needs_read_tool else "not listed"
+        return [LeftOut(why, [skill.name for skill in visible])]
     short = [skill.name for skill in visible if skill.name in named and skill.mode != "name-only"]
     by_choice = [skill.name for skill in visible if skill.name in named and skill.mode == "name-only"]
     missing = [skill.name for skill in visible if skill.name not in shown]
-    found.append(Left("no room for a description: named only", short))
-    found.append(Left("named only, as you chose", by_choice))
-    found.append(Left("no room: still found by search and loaded by name", missing))
+    found.append(LeftOut("no room for a description: listed by name only", short))
+    found.append(LeftOut("listed by name only, by your choice", by_choice))
+    found.append(LeftOut("no room: the model can still find them by search and load them by name", missing))
     seen = {skill.path for skill in visible}
     denied = [s.name for s in session.skills if s.path not in seen and s.visible]
-    found.append(Left("a rule of the policy denies them", denied))
+    found.append(LeftOut("denied by a rule of the policy", denied))
     return [one for one in (*found, *_hidden(session.skills)) if one.names]
 
 
 _REASONS: Final[Mapping[str, str]] = {
     "hidden": "hidden from the model",
     "off": "switched off",
-    "shadowed": "another skill of the name counts",
+    "shadowed": "another skill with the same name is used",
     "left-out": "left out by a rule of the profile",
     "broken": "broken",
 }
 
 
-def _hidden(skills: Skills) -> list[Left]:
+def _hidden(skills: Skills) -> list[LeftOut]:
     by_kind: dict[str, list[str]] = {kind: [] for kind, _ in KINDS}
     for entry in Overview(skills.catalog).entries:
         by_kind[entry.kind].append(entry.name)
-    return [Left(_REASONS[kind], names) for kind, names in by_kind.items() if kind in _REASONS]
+    return [LeftOut(_REASONS[kind], names) for kind, names in by_kind.items() if kind in _REASONS]

@@ -1,20 +1,21 @@
-"""Which skills are used, refused and never chosen, as the latest sessions of a store tell it.
+"""Counts which skills the latest sessions of a store used, refused and never chose.
 
-Only the newest sessions are looked at, and of each only its latest events, so that a page costs the same whether a
-store holds a day or a year. What was counted counts until the store has something new.
+Only the newest sessions are read, and only the latest events of each, so a page costs the same for a store of a day or
+a year. The counts are kept until the store has new events.
 """
 
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
+from metier.files.shapes import as_table
 from metier.record.store import Frame, Store, Summary
 
 SESSIONS: Final = 60
 EVENTS: Final = 1_000
-"""The latest of each session that are counted."""
+"""The latest events of each session that are counted."""
 
 TYPES: Final = (
     "session_called",
@@ -30,7 +31,7 @@ MEASURES: Final = ("loaded", "read", "run", "refused")
 
 @dataclass(frozen=True, slots=True)
 class SessionUse:
-    """One session in a list: what it used."""
+    """What one session used."""
 
     summary: Summary
     surface: str
@@ -42,7 +43,7 @@ class SessionUse:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A skill in the chart: its counts, and where each part of the bar begins and ends, of 100."""
+    """A skill in the chart: its counts, and the start and width of each part of its bar in percent."""
 
     name: str
     counts: Counter[str]
@@ -51,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the latest sessions used, the newest session first."""
+    """What the latest sessions used, newest first."""
 
     sessions: Sequence[SessionUse]
     total: int
@@ -68,7 +69,7 @@ class Usage:
         return together
 
     def bars(self, most: int) -> list[Bar]:
-        """The skills with most events, as bars on one scale."""
+        """The skills with the most events, as bars on one scale."""
         ranked = sorted(self.counts.items(), key=lambda item: (-item[1].total(), item[0]))[:most]
         longest = max((counts.total() for _, counts in ranked), default=1) or 1
         bars: list[Bar] = []
@@ -88,7 +89,7 @@ _KNOWN: Final[OrderedDict[int, tuple[Store, int, Usage]]] = OrderedDict()
 
 
 def of(store: Store) -> Usage:
-    """The usage that a store tells of now."""
+    """The usage in a store."""
     with _LOCK:
         cursor = store.cursor()
         known = _KNOWN.get(id(store))
@@ -102,7 +103,7 @@ def of(store: Store) -> Usage:
 
 
 def _count(store: Store, before: Usage | None) -> Usage:
-    """Only sessions that have something new are read."""
+    """Count again, reading only sessions that have new events."""
     counted = {one.summary: one for one in before.sessions} if before else {}
     summaries = sorted(store.sessions(), key=lambda one: -one.last_ms)
     return Usage([counted.get(one) or _session(store, one) for one in summaries[:SESSIONS]], len(summaries))
@@ -134,7 +135,6 @@ def _skills(frames: Sequence[Frame]) -> dict[str, Counter[str]]:
 
 def _asked(frame: Frame) -> str:
     """The skill that a call names."""
-    given = cast("Mapping[str, Any]", frame.get("args") or {})
-    inner = given.get("arguments")
-    name = given.get("name") or (cast("Mapping[str, Any]", inner).get("name") if isinstance(inner, Mapping) else "")
+    given = as_table(frame.get("args"))
+    name = given.get("name") or as_table(given.get("arguments")).get("name")
     return name if isinstance(name, str) else ""

@@ -1,4 +1,4 @@
-// A session's timeline: new events as they happen, and the verdict of a replay without leaving the page.
+// A session's timeline: new events as they happen, and the result of a replay on the same page.
 import { $, localise, part, put } from "./app.js";
 
 const timeline = $("[data-timeline]");
@@ -23,7 +23,7 @@ async function more() {
       localise(template.content);
       timeline.append(template.content);
     }
-  } catch { /* the stream says when there is more */ }
+  } catch { /* the next event tries again */ }
   busy = false;
   if (missed) { missed = false; more(); }
 }
@@ -46,7 +46,7 @@ function leave() {
 if (timeline && !("still" in timeline.dataset)) {
   watch();
   addEventListener("pagehide", leave);
-  // A browser opens few connections to one server; a page that nobody looks at holds none of them.
+  // A browser opens few connections to one server, so a hidden page closes its own.
   document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else if (!stream) watch(); });
 }
 

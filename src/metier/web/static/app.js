@@ -1,8 +1,8 @@
-// What every page does: the theme, copying, forms that send themselves, and short messages.
+// Shared by all pages: the theme, copying, forms that submit themselves, and short messages.
 
 export const $ = (selector, within = document) => within.querySelector(selector);
 
-/** Show a short message and read it out. */
+/** Show a short message, which screen readers announce. */
 export function say(text) {
   const toast = $("[data-toast]");
   if (!toast) return;
@@ -12,7 +12,7 @@ export function say(text) {
   say.timer = setTimeout(() => { toast.hidden = true; }, 4000);
 }
 
-/** A part of a page as the server renders it. Throws with words for a person. */
+/** Fetch a part of a page as the server renders it. Errors have a message for the user. */
 export async function part(address, options = {}) {
   let answer;
   try {
@@ -23,24 +23,24 @@ export async function part(address, options = {}) {
   }
   if (answer.redirected && new URL(answer.url).pathname === "/login") location.assign(answer.url);
   const text = await answer.text();
-  if (!answer.ok && !options.any) throw new Error(`The server answered with ${answer.status}.`);
+  if (!answer.ok) throw new Error(`The server answered with ${answer.status}.`);
   return text;
 }
 
-/** Put HTML that this server rendered into an element. */
+/** Replace the content of an element with HTML that the server rendered. */
 export function put(element, html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   element.replaceChildren(template.content);
 }
 
-/** Read out what a part that was put anew has to tell, in a few words. */
-export function tell(element) {
-  const told = $("[data-told]");
-  if (told) told.textContent = $("[data-tells]", element)?.dataset.tells ?? "";
+/** Announce the short summary of a part that was just replaced. */
+export function announce(element) {
+  const announcer = $("[data-announcer]");
+  if (announcer) announcer.textContent = $("[data-summary]", element)?.dataset.summary ?? "";
 }
 
-/** Fetch the part of a page that takes a moment, into the element that names it. */
+/** Load a slow part of a page into the element that names its address. */
 export async function load(place) {
   try {
     put(place, await part(place.dataset.load ?? place.dataset.loadLater));
@@ -50,7 +50,7 @@ export async function load(place) {
   }
 }
 
-/** Show the times of day of the reader's own place; the server knows only its clock. */
+/** Show times in the reader's time zone. */
 export function localise(within) {
   for (const time of within.querySelectorAll("time[data-clock]")) {
     time.textContent = new Date(time.dateTime).toLocaleTimeString([], { hour12: false });
@@ -106,12 +106,12 @@ document.addEventListener("change", (event) => {
   if (form) form.requestSubmit();
 });
 
-/** Where tabs do not fit, the chosen one is in sight. */
-export function inSight() {
+/** Scroll the current tab into view. */
+export function showCurrentTab() {
   const tabs = $(".tabs"), chosen = $(".tabs [aria-current]");
   if (chosen) tabs.scrollLeft = chosen.offsetLeft - tabs.offsetLeft - tabs.clientWidth / 2 + chosen.clientWidth / 2;
 }
 
 localise(document);
-inSight();
+showCurrentTab();
 for (const place of document.querySelectorAll("[data-load]")) load(place);

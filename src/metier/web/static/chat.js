@@ -1,5 +1,5 @@
-// The chat: what is said goes to the API, what happens comes back as cards that the server rendered.
-import { $, later, part, put, say } from "./app.js";
+// The chat: messages go to the API, and items come back as cards that the server rendered.
+import { $, later, put, say } from "./app.js";
 
 const main = $("main.chat");
 const items = $("[data-items]");
@@ -10,7 +10,7 @@ const words = $("[data-status-words]");
 let chat = main.dataset.chat;
 let stream = null;
 
-// --- talking to the server ---
+// --- requests ---
 
 async function call(method, address, body) {
   let answer;
@@ -22,13 +22,13 @@ async function call(method, address, body) {
     throw new Error("The server cannot be reached.");
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  const error = new Error(told?.error?.message ?? `The server answered with ${answer.status}.`);
+  const refusal = await answer.json().catch(() => null);
+  const error = new Error(refusal?.error?.message ?? `The server answered with ${answer.status}.`);
   error.status = answer.status;
   throw error;
 }
 
-/** Begin a turn. Its answer is a stream of data; the page follows the one of rendered cards instead. */
+/** Start a turn. The answer is a stream of data; the page follows the stream of rendered cards instead. */
 async function begin(address, body) {
   const answer = await call("POST", address, body);
   await answer.body?.cancel();
@@ -46,11 +46,11 @@ function show(id, html) {
   const made = template.content.firstElementChild;
   const old = document.getElementById(`item-${id}`);
   if (!made) { old?.remove(); return; }
-  // Ids rise with time: what is older than the first item shown was left out on purpose.
+  // Ids rise with time. An item older than the first one shown was left out on purpose.
   const first = $(".item", items);
   if (!old && first && made.id < first.id) return;
   if (old) {
-    // What the reader opened stays open, and a focus inside stays inside.
+    // Details that the reader opened stay open, and the focus stays inside the card.
     const open = [...old.querySelectorAll("details")].map((one) => one.open);
     made.querySelectorAll("details").forEach((one, number) => { if (number in open) one.open = open[number]; });
     const focused = old.contains(document.activeElement) && !old.matches("[data-ask]");
@@ -62,8 +62,8 @@ function show(id, html) {
   }
   const terminal = $(".terminal", made);
   if (terminal) terminal.scrollTop = terminal.scrollHeight;
-  // The focus stays where it is: whoever types must not allow something with the same key.
-  if (made.matches(".ask.waiting")) words.textContent = "A question waits for your answer.";
+  // Do not move the focus: a key that is being typed must not answer the question.
+  if (made.matches(".ask.waiting")) words.textContent = "A question is waiting for your answer.";
   if (stay || made.matches(".user")) toEnd();
 }
 
@@ -88,10 +88,10 @@ function follow() {
   stream?.close();
   working(true);
   stream = new EventSource(`/chat/${encodeURIComponent(chat)}/stream`);
-  const heard = (work) => (event) => work(JSON.parse(event.data));
-  stream.addEventListener("item", heard(({ id, html }) => show(id, html)));
-  stream.addEventListener("delta", heard(({ id, text }) => grow(id, text)));
-  stream.addEventListener("end", heard(({ title, chips, chats }) => {
+  const parsed = (work) => (event) => work(JSON.parse(event.data));
+  stream.addEventListener("item", parsed(({ id, html }) => show(id, html)));
+  stream.addEventListener("delta", parsed(({ id, text }) => grow(id, text)));
+  stream.addEventListener("end", parsed(({ title, chips, chats }) => {
     stream.close();
     $("[data-title]").textContent = title;
     document.title = `${title || "Chat"} · Metier`;
@@ -102,7 +102,7 @@ function follow() {
     words.textContent = "The answer is complete.";
   }));
   stream.onerror = () => {
-    if (stream.readyState === EventSource.CLOSED) { working(false); say("The connection was lost. Load the page again."); }
+    if (stream.readyState === EventSource.CLOSED) { working(false); say("The connection was lost. Reload the page."); }
     else words.textContent = "The connection was lost; trying again.";
   };
 }
@@ -123,7 +123,7 @@ async function send(text) {
   } catch (error) {
     working(false);
     say(error.message);
-    if (error.status === 409) follow(); // somebody else's turn is at work here: watch it
+    if (error.status === 409) follow(); // another turn is running on this chat: follow it
   }
 }
 
@@ -164,7 +164,7 @@ document.addEventListener("click", async (event) => {
     fit();
     message.focus();
   } else if ("remove" in at.dataset) {
-    if (!confirm("Remove this chat from the list? What happened stays in the activity.")) return;
+    if (!confirm("Remove this chat from the list? Its events stay in the activity.")) return;
     try {
       await call("DELETE", `/api/chats/${encodeURIComponent(chat)}`);
       location.assign("/");
@@ -235,11 +235,11 @@ const complete = later(60, async () => {
     list.replaceChildren(...commands.slice(0, 20).map(option));
     list.hidden = !commands.length;
     if (commands.length) choose(0);
-    words.textContent = commands.length ? `${commands.length} skills` : "No skill fits.";
+    words.textContent = commands.length ? `${commands.length} skills` : "No matching skill.";
   } catch { close(); }
 });
 
-// What is listed narrows at once; what else fits comes with the server's answer.
+// Narrow the list at once. The server's answer adds other matches.
 function narrow() {
   const fitting = [...list.children].filter((one) => one.dataset.command.startsWith(message.value));
   if (list.hidden || !fitting.length) return;
@@ -261,7 +261,7 @@ message.addEventListener("input", () => {
 });
 message.addEventListener("blur", () => setTimeout(close, 150));
 message.addEventListener("keydown", (event) => {
-  // A list for what was typed before is no list to choose from.
+  // A list for older text must not be chosen from.
   if (!list.hidden && shownFor === message.value) {
     if (event.key === "ArrowDown") { event.preventDefault(); choose(chosen + 1); return; }
     if (event.key === "ArrowUp") { event.preventDefault(); choose(chosen - 1); return; }
@@ -280,10 +280,10 @@ list.addEventListener("mousedown", (event) => {
 
 const dialog = $("[data-model]");
 const form = $("[data-model-form]");
-const trouble = $("[data-model-error]");
+const problem = $("[data-model-error]");
 
 function openModel() {
-  trouble.hidden = true;
+  problem.hidden = true;
   dialog.showModal();
 }
 
@@ -309,12 +309,12 @@ form.addEventListener("submit", async (event) => {
     dialog.close();
     say(chosenModel.offline ? "The offline guide answers." : `${chosenModel.model} answers from now on.`);
   } catch (error) {
-    trouble.textContent = error.message;
-    trouble.hidden = false;
+    problem.textContent = error.message;
+    problem.hidden = false;
   }
 });
 
-// --- the beginning ---
+// --- start ---
 
 toEnd();
 if (main.dataset.status !== "idle") follow();

@@ -1,5 +1,5 @@
-// The prompt: shown anew as the message and the budget change.
-import { $, later, load, part, put, say, tell } from "./app.js";
+// The prompt, updated as the message and the budget change.
+import { $, announce, later, load, part, put, say } from "./app.js";
 
 const form = $("[data-live-prompt]");
 const answer = $("[data-answer]");
@@ -13,7 +13,7 @@ async function show() {
   answer.setAttribute("aria-busy", "true");
   try {
     put(answer, await part(`/prompt?${given}&part=answer`, { signal: asked.signal }));
-    tell(answer);
+    announce(answer);
     history.replaceState(null, "", `/prompt?${given}`);
     load($("[data-load]", answer));
   } catch (error) {

@@ -1,5 +1,5 @@
-// The catalog: search as one types, and switches that leave the page where it is.
-import { $, inSight, later, part, put, say, tell } from "./app.js";
+// The catalog: search as you type, and switches that do not reload the page.
+import { $, announce, later, part, put, say, showCurrentTab } from "./app.js";
 
 const list = $("[data-list]");
 const form = $("[data-live-search]");
@@ -14,8 +14,8 @@ async function show(address, push = true) {
     const url = new URL(address, location.href);
     url.searchParams.set("part", "list");
     put(list, await part(url, { signal: asked.signal }));
-    inSight();
-    tell(list);
+    showCurrentTab();
+    announce(list);
     if (push) history.replaceState(null, "", address);
     list.setAttribute("aria-busy", "false");
   } catch (error) {
@@ -56,7 +56,7 @@ list.addEventListener("submit", async (event) => {
   try {
     await part("/skills/mode", { method: "POST", body });
     await show(location.href, false);
-    // The list is new; whoever uses a keyboard stays where they were.
+    // The list was replaced: give the focus back to the same button.
     const again = list.querySelectorAll("[data-switch]")[row];
     [...(again?.querySelectorAll("button") ?? [])].find((one) => one.className === which)?.focus();
   } catch (error) {

@@ -1,9 +1,8 @@
-"""The stage for a conversation: skills, a model that follows a script, and what it was shown at each request."""
+"""The scenario of a conversation: skills, a model that follows a script, and what it was shown in each request."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from metier import Skills
 from metier.sandbox import Outcome
@@ -12,24 +11,25 @@ from metier.session.session import Session
 from worlds import World
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "skills"
-Step = tuple[str, dict[str, Any]] | str
+Call = tuple[str, dict[str, object]]
+Step = Call | str
 """A call that the model makes, or its answer to the user."""
 
 MARK = "Measure twice, then cut."
-"""A line of a body: wherever it is, there is the body."""
+"""A line of the body of a skill. A text that contains it contains the body."""
 
-LOAD = ("skill_load", {"name": "carpentry"})
-READ = ("skill_read", {"name": "carpentry", "path": "references/wood.md"})
-RUN = ("skill_run", {"name": "carpentry", "script": "scripts/saw.sh", "arguments": ["oak"]})
-ESCAPE = ("skill_read", {"name": "carpentry", "path": "../secret"})
-DENIED = ("skill_load", {"name": "locks"})
+LOAD: Call = ("skill_load", {"name": "carpentry"})
+READ: Call = ("skill_read", {"name": "carpentry", "path": "references/wood.md"})
+RUN: Call = ("skill_run", {"name": "carpentry", "script": "scripts/saw.sh", "arguments": ["oak"]})
+ESCAPE: Call = ("skill_read", {"name": "carpentry", "path": "../secret"})
+DENIED: Call = ("skill_load", {"name": "locks"})
 TURN: list[Step] = [("skill_search", {"query": "work with wood"}), LOAD, READ, ESCAPE, DENIED, RUN, "The plank is cut."]
 POLICY = {"deny": [{"tool": "skill_load", "skill_name": "locks"}]}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One request as the model got it."""
+    """One request as the model received it."""
 
     system: str
     tools: tuple[str, ...]
@@ -41,7 +41,7 @@ class Shown:
 
 @dataclass
 class Model:
-    """A model that follows its script, whatever it is shown, and keeps what it was shown."""
+    """A model that follows its script whatever it is shown, and keeps the requests."""
 
     steps: list[Step]
     shown: list[Shown] = field(default_factory=list[Shown])
@@ -55,7 +55,7 @@ class Model:
         return len(self.shown)
 
 
-def furnish(world: World) -> None:
+def write_skills(world: World) -> None:
     world.skill(
         ".agents/skills/carpentry",
         description="Works with wood.",
@@ -66,8 +66,8 @@ def furnish(world: World) -> None:
     world.skill(".agents/skills/knots", description="Ties knots.", body="# Knots\nOver, under, through.\n")
 
 
-def skills(world: World, **settings: Any) -> Skills:
-    furnish(world)
+def skills(world: World, **settings: object) -> Skills:
+    write_skills(world)
     return world.discover(settings=settings)
 
 
@@ -76,7 +76,7 @@ def runner() -> FakeRunner:
 
 
 def plain(skills: Skills, steps: Iterable[Step], approve: bool = True) -> Session:
-    """The same calls without a framework."""
+    """A session with the same calls, without a framework."""
     session = skills.session(runner=runner(), policy=POLICY, approve=lambda _: approve)
     for step in steps:
         if not isinstance(step, str):
@@ -84,7 +84,7 @@ def plain(skills: Skills, steps: Iterable[Step], approve: bool = True) -> Sessio
     return session
 
 
-def trail(session: Session) -> list[dict[str, Any]]:
-    """The events of a session, but for ids, times and the surface."""
+def record(session: Session) -> list[dict[str, object]]:
+    """The events of a session, without ids, times and the surface."""
     own = ("id", "session_id", "stream_id", "timestamp_ms", "surface")
     return [{key: value for key, value in frame.items() if key not in own} for frame in session.events]

@@ -1,6 +1,6 @@
-"""The door of a server that others can reach: a person gives the token once and is known by a cookie from then on.
+"""Signs people in to a server with a token: they enter the token once and get a cookie.
 
-The cookie holds what the gate derives from the token, never the token, and no script can read it.
+The cookie is derived from the token and never contains it, and no script can read it.
 """
 
 import hmac
@@ -12,37 +12,41 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.web import guard
-from metier.web.pages.site import Site, back_to, form, see
+from metier.web.site import Site, back_to, form, see_other
 
 _DAYS: Final = 30
 
 
 @dataclass(frozen=True)
-class Door:
-    """See the module."""
+class LoginPages:
+    """The page that asks for the token, and signing in and out."""
 
     site: Site
 
-    async def ask(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         wanted = back_to(request.query_params.get("next", ""))
         if not self.site.gate.token:
-            return see(wanted)
+            return see_other(wanted)
         return await run_in_threadpool(self.site.page, request, "login.html", wanted=wanted, wrong=False)
 
-    async def enter(self, request: Request) -> Response:
+    async def sign_in(self, request: Request) -> Response:
         given = await form(request)
         wanted = back_to(given.get("next", ""))
         gate = self.site.gate
         if not gate.token or not hmac.compare_digest(given.get("token", "").strip().encode(), gate.token.encode()):
             return await run_in_threadpool(self.site.page, request, "login.html", 401, wanted=wanted, wrong=True)
-        answer = see(wanted)
+        answer = see_other(wanted)
         answer.set_cookie(
-            guard.COOKIE, gate.cookie, max_age=_DAYS * 86_400, httponly=True, samesite="strict",
+            guard.COOKIE,
+            gate.cookie,
+            max_age=_DAYS * 86_400,
+            httponly=True,
+            samesite="strict",
             secure=request.url.scheme == "https",
-        )  # fmt: skip
+        )
         return answer
 
-    async def leave(self, request: Request) -> Response:
-        answer = see("/login")
+    async def sign_out(self, request: Request) -> Response:
+        answer = see_other("/login")
         answer.delete_cookie(guard.COOKIE, httponly=True, samesite="strict")
         return answer

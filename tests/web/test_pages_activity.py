@@ -1,4 +1,4 @@
-"""The activity and the prompt in the browser: what happened, live; whether it would again; what a model sees."""
+"""The activity and the prompt in the browser: live timelines, replays, and what a model sees."""
 
 from playwright.sync_api import Page, expect
 
@@ -61,7 +61,7 @@ def test_kinds_of_events_are_filtered_and_an_empty_kind_says_so(site: Site, page
     page.locator(".tabs").get_by_text("Loads").click()
     expect(page.locator(".line .word")).to_have_text(["Loaded", "Called"])
     page.locator(".tabs").get_by_text("Scripts").click()
-    expect(page.locator(".empty")).to_contain_text("No such events")
+    expect(page.locator(".empty")).to_contain_text("No events")
 
 
 def test_a_replay_gives_its_verdict_and_today_differs_once_a_skill_has_changed(world: World, page: Page) -> None:
@@ -73,7 +73,7 @@ def test_a_replay_gives_its_verdict_and_today_differs_once_a_skill_has_changed(w
         page.get_by_role("link", name="Replay").click()
         expect(page.locator(".verdict")).to_contain_text("Identical, byte for byte.")
         page.get_by_role("link", name="Compare with today").click()
-        expect(page.locator(".verdict")).to_contain_text("Nothing has drifted.")
+        expect(page.locator(".verdict")).to_contain_text("No differences.")
         world.skill(f"{SKILLS}/notes", body="second")
         page.get_by_role("link", name="Compare with today").click()
         expect(page.locator(".verdict")).to_contain_text("1 difference")
@@ -89,13 +89,13 @@ def test_a_long_session_is_shown_from_its_end(site: Site, page: Page) -> None:
     expect(page.locator(".line")).to_have_count(200)
     expect(page.locator(".line").last).to_contain_text("Answer")
     page.get_by_role("link", name="Earlier events").click()
-    expect(page.locator(".line").first).to_contain_text("Session begins")
+    expect(page.locator(".line").first).to_contain_text("Session started")
 
 
 def test_an_empty_trail_says_what_would_fill_it(world: World, page: Page) -> None:
     with serving(world) as site:
         page.goto(f"{site.url}/activity")
-        expect(page.locator(".empty")).to_contain_text("Nothing has happened yet")
+        expect(page.locator(".empty")).to_contain_text("No activity yet")
 
 
 def test_the_prompt_follows_message_budget_and_profile(site: Site, page: Page) -> None:

@@ -1,8 +1,8 @@
-"""What every page shares: templates, static files, headers, and how a value of a skill gets onto a page.
+"""What all pages share: templates, static files, headers, and the filters that show values of a skill.
 
-A page is whole when it arrives: scripts only make it quicker to use. Nothing comes from elsewhere, no script or style
-is inline, and the Content-Security-Policy says so. Static files are known by the digest of them all, so that a browser
-may keep them for ever and still sees a new version at once.
+A page is complete without scripts; they only make it quicker to use. Nothing is loaded from other sites and no script
+or style is inline, as the Content-Security-Policy requires. The address of static files contains the digest of all of
+them, so a browser can cache them forever and still gets a new version at once.
 """
 
 import gzip
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -26,9 +26,10 @@ from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotF
 from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.web.guard import Gate
+from metier.web.hide_paths import PathHider
 from metier.web.markdown import to_html
 
-_HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -36,7 +37,7 @@ CSP: Final = (
 THEMES: Final = ("light", "dark")
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPRESSED: Final = 1_000
-"""Answers from this many bytes on are compressed."""
+"""Answers of at least this many bytes are compressed."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -53,11 +54,11 @@ class Asset:
 
 @dataclass(frozen=True)
 class Site:
-    """The pages of one `App`. `veil` shortens the paths of this machine in what is sent, where a profile wants that."""
+    """What the pages of one `App` need."""
 
     app: App
     gate: Gate
-    veil: Callable[[Any], Any]
+    hide_paths: PathHider
 
     def skills(self) -> Skills:
         return self.app.skills()
@@ -72,12 +73,13 @@ class Site:
             with open(os.path.join(folder, name), "rb") as stream:
                 content = stream.read()
             etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            found[name] = Asset(content, gzip.compress(content, 9, mtime=0), _TYPES[os.path.splitext(name)[1]], etag)
+            media_type = _TYPES[os.path.splitext(name)[1]]
+            found[name] = Asset(content, gzip.compress(content, 9, mtime=0), media_type, etag)
         return found
 
     @cached_property
     def version(self) -> str:
-        """The digest of all static files; it is a part of their addresses."""
+        """The digest of all static files, which is part of their addresses."""
         return hashlib.sha256("".join(f"{n}{a.etag}" for n, a in self.assets.items()).encode()).hexdigest()[:12]
 
     async def static(self, request: Request) -> Response:
@@ -107,32 +109,44 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        filters: dict[str, Callable[..., Any]] = {
-            "visible": visible, "block": _block, "markdown": _markdown, "size": size, "ago": ago, "clock": clock,
-            "segment": segment, "query": _query,
-        }  # fmt: skip
+        filters: dict[str, Callable[..., object]] = {
+            "visible": visible,
+            "block": _block,
+            "markdown": _markdown,
+            "size": size,
+            "ago": ago,
+            "clock": clock,
+            "segment": segment,
+            "query": _query,
+        }
         made.filters.update(filters)
         return made
 
-    def render(self, template: str, **given: Any) -> str:
+    def render(self, template: str, **given: object) -> str:
         return self.templates.get_template(template).render(static=f"/static/{self.version}", **given)
 
-    def page(self, request: Request, template: str, status: int = 200, **given: Any) -> Response:
-        """A page, or the part of one that a script asked for."""
+    def page(self, request: Request, template: str, status: int = 200, **given: object) -> Response:
+        """A page, or the part of a page that a script asked for."""
         theme = request.cookies.get("theme", "")
         config = self.app.config
         place = os.path.basename(config.place.project) or config.place.project
         text = self.render(
-            template, theme=theme if theme in THEMES else "", here=request.url.path, place=place,
-            place_path=config.place.project, profile_name=config.profile.name, locked=bool(self.gate.token), **given,
-        )  # fmt: skip
-        return html(request, self.veil(text), status)
+            template,
+            theme=theme if theme in THEMES else "",
+            here=request.url.path,
+            place=place,
+            place_path=config.place.project,
+            profile_name=config.profile.name,
+            locked=bool(self.gate.token),
+            **given,
+        )
+        return html(request, self.hide_paths(text), status)
 
     def error(self, request: Request, status: int, title: str, message: str, way_out: str = "") -> Response:
         return self.page(request, "error.html", status, title=title, message=message, way_out=way_out)
 
     def guarded(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint whose refusals are pages, too."""
+        """An endpoint whose errors are pages, too."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -147,7 +161,7 @@ class Site:
 def _refusal(error: MetierError) -> tuple[int, str]:
     if isinstance(error, (SkillNotFound, ResourceNotFound)):
         return 404, "Not found"
-    return (403, "Refused") if isinstance(error, PolicyDenied) else (422, "This did not work")
+    return (403, "Refused") if isinstance(error, PolicyDenied) else (422, "Something went wrong")
 
 
 def html(request: Request, text: str, status: int = 200) -> Response:
@@ -177,21 +191,21 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def whole(text: str | None, default: int, low: int = 0, high: int = 10**9) -> int:
-    """A whole number of a query, within bounds; whatever is no number is the default."""
+    """A whole number from a query, within bounds, or the default if the text is not a number."""
     return min(max(int(text), low), high) if text and text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def back_to(wanted: str, default: str = "/") -> str:
-    """An address of this server to go to; anything else is the default."""
+    """An address on this server to return to, or the default for any other address."""
     return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else default
 
 
-def see(address: str) -> Response:
-    """Look there next."""
+def see_other(address: str) -> Response:
+    """Redirect the browser to another page."""
     return RedirectResponse(address, 303)
 
 
-# --- filters of the templates ---
+# --- template filters ---
 
 
 def _block(text: object) -> str:
@@ -199,11 +213,11 @@ def _block(text: object) -> str:
 
 
 def _markdown(text: str) -> Markup:
-    return Markup(to_html(text))  # noqa: S704 - cleaned there
+    return Markup(to_html(text))  # noqa: S704 - to_html sanitizes it
 
 
 def segment(text: object) -> str:
-    """A part of an address, whatever it holds."""
+    """Any text as one segment of an address."""
     return quote(utf8(str(text)), safe="")
 
 
@@ -213,19 +227,19 @@ def _query(given: Mapping[str, object]) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """A number of bytes, with a unit."""
     if count < 1_000:
         return f"{count} B"
     return f"{count / 1_000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
 def clock(ms: int) -> str:
-    """A moment, for a machine and for those without scripts: the page's script shows it in the reader's own time."""
+    """A time in UTC. Scripts show it in the reader's time zone."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ago(ms: int) -> str:
-    """How long ago a moment was, in one unit."""
+    """How long ago a time was, in one unit."""
     seconds = max(0, datetime.now(UTC).timestamp() - ms / 1000)
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         count = int(seconds // length)

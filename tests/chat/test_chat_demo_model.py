@@ -1,15 +1,13 @@
-"""The offline guide: what answers while no model is set up, by the same loop and with the same cards."""
+"""The offline guide, which answers while no model is set up, through the same loop and with the same cards."""
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chat.serving import Chatting, app_of, kinds, serving
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from chat.serving import Chatting, JsonItem, app_of, kinds, serving
+from chat.turns import printing
 from worlds import World
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
@@ -25,12 +23,12 @@ def put(world: World, folder: str, *names: str) -> None:
 def chatting(world: World) -> Iterator[Chatting]:
     put(world, ".agents/skills", "csv-profile", "release-notes", VALIDATION)
     app = app_of(world)
-    app.runner = FakeRunner(default=Outcome(0, "exit", 5, b"printed\n", b"", protections=("fake",)))
+    app.runner = printing(b"printed\n")
     with serving(app) as made:
         yield made
 
 
-def cards(items: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def cards(items: list[JsonItem]) -> list[tuple[str, str, str]]:
     return [(item["role"], item["state"], item["skill"] or "") for item in items if item["type"] == "tool"]
 
 
@@ -43,9 +41,13 @@ def test_it_says_what_it_is_finds_the_skill_loads_it_and_shows_its_steps(chattin
     assert "I loaded csv-profile. Its steps:\n\n1. " in said
     assert "`read references/pitfalls.md`" in said
     assert chatting.http.get("/api/model").json() == {
-        "provider": "offline", "model": "offline guide", "base_url": "", "has_key": False, "tools": True,
+        "provider": "offline",
+        "model": "offline guide",
+        "base_url": "",
+        "has_key": False,
+        "tools": True,
         "offline": True,
-    }  # fmt: skip
+    }
 
 
 def test_it_reads_the_file_and_runs_the_script_that_one_asks_for(chatting: Chatting) -> None:
@@ -73,14 +75,14 @@ def test_a_refusal_is_told_and_not_tried_in_another_way(chatting: Chatting) -> N
 def test_what_no_skill_fits_is_said(chatting: Chatting) -> None:
     shown = chatting.say(chatting.chat(), "zzqx vvkp")
     assert cards(shown) == [("search", "done", "")]
-    assert "No skill fits that." in shown[-1]["text"]
+    assert "No skill matches that." in shown[-1]["text"]
 
 
 def test_without_skills_it_says_so(world: World) -> None:
     with serving(app_of(world)) as chatting:
         shown = chatting.say(chatting.chat(), "hello")
         assert kinds(shown) == ["user", "text"]
-        assert "There is no skill here" in shown[-1]["text"]
+        assert "There are no skills here" in shown[-1]["text"]
 
 
 def test_its_words_come_in_pieces(chatting: Chatting) -> None:

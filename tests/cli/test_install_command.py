@@ -1,0 +1,96 @@
+"""`metier install` as a user calls it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from calling import Run, caller
+from install.hostile import tarred, zipped
+from install.skillsite import Site
+from metier.install.fetch import INDEX
+from worlds import World
+
+pytest_plugins = ["install.install_fixtures"]
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+@pytest.mark.behaviour("R-051")
+def test_the_command_refuses_too_whatever_was_answered_beforehand(world: World, run: Run, site: Site) -> None:
+    site.offer("probe", zipped())
+    shown = run("install", site.url, "probe", "--yes")
+    assert (shown.code, site.connections) == (3, 0)
+    assert 'tool = "install"' in shown.err
+    assert not (world.home / ".agents").exists()
+
+
+def test_a_project_cannot_open_installs_for_its_user(world: World, run: Run, site: Site) -> None:
+    site.offer("probe", zipped())
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/config.toml").write_text('[permissions]\nallow = [{ tool = "install" }]\n')
+    assert run("trust").code == 0
+    assert (run("install", site.url, "probe", "--yes").code, site.connections) == (3, 0)
+
+
+def test_the_command_shows_what_it_is_installs_and_verifies(world: World, run: Run) -> None:
+    world.skill("probe", description="Probes.", files={"scripts/x.sh": "x"})
+    shown = run("install", "./probe", "--yes")
+    assert shown.code == 0
+    for part in ("Probes.", "scripts/x.sh  (executable)", "sha256:", "installed probe in"):
+        assert part in shown.out
+    assert run("install", "--verify").out == "1 in the lock file, 0 changed\n"
+    (world.home / ".agents/skills/probe/new.md").write_text("x")
+    changed = run("install", "--verify")
+    assert (changed.code, changed.out) == (1, "probe: new.md was added\n")
+    assert json.loads(run("install", "--verify", "--json").out)["unchanged"] is False
+    assert run("install", "./probe", "--yes").code == 1
+    told = json.loads(run("install", "./probe", "--yes", "--replace", "--json").out)
+    assert (told["name"], told["replaced"]) == ("probe", True)
+    assert "skill_installed" in run("events", "--session", "installs").out
+    assert run("replay").code == 2, "an install is not a session that can be replayed"
+
+
+def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, run: Run) -> None:
+    world.skill("probe")
+    assert run("install", "./probe").code == 2
+    assert run("install").code == 2
+    assert run("install", "./nothing", "--yes").code == 1
+    assert run("install", "./probe", "--digest", "md5:1", "--yes").code == 2
+    assert not (world.home / ".agents").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 3)])
+def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_installs(
+    world: World, site: Site, answer: str, code: int
+) -> None:
+    site.offer("probe", zipped())
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[permissions]\nask = [{ tool = "install" }]\n')
+    keyboard, terminal = os.openpty()
+    try:
+        os.write(keyboard, f"y\n{answer}\n".encode())
+        line = [sys.executable, "-c", "from metier.cli import main; main()", "install", site.url, "probe"]
+        done = subprocess.run(line, cwd=world.project, stdin=terminal, capture_output=True, text=True, timeout=60)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert done.returncode == code, done.stderr
+    assert f"Connect to {site.url}{INDEX}?" in done.stderr
+    assert "Install this skill?" in done.stderr
+    assert (world.home / ".agents/skills/probe").exists() is (answer == "y")
+
+
+def test_a_site_works_from_the_command_where_a_rule_opens_it(world: World, run: Run, site: Site) -> None:
+    site.offer("probe", tarred())
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
+    assert run("install", site.url, "probe", "--yes", "-q").code == 0
+    assert "probe" in run("list").out
