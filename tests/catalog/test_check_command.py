@@ -43,7 +43,7 @@ def test_check_of_a_repository_counts_and_lists_what_is_wrong(world: World, run:
     assert "deep/down/bad/SKILL.md" in result.out
     assert ".agents/skills/good" not in result.out
     assert "error[name-mismatch] in line 2" in result.out
-    assert result.err == "2 skills, 1 of them refused by a host\n"
+    assert result.err == "2 skills, 1 of them rejected by a host\n"
     assert max(map(len, result.out.splitlines())) <= 80
 
 

@@ -59,7 +59,7 @@ def test_list_watch_prints_the_table_and_a_line_for_each_change(world: World) ->
         (world.project / SKILLS / "one/SKILL.md").write_text(BROKEN)
         assert shown.line("+") == "+0 / -1 / ~0: -one"
         assert shown.line("error[").startswith("error[")
-    assert "watching; Ctrl-C ends" in shown.err
+    assert "watching; press Ctrl-C to stop" in shown.err
 
 
 def test_list_watch_json_prints_one_object_a_line(world: World) -> None:
