@@ -8,7 +8,7 @@ import random
 import statistics
 
 from metier.catalog.search.finder import Finder
-from metier.hosts.formats import Listed, listing
+from metier.hosts.formats import CatalogView, listing
 from metier.hosts.profiles import build, load
 from metier.model import Role
 
@@ -37,7 +37,7 @@ def run(options: Options) -> list[Row]:
 
     def shown(order: list[str]) -> tuple[set[str], set[str], int]:
         prompt = listing(
-            Listed(skills=[by_path[path] for path in order], profile=profile, offered=_OFFERED, budget=CHARACTERS)
+            CatalogView(skills=[by_path[path] for path in order], profile=profile, offered=_OFFERED, budget=CHARACTERS)
         )
         described = len(prompt.names)
         return set(order[:described]), set(order[described : prompt.shown]), len(prompt.text)

@@ -3,7 +3,7 @@
 Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metier.skills import Skills
 
@@ -161,14 +161,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'metier' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # a type checker has the imports above, and so finds a misspelled name
 
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'metier' has no attribute {name!r}")
+        import importlib
+
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -154,7 +154,7 @@ class App:
                 if known is not None and current and (approve is None or _same_shape(known, approve, tools)):
                     self._sessions.move_to_end(wanted)
                     return known
-            begun = read_beginning(self.store, wanted) if saved is not None else Beginning()
+            begun = read_beginning(self.store, wanted) if id else Beginning()
             session = open_session(
                 self.skills(cwd if cwd is not None else begun.get("cwd")),
                 self.store,
@@ -216,7 +216,7 @@ def open_session(
     A session keeps what it began with, unless it is given something else now. `preload` is for new sessions.
     """
     saved = store.load_state(id, STATE) if id else None
-    kept = read_beginning(store, id) if id and saved is not None else Beginning()
+    kept = read_beginning(store, id) if id else Beginning()
     begun = kept.copy()
     if cwd is not None:
         begun["cwd"] = os.path.abspath(cwd)

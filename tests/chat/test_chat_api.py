@@ -9,6 +9,7 @@ from chat.serving import Chatting, app_of, serving
 from metier import ConfigError
 from metier.app import App
 from metier.chat.model_choice import configured
+from metier.web.chat import ENDPOINTS
 from worlds import World
 
 PUBLIC = "93.184.216.34"

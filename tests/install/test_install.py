@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -122,36 +122,30 @@ def test_nothing_is_overwritten_unless_asked_for(world: World) -> None:
     assert here.record()[-1]["replaced"] == first.tree
 
 
-class FullSink:
+class FullStore(MemoryStore):
     """A memory store that has no space for the event of an install once it is `full`."""
 
-    def __init__(self) -> None:
-        self.full = False
-        self._store = MemoryStore()
+    full = False
 
     def append(
         self,
         session_id: str,
         stream_kind: str,
         stream_id: str,
-        drafts: Sequence[Draft],
+        drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
+        state: tuple[str, object, int] | None = None,
     ) -> list[Frame]:
-        if self.full and drafts[0].type == "skill_installed":
+        given = list(drafts)
+        if self.full and given[0].type == "skill_installed":
             raise StoreError("no space", reason="full")
-        return self._store.append(session_id, stream_kind, stream_id, drafts, artifacts)
-
-    def read(self, session_id: str | None = None) -> list[Frame]:
-        return self._store.read(session_id)
-
-    def get_artifact(self, digest: str) -> bytes:
-        return self._store.get_artifact(digest)
+        return super().append(session_id, stream_kind, stream_id, given, artifacts, state)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_what_fails_at_the_last_step_leaves_everything_as_it_was(world: World, before: bool) -> None:
     world.skill("probe", body="one")
-    sink = FullSink()
+    sink = FullStore()
     here = place(world, sink=sink)
     if before:
         here.take(world.project / "probe")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metier.files.text import escape, one_line, shorten
-from metier.hosts.formats import Listed, listing
+from metier.hosts.formats import CatalogView, listing
 from metier.hosts.formats.standard import SHORTEST
 from metier.hosts.profiles import BUILT_IN, Profile, build, load, override
 from metier.model import Mode, Prompt, Role, Root, Skill
@@ -34,7 +34,7 @@ def profile(name: str = "standard", **settings: Any) -> Profile:
 
 
 def render(skills: Sequence[Skill], rules: Profile, offered: Mapping[Role, str], budget: int | None = None) -> Prompt:
-    return listing(Listed(skills=skills, profile=rules, offered=offered, budget=budget))
+    return listing(CatalogView(skills=skills, profile=rules, offered=offered, budget=budget))
 
 
 def described(count: int, length: int = 400) -> list[Skill]:

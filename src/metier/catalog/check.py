@@ -17,7 +17,7 @@ from metier.catalog.modes import Modes
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.hosts import formats, profiles, roots
-from metier.hosts.formats import Listed
+from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
 from metier.model import (
@@ -266,7 +266,7 @@ class _Host:
 
     def _prompt(self) -> Prompt:
         offered = self.profile.tools.by_role()
-        return formats.listing(Listed(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
+        return formats.listing(CatalogView(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
 
     def judge(self, folder: str) -> Iterator[HostVerdict]:
         """Yield the verdicts on every SKILL.md in or below a folder."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metier import Skills
-from metier.hosts.profiles import BUILT_IN
+from metier.hosts import profiles
 from metier.hosts.settings import Settings, resolve
 from metier.session.policy import Request
 
@@ -143,7 +143,7 @@ def complete_profile(context: click.Context, parameter: click.Parameter, incompl
     """Complete the names of the built-in profiles, or files if no name matches."""
     from click.shell_completion import CompletionItem
 
-    named = [CompletionItem(name) for name in BUILT_IN if name.startswith(incomplete)]
+    named = [CompletionItem(name) for name in profiles.names() if name.startswith(incomplete)]
     return named or [CompletionItem(incomplete, type="file")]
 
 

@@ -14,7 +14,7 @@ from metier.hosts.profiles import Profile
 @shared
 def profiles_command(context: Context, name: str | None) -> None:
     """List the known hosts, or show the rules of one."""
-    names = [name] if name else list(profiles.BUILT_IN)
+    names = [name] if name else profiles.names()
     built = [profiles.build(profiles.load(each)) for each in names]
     if context.as_json:
         output.json_out(profiles.describe(built[0]) if name else [profiles.describe(profile) for profile in built])

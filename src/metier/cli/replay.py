@@ -10,7 +10,7 @@ from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
-from metier.hosts.profiles import BUILT_IN
+from metier.hosts import profiles
 from metier.record.events import INSTALLS
 from metier.record.store import Store
 
@@ -70,7 +70,7 @@ def _show(differences: Sequence[replay.Difference]) -> None:
 def _profile(record: replay.Record) -> str | None:
     """The recorded profile, if it is a built-in one."""
     name = record.frames[0].get("profile") if record.frames else None
-    return name if name in BUILT_IN else None
+    return name if name in profiles.names() else None
 
 
 def _record(context: Context, store: Store, source: str | None) -> replay.Record:

@@ -6,18 +6,18 @@ import webbrowser
 import click
 
 from metier import web
-from metier.cli.context import Context, shared
+from metier.cli.session_options import Opening, opens_sessions
 
 
 @click.command(
     "rpc", epilog='Example:\n\n\b\n  echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc'
 )
-@shared
-def rpc_command(context: Context) -> None:
+@opens_sessions
+def rpc_command(opening: Opening) -> None:
     """Serve JSON-RPC 2.0 on standard input and output, one message per line."""
     from metier import rpc
 
-    rpc.main(context.open_app("rpc"))
+    rpc.main(opening.app("rpc"))
 
 
 @click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")
@@ -44,9 +44,9 @@ def rpc_command(context: Context) -> None:
     metavar="ADDRESS",
     help="Trust the client addresses that this proxy reports. Can be repeated.",
 )
-@shared
+@opens_sessions
 def serve_command(
-    context: Context,
+    opening: Opening,
     host: str,
     port: int,
     names: tuple[str, ...],
@@ -60,14 +60,14 @@ def serve_command(
 
     The token is read from METIER_TOKEN, never from the command line.
     """
-    app = context.open_app("http")
+    app = opening.app("http")
     token = os.environ.get("METIER_TOKEN", "")
     options = web.Options(
         host=host, port=port, token=token, names=names, rate=rate, runs=runs, publish=publish, proxies=proxies
     )
 
     def started(where: str) -> None:
-        if not context.quiet:
+        if not opening.quiet:
             click.echo(f"listening on {where}", err=True)
         if opens:
             webbrowser.open(where)
@@ -76,12 +76,12 @@ def serve_command(
 
 
 @click.command("mcp", epilog="Example:\n\n\b\n  metier mcp --cwd ~/project")
-@shared
-def mcp_command(context: Context) -> None:
+@opens_sessions
+def mcp_command(opening: Opening) -> None:
     """Serve MCP on standard input and output, for a client that starts it."""
     from metier.mcp import server
 
-    server.main(context.open_app("mcp"), context.session)
+    server.main(opening.app("mcp"), opening.context.session)
 
 
 COMMANDS = (

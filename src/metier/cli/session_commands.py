@@ -7,7 +7,6 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -16,11 +15,10 @@ from metier import limits
 from metier.catalog.search import SearchResult
 from metier.cli import output
 from metier.cli.completion import complete_file, complete_skill
-from metier.cli.context import Context, approve_all, shared
+from metier.cli.session_options import Opening, opens_sessions
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.model import JsonObject, Prompt
-from metier.session.session import Session
 from metier.session.visibility import By
 
 by_option = click.option(
@@ -33,68 +31,6 @@ file_option = click.option(
     "--file", "files", multiple=True, metavar="F", help="A file being worked on; decides about skills with paths."
 )
 
-_BEGINNING: Final = (
-    click.option(
-        "--only",
-        multiple=True,
-        metavar="NAME",
-        help="Limit the session to this skill; may be repeated.",
-        shell_complete=complete_skill,
-    ),
-    click.option(
-        "--preload",
-        multiple=True,
-        metavar="NAME",
-        help="Put this skill into the system prompt; may be repeated.",
-        shell_complete=complete_skill,
-    ),
-    click.option("--no-read-tool", is_flag=True, help="The host gives its model no tool to read files with."),
-)
-
-
-@dataclass(slots=True)
-class Opening:
-    """The shared options of a command, and what its session begins with."""
-
-    context: Context
-    only: Sequence[str]
-    preload: Sequence[str]
-    has_read_tool: bool
-
-    @property
-    def as_json(self) -> bool:
-        return self.context.as_json
-
-    @property
-    def quiet(self) -> bool:
-        return self.context.quiet
-
-    def session(self, *, yes: bool = False, acts: bool = False) -> Session:
-        return self.context.open_session(
-            approve_all if yes else None,
-            acts=acts,
-            only=self.only,
-            preload=self.preload,
-            has_read_tool=self.has_read_tool,
-        )
-
-
-def opens_session(command: Callable[..., None]) -> Callable[..., Any]:
-    """Give a command the options of a session, and pass it an `Opening` as its first argument."""
-
-    def wrapper(
-        context: Context, /, *args: Any, only: Sequence[str], preload: Sequence[str], no_read_tool: bool, **given: Any
-    ) -> None:
-        command(Opening(context, only, preload, has_read_tool=not no_read_tool), *args, **given)
-
-    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    if params := getattr(command, "__click_params__", None):
-        wrapper.__click_params__ = params  # pyright: ignore[reportFunctionMemberAccess]
-    shown: Callable[..., Any] = wrapper
-    for option in reversed(_BEGINNING):
-        shown = option(shown)
-    return shared(shown)
-
 
 @click.command(
     "search",
@@ -106,7 +42,7 @@ def opens_session(command: Callable[..., None]) -> Callable[..., Any]:
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
 @click.option("--explain", is_flag=True, help="Say why each skill was found.")
 @by_option
-@opens_session
+@opens_sessions
 def search_command(opening: Opening, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
     """Find skills by what they are for, the best first. Exits with 1 if none fits.
 
@@ -198,7 +134,7 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
 @click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
 @click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
 @click.option("--base", default="", metavar="TEXT", help="The host's own prompt, which comes first; implies --full.")
-@opens_session
+@opens_sessions
 def prompt_command(
     opening: Opening,
     message: str | None,
@@ -235,7 +171,7 @@ def prompt_command(
 @click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
 @click.option("--parent", metavar="NAME", help="The skill that asks for this one, if one does.")
 @by_option
-@opens_session
+@opens_sessions
 def load_command(
     opening: Opening, name: str | None, path: str | None, arguments: str, parent: str | None, by: By
 ) -> None:
@@ -258,7 +194,7 @@ def load_command(
 @click.argument("path", required=False, shell_complete=complete_file)
 @click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
 @by_option
-@opens_session
+@opens_sessions
 def read_command(opening: Opening, name: str, path: str | None, raw: bool, by: By) -> None:
     """Read a file of a skill, by name and path or by a skill:// URL."""
     resource = opening.session().read(name, path, by=by, raw=raw)
@@ -276,7 +212,7 @@ def read_command(opening: Opening, name: str, path: str | None, raw: bool, by: B
     "  echo 'use $csv-profile' | metier invoke -",
 )
 @click.argument("message")
-@opens_session
+@opens_sessions
 def invoke_command(opening: Opening, message: str) -> None:
     """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
     text = sys.stdin.read() if message == "-" else message
@@ -295,7 +231,7 @@ def invoke_command(opening: Opening, message: str) -> None:
 
 
 @click.command("end-turn", epilog="Example:\n\n\b\n  metier end-turn --session ID")
-@opens_session
+@opens_sessions
 def end_turn_command(opening: Opening) -> None:
     """Begin the user's next turn: what skills were granted for the last one is gone."""
     session = opening.session()
@@ -311,7 +247,7 @@ def end_turn_command(opening: Opening) -> None:
 @click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
 @click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
 @click.option("--grep", metavar="TEXT", help="Only the lines that contain this text, with their numbers.")
-@opens_session
+@opens_sessions
 def output_command(opening: Opening, ref: str, start: int, end: int | None, grep: str | None) -> None:
     """Show again what a session was given, by its ref."""
     text = opening.session().output(ref, start=start, end=end, grep=grep)
@@ -329,7 +265,7 @@ def output_command(opening: Opening, ref: str, start: int, end: int | None, grep
     metavar="N",
     help="At most this many characters.",
 )
-@opens_session
+@opens_sessions
 def compact_command(opening: Opening, budget: int) -> None:
     """Show what belongs back into a context that its host compacted."""
     compaction = opening.session().compact(budget)
@@ -342,7 +278,7 @@ def compact_command(opening: Opening, budget: int) -> None:
 
 
 @click.command("tools", epilog="Example:\n\n\b\n  metier tools --profile remcochat --json")
-@opens_session
+@opens_sessions
 def tools_command(opening: Opening) -> None:
     """List the tools that a model is given."""
     tools = opening.session().tools()
@@ -356,7 +292,7 @@ def tools_command(opening: Opening) -> None:
 
 
 @click.command("commands", epilog="Example:\n\n\b\n  metier commands --profile omp")
-@opens_session
+@opens_sessions
 def commands_command(opening: Opening) -> None:
     """List the slash commands that a host may offer to a user, one per skill."""
     commands = opening.session().commands()
@@ -372,7 +308,7 @@ def commands_command(opening: Opening) -> None:
 @click.command("may-use", epilog='Example:\n\n\b\n  metier may-use Bash --command "git status"')
 @click.argument("tool")
 @click.option("--command", default="", metavar="C", help="The command that it would run.")
-@opens_session
+@opens_sessions
 def may_use_command(opening: Opening, tool: str, command: str) -> None:
     """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
     allowed = opening.session().may_use(tool, command)
@@ -390,7 +326,7 @@ def may_use_command(opening: Opening, tool: str, command: str) -> None:
 )
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="JSON")
-@opens_session
+@opens_sessions
 def call_command(opening: Opening, tool: str, arguments: str) -> None:
     """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
     try:
@@ -410,7 +346,7 @@ def call_command(opening: Opening, tool: str, arguments: str) -> None:
 @click.option("--yes", is_flag=True, help="Allow this run without being asked.")
 @click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
 @by_option
-@opens_session
+@opens_sessions
 def run_command(
     opening: Opening, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
 ) -> None:

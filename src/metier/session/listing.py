@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import cast
 
 from metier.hosts import formats
-from metier.hosts.formats import Listed
+from metier.hosts.formats import CatalogView
 from metier.hosts.schema import Profile
 from metier.model import Prompt, Skill
 from metier.session.context import SessionContext
@@ -18,7 +18,7 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
     ranked = context.skills.ranked(shown, message, context.loaded.activated[::-1])
-    return formats.listing(Listed(skills=ranked, profile=profile, offered=context.offered(), budget=budget))
+    return formats.listing(CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget))
 
 
 def relevant(skills: Sequence[Skill], profile: Profile, files: Sequence[str] | None) -> list[Skill]:

@@ -25,6 +25,7 @@ from metier.model import (
     Invocation,
     JsonObject,
     Loaded,
+    Prompt,
     Request,
     Resource,
     Role,
@@ -32,7 +33,6 @@ from metier.model import (
     Skill,
     ToolResult,
 )
-from metier.model import Prompt as PromptText
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
 from metier.session import listing, mentions, recall, scripts, system_prompt, tools
 from metier.session.context import SessionContext
@@ -330,7 +330,7 @@ def close_turn(context: SessionContext) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt(Operation[PromptText]):
+class CatalogPrompt(Operation[Prompt]):
     """Show the part of a system prompt that lists the skills"""
 
     operation: ClassVar[str] = "prompt"
@@ -344,7 +344,7 @@ class Prompt(Operation[PromptText]):
         default=None, metadata=about("The files being worked on; they decide about skills with paths.")
     )
 
-    def perform(self, context: SessionContext) -> PromptText:
+    def perform(self, context: SessionContext) -> Prompt:
         return listing.prompt(context, self.message, self.budget, self.files)
 
 
@@ -469,13 +469,16 @@ class Call(Operation[ToolResult]):
         return without_torn(self.tool[: limits.NAME_LENGTH * 4])
 
     def as_dict(self) -> JsonObject:
-        """Arguments that cannot be recorded are replaced by what is wrong with them."""
+        """ToolArguments that cannot be recorded are replaced by what is wrong with them."""
         recorded = tools.problem(self.arguments) or self.arguments
         return {"tool": self._tool} | ({"arguments": recorded} if recorded is not None else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
         """A record may have text for arguments; see `as_dict`."""
+        unknown = next((key for key in values if key not in ("tool", "arguments")), None)
+        if unknown is not None:
+            raise BadArguments(f"{unknown} is not known; known: tool, arguments", field=unknown)
         tool, arguments = values.get("tool"), values.get("arguments")
         if not isinstance(tool, str):
             raise BadArguments("tool must be text" if tool is not None else "tool is missing", field="tool")
@@ -531,7 +534,7 @@ OPERATIONS: Final[Mapping[str, type[Operation[Any]]]] = {
         Compact,
         Invoke,
         EndTurn,
-        Prompt,
+        CatalogPrompt,
         SystemPrompt,
         Tools,
         Commands,

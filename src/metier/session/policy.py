@@ -101,9 +101,15 @@ class Policy:
         lists = {key: tuple(_rules(given.get(key, ()), key, profile, warnings)) for key in ("allow", "deny", "ask")}
         tools = given.get("tools")
         return cls(
-            name, lists["allow"], lists["deny"], lists["ask"], frozenset(tools) if tools is not None else None,
-            profile.policy.confirm_loads, bool(given.get("redact", False)), warnings,
-        )  # fmt: skip
+            name=name,
+            allow=lists["allow"],
+            deny=lists["deny"],
+            ask=lists["ask"],
+            tools=frozenset(tools) if tools is not None else None,
+            confirm_loads=profile.policy.confirm_loads,
+            redact_arguments=bool(given.get("redact", False)),
+            warnings=warnings,
+        )
 
     @staticmethod
     def canonical(tool: str, profile: Profile) -> str:

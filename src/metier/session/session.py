@@ -235,7 +235,7 @@ class Session:
         self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
     ) -> Prompt:
         """The part of the system prompt that shows the catalog."""
-        return self.perform(operations.Prompt(message=message, budget=budget, files=files))
+        return self.perform(operations.CatalogPrompt(message=message, budget=budget, files=files))
 
     def system_prompt(
         self,
@@ -314,7 +314,7 @@ class Session:
         self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
     ) -> Prompt:
         """`prompt` for asyncio."""
-        return await self.aperform(operations.Prompt(message=message, budget=budget, files=files))
+        return await self.aperform(operations.CatalogPrompt(message=message, budget=budget, files=files))
 
     async def asystem_prompt(
         self,

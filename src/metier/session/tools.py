@@ -25,7 +25,7 @@ from metier.errors import (
     SkillNotFound,
 )
 from metier.hosts import formats
-from metier.hosts.formats import Answer, Arguments, Failure, Success, Surroundings
+from metier.hosts.formats import Answer, Failure, Success, Surroundings, ToolArguments
 from metier.model import JsonObject, Role, Tool, ToolResult
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
@@ -105,7 +105,7 @@ def parse(
     wrong = problem(arguments)
     if wrong:
         raise BadArguments(f"the arguments {wrong}")
-    given = Arguments(_given(arguments), _surroundings(context))
+    given = ToolArguments(_given(arguments), _surroundings(context))
     return ToolCall(role, operation(role, formats.shapes(context.profile, role).fields(role, given)))
 
 

@@ -54,7 +54,7 @@ _BUILT_IN: Final[Mapping[Aspect, Mapping[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class CatalogView:
     """The catalog as a prompt should show it: the most important skill first. `budget` is in characters of text."""
 
     skills: Sequence[Skill]
@@ -156,7 +156,7 @@ class HostFormats(Protocol):
     fills_directory: bool
     """Whether a body's placeholders for the skill's folder are filled in."""
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         """The part of the system prompt that shows the catalog. Called only where there is a skill to show."""
         ...
 
@@ -168,7 +168,7 @@ class HostFormats(Protocol):
         """The definition of a tool."""
         ...
 
-    def fields(self, role: Role, given: "Arguments") -> JsonObject:
+    def fields(self, role: Role, given: "ToolArguments") -> JsonObject:
         """A model's arguments as fields of the operation of that role. Raises `BadArguments`."""
         ...
 
@@ -181,7 +181,7 @@ class HostFormats(Protocol):
         ...
 
 
-class Arguments:
+class ToolArguments:
     """The arguments of a model's call, read by name and checked by type. A wrong one raises `BadArguments`."""
 
     def __init__(self, given: Mapping[str, object], surroundings: Surroundings) -> None:
@@ -227,6 +227,11 @@ def find(aspect: Aspect, name: str) -> HostFormats:
     if known is None:
         known = _FOUND[aspect, name] = _load(aspect, name)
     return known
+
+
+def forget() -> None:
+    """Look for formats anew, after packages were installed or removed in this process."""
+    _FOUND.clear()
 
 
 def _load(aspect: Aspect, name: str) -> HostFormats:
@@ -285,7 +290,7 @@ def _plugin_formats(name: str) -> HostFormats | None:
 # --- by profile ---
 
 
-def listing(listed: Listed) -> Prompt:
+def listing(listed: CatalogView) -> Prompt:
     """The part of the system prompt that shows the catalog; nothing where there are no skills."""
     return find("format", listed.profile.prompt.format).listing(listed) if listed.skills else NOTHING
 

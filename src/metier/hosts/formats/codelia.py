@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from metier.errors import AmbiguousSkill, BadArguments
 from metier.files.text import escape
-from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, load_fields, schema, text_property
 from metier.model import JsonObject, Loaded, Prompt, Role, ToolResult
 
@@ -17,7 +17,7 @@ class CodeliaFormats(StandardFormats):
     roles: frozenset[Role] = frozenset(("load", "search", "output"))
     fills_directory = False
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         skills, rules = listed.skills, listed.profile.prompt
         limit = listed.budget if listed.budget is not None else rules.max_bytes
         entries: list[str] = []
@@ -59,7 +59,7 @@ class CodeliaFormats(StandardFormats):
             schema((), name=text_property("The name of the skill."), path=text_property("The path of its SKILL.md.")),
         )
 
-    def fields(self, role: Role, given: Arguments) -> JsonObject:
+    def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role != "load":
             return super().fields(role, given)
         path = given.text("path")
@@ -103,7 +103,7 @@ class CodeliaFormats(StandardFormats):
         return ToolResult(data, call.message, False, call.code)
 
 
-def _context(entries: list[str], listed: Listed) -> str:
+def _context(entries: list[str], listed: CatalogView) -> str:
     offered, left = listed.offered, len(listed.skills) - len(entries)
     rules = ["Skills are instructions for particular tasks; use one when the task fits its description."]
     if "load" in offered:

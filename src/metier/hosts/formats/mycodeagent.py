@@ -8,12 +8,12 @@ from metier.errors import ResourceError
 from metier.hosts.formats import (
     NOTHING,
     Activation,
-    Arguments,
+    CatalogView,
     Definition,
     Failure,
-    Listed,
     Success,
     Surroundings,
+    ToolArguments,
 )
 from metier.hosts.formats.standard import (
     StandardFormats,
@@ -34,7 +34,7 @@ class MyCodeAgentFormats(StandardFormats):
     needs: frozenset[Role] = frozenset(("load",))
     fills_directory = False
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         name = listed.offered.get("load")
         if name is None:
             return NOTHING
@@ -61,7 +61,7 @@ class MyCodeAgentFormats(StandardFormats):
             ),
         )
 
-    def fields(self, role: Role, given: Arguments) -> JsonObject:
+    def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         return load_fields(given, arguments="args") | {"parent": given.text("parent") or None}
 
     def success(self, call: Success) -> ToolResult:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property
 from metier.model import JsonObject, Prompt, Resource, Role, ToolResult
 
@@ -14,7 +14,7 @@ class OmpFormats(StandardFormats):
     needs: frozenset[Role] = frozenset(("read",))
     fills_directory = False
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         skills, limit = listed.skills, listed.profile.prompt.max_chars
         lines = lines_within(skills, listed.budget if listed.budget is not None else limit)
         text = ["# Skills", "Instructions for particular tasks; use one when the task fits its description."]
@@ -39,7 +39,7 @@ class OmpFormats(StandardFormats):
             schema(("path",), path=text_property("A skill:// URL.")),
         )
 
-    def fields(self, role: Role, given: Arguments) -> JsonObject:
+    def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         return {"name": given.text("path", required=True)}
 
     def success(self, call: Success) -> ToolResult:

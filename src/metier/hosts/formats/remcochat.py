@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from metier.files.text import one_line, remove_invisible
-from metier.hosts.formats import Activation, Arguments, Definition, Failure, Listed, Success, Surroundings
+from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property
 from metier.model import JsonObject, Loaded, Prompt, Resource, Role, ToolResult
 
@@ -15,7 +15,7 @@ class RemcoChatFormats(StandardFormats):
     roles: frozenset[Role] = frozenset(("load", "read"))
     fills_directory = False
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         skills = listed.skills
         entries = [{"name": one_line(one.name), "description": remove_invisible(one.description)} for one in skills]
         block = _block(entries)
@@ -35,7 +35,7 @@ class RemcoChatFormats(StandardFormats):
             schema(("name",), name=text_property("The name of the skill.")),
         )
 
-    def fields(self, role: Role, given: Arguments) -> JsonObject:
+    def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role != "load":
             return super().fields(role, given)
         return load_fields(given, arguments="arguments") | {"parent": given.text("parent") or None}
@@ -68,7 +68,7 @@ def _block(entries: list[dict[str, str]]) -> str:
     return json.dumps({"available_skills": entries}, ensure_ascii=False, indent=2)
 
 
-def _rules(listed: Listed) -> list[str]:
+def _rules(listed: CatalogView) -> list[str]:
     offered = listed.offered
     rules = ["Skills are available. Use them when they are relevant, and do not ask for their content without need."]
     if "load" in offered:

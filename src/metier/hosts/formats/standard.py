@@ -13,13 +13,13 @@ from metier.errors import AmbiguousSkill, BadArguments
 from metier.files.text import escape, one_line, shorten
 from metier.hosts.formats import (
     Activation,
-    Arguments,
+    CatalogView,
     Definition,
     Failure,
-    Listed,
     Offered,
     Success,
     Surroundings,
+    ToolArguments,
 )
 from metier.hosts.schema import Profile
 from metier.model import ROLES, JsonObject, Loaded, Prompt, Role, Skill, ToolResult, as_text
@@ -42,7 +42,7 @@ class StandardFormats:
 
     # --- prompt ---
 
-    def listing(self, listed: Listed) -> Prompt:
+    def listing(self, listed: CatalogView) -> Prompt:
         return _Xml(listed).fit()
 
     def wrap(self, activation: Activation) -> str:
@@ -66,7 +66,7 @@ class StandardFormats:
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
         return _define(role, surroundings)
 
-    def fields(self, role: Role, given: Arguments) -> JsonObject:
+    def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role == "load":
             loading = load_fields(given, path=given.text("path"), arguments="arguments")
             return loading | {"parent": given.text("parent") or None}
@@ -143,7 +143,7 @@ def counted(text: str, shown: int, skills: Sequence[Skill]) -> Prompt:
     return Prompt(text, shown, len(skills), shown < len(skills), names)
 
 
-def load_fields(given: Arguments, *, path: str = "", arguments: str = "") -> JsonObject:
+def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
     """The fields of a load by name, or by a path that was given instead. `arguments` is the key of that text."""
     name = given.text("name", required=not path)
     return {"name": name or None, "path": path or None, "arguments": given.text(arguments) if arguments else ""}
@@ -170,7 +170,7 @@ def text_property(about: str) -> JsonObject:
 class _Xml:
     """`<available_skills>`, shortened until it fits the budget."""
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: CatalogView) -> None:
         self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
         self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
         self.described = [skill for skill in self.skills if skill.mode != "name-only"]

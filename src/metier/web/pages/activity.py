@@ -16,7 +16,7 @@ from metier import replay
 from metier.errors import SkillNotFound, StoreError
 from metier.files.digests import is_digest
 from metier.files.shapes import as_table, is_items, is_table
-from metier.hosts.profiles import BUILT_IN
+from metier.hosts import profiles
 from metier.record.events import TYPES
 from metier.record.store import ENVELOPE, Frame
 from metier.skills import Skills
@@ -182,7 +182,7 @@ class ActivityPages:
         """Today's skills, under the profile of the record if it is a built-in one."""
         skills = self.site.skills()
         name = str(record.frames[0].get("profile", "")) if record.frames else ""
-        if name == skills.profile.name or name not in BUILT_IN:
+        if name == skills.profile.name or name not in profiles.names():
             return skills
         place = skills.settings.place
         named = [root.path for root in skills.roots if root.explicit]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.catalog.build import Catalog
-from metier.hosts.profiles import BUILT_IN
+from metier.hosts import profiles
 from metier.session.listing import Prompt
 from metier.session.session import Session
 from metier.skills import Skills
@@ -83,7 +83,7 @@ class PromptPages:
         message = request.query_params.get("message", "")[:MESSAGE_CHARACTERS]
         budget = whole(request.query_params.get("budget"), 0, 0, 10_000_000)
         own = self.site.app.config.profile.name
-        names = list(dict.fromkeys((own, *BUILT_IN)))
+        names = list(dict.fromkeys((own, *profiles.names())))
         chosen = request.query_params.get("profile", own)
         chosen = chosen if chosen in names else own
         part = request.query_params.get("part", "")
