@@ -101,7 +101,7 @@ def test_show_takes_a_path_also_of_a_shadowed_skill(mixed: World, run: Run) -> N
     ("name", "says"),
     [
         ("pfd", "did you mean pdf?"),
-        ("broken", "not a valid skill: there is no `description` (line 2)"),
+        ("broken", "not a valid skill: `description` is missing (line 2)"),
         ("./x", "not in"),
     ],
 )

@@ -13,7 +13,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metier import limits
@@ -88,7 +88,9 @@ class _Walker:
     ) -> None:
         self.profile, self.place, self.roots = profile, place, roots
         self.rules = profile.discovery
+        self.has_policy_file = bool(profile.catalog.policy_file)
         self.old, self.new = memory, Memory(read_ns=time.time_ns())
+        self.old_files, self.new_files = self.old.files, self.new.files
         self.progress = progress
         self.found = Found()
         self.seen_files: set[str] = set()
@@ -136,6 +138,7 @@ class _Walker:
 
     def visit(self, root: Root, path: str, real: str, level: int, budget: _Budget) -> None:
         """Visit the folders below `path`, without recursion, because a hostile tree can have any depth."""
+        progress, ignored, nested = self.progress, self.ignored, self.rules.nested
         pending = [(path, real, level, budget)]
         while pending:
             path, real, level, budget = pending.pop()
@@ -150,8 +153,8 @@ class _Walker:
             self.budget.left -= 1
             if budget is not self.budget:
                 budget.left -= 1
-            if self.progress is not None:
-                self.progress(len(self.found.skills))
+            if progress is not None:
+                progress(len(self.found.skills))
             if level > (root.depth or self.rules.max_depth):
                 if root.depth:
                     self.listing(path, is_candidate=True)
@@ -166,13 +169,13 @@ class _Walker:
             prefix, real_prefix = path.rstrip("/") + "/", real.rstrip("/") + "/"
             below: list[tuple[str, str, int, _Budget]] = []
             for number, name in enumerate(folders):
-                if self.progress is not None and number % 256 == 255:
-                    self.progress(len(self.found.skills))
+                if progress is not None and number % 256 == 255:
+                    progress(len(self.found.skills))
                 child = prefix + name
                 real_child = real_prefix + name if path is not real else child
-                if name in self.ignored:
+                if name in ignored:
                     self.skip_ignored(child)
-                elif not self.candidate(root, child, real_child) or self.rules.nested:
+                elif not self.candidate(root, child, real_child) or nested:
                     below.append((child, real_child, level + 1, budget))
             for name in links:
                 self.follow(root, prefix + name, level, below)
@@ -266,7 +269,7 @@ class _Walker:
         """Read the SKILL.md in a folder. Returns whether there is one."""
         file = path + _SUFFIX
         # A policy file can change without its SKILL.md, so a host that has one reads both every time.
-        row = None if self.profile.catalog.policy_file else self.old.files.get(file)
+        row = None if self.has_policy_file else self.old_files.get(file)
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
@@ -277,7 +280,7 @@ class _Walker:
             else:
                 known = known and status.st_ctime_ns == row[1]
             if known:
-                self.new.files[file] = row
+                self.new_files[file] = row
                 self.account(root, file, real_file, row)
                 return True
         row = self.read_file(root, file, real, path)
@@ -300,21 +303,17 @@ class _Walker:
         if notes:
             found.diagnostics += (_unpack(note, file) for note in notes)
         if status == "skill":
-            found.skills.append(
-                Skill(
-                    name=name,
-                    description=description,
-                    path=file,
-                    real_path=real_file,
-                    root=root,
-                    mtime_ns=mtime_ns,
-                    size=size,
-                    frontmatter=fields,
-                    model_invocable=not flags & _HIDDEN,
-                    user_invocable=not flags & _NOT_FOR_USER,
-                    mode="off" if flags & _OFF else "auto",
-                )
+            skill = Skill(
+                name=name,
+                description=description,
+                path=file,
+                real_path=real_file,
+                root=root,
+                mtime_ns=mtime_ns,
+                size=size,
+                frontmatter=fields,
             )
+            found.skills.append(_with_flags(skill, flags) if flags else skill)
         elif status == "failed":
             found.failed.append(file)
         else:
@@ -447,6 +446,15 @@ class _Walker:
 
 _FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled"))
 _FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
+
+
+def _with_flags(skill: Skill, flags: int) -> Skill:
+    return replace(
+        skill,
+        model_invocable=not flags & _HIDDEN,
+        user_invocable=not flags & _NOT_FOR_USER,
+        mode="off" if flags & _OFF else "auto",
+    )
 
 
 def _pack(d: Diagnostic) -> NoteRow:

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeGuard
 from metier import limits
 from metier.files.beneath import read_regular
 from metier.files.json_file import replace_json
-from metier.files.shapes import is_dict
+from metier.files.shapes import is_table
 from metier.hosts.trust import TRUST_FILE, trusted_projects
 from metier.model import MODES, Diagnostic, Mode, Skill
 
@@ -65,8 +65,8 @@ class Modes:
 
 
 def _modes_of(content: object) -> dict[str, Mode]:
-    modes = content.get("modes") if is_dict(content) else None
-    if not is_dict(modes):
+    modes = content.get("modes") if is_table(content) else None
+    if not is_table(modes):
         raise ValueError("the file has no table `modes`")
     return {str(path): mode for path, mode in modes.items() if _is_mode(mode)}
 

@@ -10,7 +10,7 @@ def is_table(value: object) -> TypeGuard[dict[str, object]]:
 
 
 def as_table(value: object) -> dict[str, object]:
-    """The value if it is an object of JSON, else an empty one."""
+    """Return the value if it is an object of JSON, and an empty object otherwise."""
     return value if is_table(value) else {}
 
 
@@ -19,7 +19,7 @@ def is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def is_items(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
-    """Whether a value is a list, or a tuple that stands for one."""
+    """Whether a value is a list or a tuple."""
     return isinstance(value, list | tuple)
 
 
@@ -29,11 +29,6 @@ def is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
 
 def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
     return isinstance(value, Mapping)
-
-
-def is_text_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
-    """Whether the value is a mapping whose keys are all text."""
-    return is_mapping(value) and all(isinstance(key, str) for key in value)
 
 
 def is_dict(value: object) -> TypeGuard[dict[object, object]]:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
-from metier.files.shapes import is_list, is_mapping, is_tuple
+from metier.files.shapes import is_items, is_mapping
 
 TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 """Unicode tags and bidirectional controls. They hide text from people or show it in another order."""
@@ -66,7 +66,7 @@ def storable(value: object) -> object:
         return str(value)
     if is_mapping(value):
         return {storable_text(str(key)): storable(item) for key, item in value.items()}
-    if is_list(value) or is_tuple(value):
+    if is_items(value):
         return [storable(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float) else storable_text(str(value))
 

@@ -178,6 +178,8 @@ def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) 
 class _YamlText:
     """The text between the fences, and where it is in its file."""
 
+    __slots__ = ("body", "first_line", "path", "text")
+
     def __init__(self, text: str, path: str, first_line: int, body: int) -> None:
         self.text, self.path, self.first_line, self.body = text, path, first_line, body
 
