@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_ar
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.hosts import formats
 from metier.hosts.schema import Profile
 
 BUILT_IN: Final = (
@@ -55,6 +54,8 @@ _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def names() -> list[str]:
     """The profiles that can be chosen by name: the built-in ones, and those of installed packages."""
+    from metier.hosts import formats  # costs as much as reading a profile, and a built-in one does not need it
+
     return [*BUILT_IN, *(name for name in formats.plugins() if name not in BUILT_IN)]
 
 
@@ -91,6 +92,8 @@ def _find(name: str, beside: str) -> str:
         raise ConfigError(f"there is no profile file {path}", key="profile")
     known = names()
     if name in known:
+        from metier.hosts import formats
+
         return formats.plugin_profile(name)
     close = _nearest(name, known)
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}; or the path of a .toml file"
@@ -377,6 +380,7 @@ def _locate(file: str, key: str) -> int:
 
 def check(profile: Profile, *, file: str = "", origin: str = "") -> None:
     """Raise `ConfigError` for values that have the right type but cannot work."""
+    from metier.hosts import formats
 
     def wrong(key: str, message: str, allowed: Iterable[str] = ()) -> ConfigError:
         hint = f"allowed: {', '.join(allowed)}" if allowed else origin
