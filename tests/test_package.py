@@ -12,7 +12,7 @@ import metier
 SOURCE = Path(metier.__file__).parent
 
 LAYERS = [
-    ["limits", "model", "errors"],
+    ["limits", "model", "results", "errors"],
     ["files"],
     ["hosts"],
     ["catalog"],

@@ -32,26 +32,20 @@ if TYPE_CHECKING:
     )
     from metier.files.source import Files
     from metier.hosts.formats import HostFormats
-    from metier.model import (
+    from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+    from metier.record.store import Store, open_store
+    from metier.results import (
         Artifact,
-        Changes,
         Compaction,
-        Counts,
-        Diagnostic,
         Invocation,
         Loaded,
         Prompt,
         Request,
         Resource,
-        Root,
         RunResult,
-        Shadowed,
-        Skill,
-        Skipped,
         Tool,
         ToolResult,
     )
-    from metier.record.store import Store, open_store
     from metier.sandbox import Runner
     from metier.session.policy import Policy, Rule
     from metier.session.session import Session
@@ -84,25 +78,27 @@ _HOMES = {
     "metier.files.source": ("Files",),
     "metier.hosts.formats": ("HostFormats",),
     "metier.model": (
-        "Artifact",
         "Changes",
-        "Compaction",
         "Counts",
         "Diagnostic",
+        "Root",
+        "Shadowed",
+        "Skill",
+        "Skipped",
+    ),
+    "metier.record.store": ("Store", "open_store"),
+    "metier.results": (
+        "Artifact",
+        "Compaction",
         "Invocation",
         "Loaded",
         "Prompt",
         "Request",
         "Resource",
-        "Root",
         "RunResult",
-        "Shadowed",
-        "Skill",
-        "Skipped",
         "Tool",
         "ToolResult",
     ),
-    "metier.record.store": ("Store", "open_store"),
     "metier.sandbox": ("Runner",),
     "metier.session.policy": ("Policy", "Rule"),
     "metier.session.session": ("Session",),

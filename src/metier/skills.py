@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
     from metier.catalog.search.fusion import Ranker
     from metier.files.source import Files
-    from metier.model import Prompt
     from metier.record.store import Document, Store
+    from metier.results import Prompt
     from metier.sandbox import Runner
     from metier.session.context import Approve
     from metier.session.policy import Policy

@@ -23,7 +23,8 @@ from metier.files import beneath
 from metier.files import urls as skill_urls
 from metier.files.beneath import Content
 from metier.files.source import DiskFiles
-from metier.model import Resource, Skill
+from metier.model import Skill
+from metier.results import Resource
 from metier.session.session import Session
 from worlds import World
 

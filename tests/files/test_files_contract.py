@@ -8,7 +8,8 @@ import pytest
 from metier.errors import PolicyDenied, ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.files.source import DiskFiles, Files
-from metier.model import Request, Skill
+from metier.model import Skill
+from metier.results import Request
 from metier.skills import Skills
 from worlds import World
 

@@ -16,7 +16,8 @@ from metier.files.text import escape, one_line, shorten
 from metier.hosts.formats import CatalogView, listing
 from metier.hosts.formats.standard import SHORTEST
 from metier.hosts.profiles import BUILT_IN, Profile, build, load, override
-from metier.model import Mode, Prompt, Role, Root, Skill
+from metier.model import Mode, Role, Root, Skill
+from metier.results import Prompt
 from worlds import World
 
 ROOT = Root("/skills", "repo", "agents")

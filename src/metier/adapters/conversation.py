@@ -18,7 +18,7 @@ from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
 from metier.files.text import one_line, utf8
 from metier.hosts.profiles import Profile
-from metier.model import Tool, ToolResult
+from metier.results import Tool, ToolResult
 from metier.session import activation
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions

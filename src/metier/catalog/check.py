@@ -20,18 +20,8 @@ from metier.hosts import formats, profiles, roots
 from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import (
-    SKILL_FILE,
-    STANDARD_KEYS,
-    Diagnostic,
-    JsonObject,
-    Prompt,
-    Root,
-    Severity,
-    Shadowed,
-    Skill,
-    as_text,
-)
+from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, JsonObject, Root, Severity, Shadowed, Skill, as_text
+from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]
 

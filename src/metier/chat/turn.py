@@ -33,7 +33,8 @@ from metier.chat.items import ErrorItem, Item, NoticeItem, TextItem, ToolItem, U
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import ModelChoice
 from metier.errors import MetierError
-from metier.model import Invocation, Loaded, Skill
+from metier.model import Skill
+from metier.results import Invocation, Loaded
 from metier.session.policy import Request
 from metier.session.session import Session
 from metier.session.tools import ToolResult

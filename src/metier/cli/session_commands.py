@@ -18,7 +18,8 @@ from metier.cli.completion import complete_file, complete_skill
 from metier.cli.session_options import Opening, opens_sessions
 from metier.errors import ConfigError
 from metier.files.text import printable
-from metier.model import JsonObject, Prompt
+from metier.model import JsonObject
+from metier.results import Prompt
 from metier.session.visibility import By
 
 by_option = click.option(

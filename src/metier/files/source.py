@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
-from metier.model import SKILL_FILE, Request, Skill
+from metier.model import SKILL_FILE, Skill
+from metier.results import Request
 
 
 class Files(Protocol):

@@ -23,7 +23,8 @@ from metier.hosts.profiles import Profile
 from metier.mcp import remote_skill
 from metier.mcp.client import EventLoopThread, McpClient, ServerConfig
 from metier.mcp.remote_skill import RemoteSkill, RemoteSkillRefused
-from metier.model import REMOTE, SKILL_FILE, Diagnostic, Request, Root, Skill, Skipped
+from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
+from metier.results import Request
 from metier.session.policy import REMOTE_LOAD
 
 SHORTEST_SECONDS: Final = 5.0

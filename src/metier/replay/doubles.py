@@ -12,8 +12,9 @@ from metier.catalog.snapshot import restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.hosts.settings import Settings
-from metier.model import REMOTE, SKILL_FILE, Changes, Request, Skill
+from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
+from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.session.policy import REMOTE_LOAD
 from metier.skills import Skills

@@ -16,11 +16,12 @@ from metier import limits
 from metier.errors import MetierError, ScriptRefused, StoreError
 from metier.files.digests import digest_of
 from metier.files.text import from_utf8
-from metier.model import JsonObject, Request
+from metier.model import JsonObject
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
 from metier.replay.doubles import RecordedFiles, RecordedRunner, RecordedSkills
 from metier.replay.record import REDACTED, Difference, Record, redacted, verify
+from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.session.operations import OPERATIONS
 from metier.session.session import Session

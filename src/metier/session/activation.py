@@ -15,7 +15,8 @@ from metier.files.text import from_utf8, from_utf8_part, without_torn
 from metier.hosts import formats
 from metier.hosts.formats import Activation, Offered
 from metier.hosts.schema import Profile
-from metier.model import REMOTE, Loaded, Skill
+from metier.model import REMOTE, Skill
+from metier.results import Loaded
 from metier.session import arguments as placeholders
 
 

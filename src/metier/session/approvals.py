@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from metier.model import Request
+from metier.results import Request
 from metier.session.operations import Call
 
 if TYPE_CHECKING:

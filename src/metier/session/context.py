@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files
-from metier.model import SKILL_FILE, JsonObject, Request, Role, Skill
+from metier.model import SKILL_FILE, JsonObject, Role, Skill
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
+from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts
 from metier.session.loaded import LoadedSkills

@@ -7,7 +7,8 @@ from typing import cast
 from metier.hosts import formats
 from metier.hosts.formats import CatalogView
 from metier.hosts.schema import Profile
-from metier.model import Prompt, Skill
+from metier.model import Skill
+from metier.results import Prompt
 from metier.session.context import SessionContext
 
 

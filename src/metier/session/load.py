@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from metier.errors import PolicyDenied, SkillNotFound
 from metier.files.digests import digest_of
-from metier.model import Loaded, Request, Skill
+from metier.model import Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
+from metier.results import Loaded, Request
 from metier.session import activation
 from metier.session.context import SessionContext
 from metier.session.policy import proposals

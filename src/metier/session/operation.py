@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, 
 
 from metier.errors import BadArguments
 from metier.hosts.formats import Answer
-from metier.model import JsonObject, Request
+from metier.model import JsonObject
+from metier.results import Request
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema, counted, mismatch
 

@@ -19,21 +19,9 @@ from metier.files import beneath, urls
 from metier.files.digests import digest_of
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
-from metier.model import (
-    SKILL_FILE,
-    Compaction,
-    Invocation,
-    JsonObject,
-    Loaded,
-    Prompt,
-    Request,
-    Resource,
-    Role,
-    RunResult,
-    Skill,
-    ToolResult,
-)
+from metier.model import SKILL_FILE, JsonObject, Role, Skill
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
+from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, ToolResult
 from metier.session import listing, mentions, recall, scripts, system_prompt, tools
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema

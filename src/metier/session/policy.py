@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, cast
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
-from metier.model import ROLES, Request, Skill
+from metier.model import ROLES, Skill
+from metier.results import Request
 
 Verdict = Literal["allow", "ask", "deny"]
 Name = Literal["default", "read-only", "full-auto"]

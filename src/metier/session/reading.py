@@ -16,9 +16,10 @@ from metier.files.digests import digest_of
 from metier.files.source import Files
 from metier.hosts.formats import Offered
 from metier.hosts.schema import Profile
-from metier.model import SKILL_FILE, Loaded, Resource, Skill
+from metier.model import SKILL_FILE, Skill
 from metier.record.events import ResourceRead, ResourceRefused, SkillWarning
 from metier.record.recorder import Recorder
+from metier.results import Loaded, Resource
 from metier.session import activation
 
 _LOG: Final = logging.getLogger("metier")

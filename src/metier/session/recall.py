@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from metier.errors import MetierError, ResourceError
 from metier.files.digests import digest_of
-from metier.model import Compaction, Request
+from metier.results import Compaction, Request
 from metier.session.activation import reminder
 from metier.session.context import SessionContext
 

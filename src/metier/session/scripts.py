@@ -15,8 +15,9 @@ from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnava
 from metier.files import beneath
 from metier.files.digests import digest_of
 from metier.files.text import from_utf8
-from metier.model import Artifact, Request, RunResult, Skill
+from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
+from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
 from metier.session.policy import GRANTS, Policy
 

@@ -17,23 +17,11 @@ from metier.errors import MetierError
 from metier.files.source import DiskFiles, Files
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
-from metier.model import (
-    Compaction,
-    Invocation,
-    JsonObject,
-    Loaded,
-    Prompt,
-    Request,
-    Resource,
-    Role,
-    RunResult,
-    Skill,
-    Tool,
-    ToolResult,
-)
+from metier.model import JsonObject, Role, Skill
 from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
 from metier.record.recorder import Recorder, random_ids, system_clock
 from metier.record.store import Document, Frame, Store
+from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
 from metier.sandbox import Runner
 from metier.session import load, operations
 from metier.session.context import Approve, SessionContext

@@ -26,7 +26,8 @@ from metier.errors import (
 )
 from metier.hosts import formats
 from metier.hosts.formats import Answer, Failure, Success, Surroundings, ToolArguments
-from metier.model import JsonObject, Role, Tool, ToolResult
+from metier.model import JsonObject, Role
+from metier.results import Tool, ToolResult
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
 

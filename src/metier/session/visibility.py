@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
-from metier.model import Request, Skill
+from metier.model import Skill
 from metier.record.recorder import Recorder
+from metier.results import Request
 from metier.session.policy import Policy
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
-from metier.model import ToolResult
 from metier.record.store import check_name
+from metier.results import ToolResult
 from metier.rpc import BEGIN, Dispatcher
 from metier.sandbox.bounded import RUNS, BoundedRunner
 from metier.session import scripts

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from metier.errors import BadArguments, ConfigError, MetierError
-from metier.model import JsonObject, Loaded, Prompt, Role, Skill, ToolResult
+from metier.model import JsonObject, Role, Skill
+from metier.results import Loaded, Prompt, ToolResult
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile

@@ -8,7 +8,8 @@ from metier.errors import AmbiguousSkill, BadArguments
 from metier.files.text import escape
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, load_fields, schema, text_property
-from metier.model import JsonObject, Loaded, Prompt, Role, ToolResult
+from metier.model import JsonObject, Role
+from metier.results import Loaded, Prompt, ToolResult
 
 
 class CodeliaFormats(StandardFormats):

@@ -15,16 +15,10 @@ from metier.hosts.formats import (
     Surroundings,
     ToolArguments,
 )
-from metier.hosts.formats.standard import (
-    StandardFormats,
-    counted,
-    lines_within,
-    load_fields,
-    schema,
-    text_property,
-)
+from metier.hosts.formats.standard import StandardFormats, counted, lines_within, load_fields, schema, text_property
 from metier.hosts.schema import Profile
-from metier.model import JsonObject, Loaded, Prompt, Role, Skill, ToolResult
+from metier.model import JsonObject, Role, Skill
+from metier.results import Loaded, Prompt, ToolResult
 
 
 class MyCodeAgentFormats(StandardFormats):

@@ -4,7 +4,8 @@ from typing import Final
 
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property
-from metier.model import JsonObject, Prompt, Resource, Role, ToolResult
+from metier.model import JsonObject, Role
+from metier.results import Prompt, Resource, ToolResult
 
 
 class OmpFormats(StandardFormats):

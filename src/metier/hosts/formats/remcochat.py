@@ -6,7 +6,8 @@ from typing import Final
 from metier.files.text import one_line, remove_invisible
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property
-from metier.model import JsonObject, Loaded, Prompt, Resource, Role, ToolResult
+from metier.model import JsonObject, Role
+from metier.results import Loaded, Prompt, Resource, ToolResult
 
 
 class RemcoChatFormats(StandardFormats):

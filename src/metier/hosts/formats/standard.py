@@ -22,7 +22,8 @@ from metier.hosts.formats import (
     ToolArguments,
 )
 from metier.hosts.schema import Profile
-from metier.model import ROLES, JsonObject, Loaded, Prompt, Role, Skill, ToolResult, as_text
+from metier.model import ROLES, JsonObject, Role, Skill, as_text
+from metier.results import Loaded, Prompt, ToolResult
 
 SHORTEST: Final = 60
 """A description is not cut below this many characters; a skill is named without one instead."""

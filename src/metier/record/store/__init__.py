@@ -12,13 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from metier.errors import ConfigError, StateConflict, StoreError
-from metier.record.store.checks import (
-    check_artifacts,
-    check_digest,
-    check_name,
-    check_notice,
-    check_stored_artifact,
-)
+from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.lines import export_lines, import_lines
 from metier.record.store.protocol import Listener, Store
 from metier.record.store.values import (

@@ -15,13 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 
 from metier.errors import StoreError
 from metier.record.store import lines as jsonl
-from metier.record.store.checks import (
-    check_artifacts,
-    check_digest,
-    check_name,
-    check_notice,
-    check_stored_artifact,
-)
+from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.protocol import Listener, Store
 from metier.record.store.selection import Selection
 from metier.record.store.values import Document, Draft, Frame, Imported, Page, StateWrite

@@ -1,0 +1,227 @@
+"""What a session asks and returns, as frozen values.
+
+Policy is asked a `Request`. A session shows the catalog in a `Prompt`, turns a skill into a `Loaded` one, its files
+into `Resource`s, a run of a script into a `RunResult`, a user's message into an `Invocation`, and a model's call into a
+`ToolResult`.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from metier.model import Fields, JsonObject, Skill
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What policy is asked: a tool, and on behalf of which skill, for which file or command."""
+
+    tool: str
+    skill_name: str = ""
+    path: str = ""
+    command: str = ""
+    digest: str = ""
+    """Of the content that would run or be taken in, so that an approval covers this content and no other."""
+    detail: str = ""
+    """That content as text, or where it comes from, for the person who is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An activated skill. `text` is what the model gets; the rest are its parts, for hosts that build their own."""
+
+    skill: Skill
+    text: str
+    ref: str
+    digest: str
+    """Of SKILL.md as it lies on disk."""
+    files: tuple[str, ...]
+    already_loaded: bool
+    truncated: bool
+    files_truncated: bool = False
+    body: str = ""
+    frontmatter: Fields = field(default_factory=dict[str, Any])
+    left_out: int = 0
+    """Bytes of SKILL.md that a limit cut off."""
+    warnings: tuple[str, ...] = ()
+    size: int = 0
+    """Of SKILL.md, in bytes."""
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "skill": self.skill.as_dict(),
+            "text": self.text,
+            "ref": self.ref,
+            "digest": self.digest,
+            "files": list(self.files),
+            "files_truncated": self.files_truncated,
+            "already_loaded": self.already_loaded,
+            "truncated": self.truncated,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A file of a skill, as text; where the bytes themselves were asked for, as `data`, too."""
+
+    skill: Skill
+    path: str
+    text: str
+    mime: str
+    size: int
+    truncated: bool
+    digest: str = ""
+    data: bytes | None = field(default=None, repr=False)
+
+    def as_dict(self) -> JsonObject:
+        shown: JsonObject = {
+            "skill": self.skill.name,
+            "path": self.path,
+            "mime": self.mime,
+            "size": self.size,
+            "text": self.text,
+            "truncated": self.truncated,
+        }
+        return shown if self.data is None else shown | {"base64": base64.b64encode(self.data).decode()}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a script left behind, kept by its digest."""
+
+    path: str
+    digest: str
+    size: int
+
+    def as_dict(self) -> JsonObject:
+        return {"path": self.path, "digest": self.digest, "size": self.size}
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a script of a skill did."""
+
+    skill: Skill
+    script: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration_ms: int
+    artifacts: tuple[Artifact, ...] = ()
+    ended: str = "exit"
+    """`exit`, or the limit that ended it."""
+    protections: tuple[str, ...] = ()
+    """What held the script in; empty where policy let it run without a sandbox."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The result as a model reads it."""
+        parts = [self.stdout.rstrip()] if self.stdout.strip() else []
+        if self.stderr.strip():
+            parts.append(f"[stderr]\n{self.stderr.rstrip()}")
+        if self.exit_code or self.ended != "exit":
+            how = "" if self.ended == "exit" else f", ended by its {self.ended}"
+            parts.append(f"[exit code {self.exit_code}{how}]")
+        parts += [f"[wrote {artifact.path}, {artifact.size} bytes]" for artifact in self.artifacts]
+        parts += [f"[note: {note}]" for note in self.notes]
+        return "\n".join(parts) or "[no output]"
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "skill": self.skill.name,
+            "script": self.script,
+            "exit_code": self.exit_code,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "duration_ms": self.duration_ms,
+            "ended": self.ended,
+            "artifacts": [artifact.as_dict() for artifact in self.artifacts],
+            "protections": list(self.protections),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a user's message calls: the skill, the message that the model should see, and the skill if it was loaded."""
+
+    skill: Skill | None
+    message: str
+    loaded: Loaded | None = None
+    arguments: str = ""
+    mentioned: tuple[Skill, ...] = ()
+    ambiguous: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the model gets: the skill where the host loads it, else the message."""
+        return self.loaded.text if self.loaded else self.message
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "skill": self.skill.name if self.skill else None,
+            "message": self.message,
+            "loaded": self.loaded.as_dict() if self.loaded else None,
+            "ambiguous": list(self.ambiguous),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What to put back after a host compacted its context: the newest skills whole, the others by reference."""
+
+    text: str
+    restored: tuple[str, ...]
+    referenced: tuple[str, ...]
+
+    def as_dict(self) -> JsonObject:
+        return {"text": self.text, "restored": list(self.restored), "referenced": list(self.referenced)}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The part of a system prompt that shows the catalog, and how much of the catalog it shows."""
+
+    text: str
+    shown: int
+    total: int
+    truncated: bool
+    names: tuple[str, ...] = ()
+    """The skills shown with a description."""
+    more: tuple[str, ...] = ()
+    """The skills shown by name only."""
+    shortened: bool = False
+    """Whether descriptions were shortened to fit."""
+
+    def as_dict(self) -> JsonObject:
+        return {"text": self.text, "shown": self.shown, "total": self.total, "truncated": self.truncated}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool definition to hand to a model."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+    def as_dict(self) -> JsonObject:
+        return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to a tool call: `data` in the host's shape, and `text` for the model's context."""
+
+    data: Mapping[str, Any]
+    text: str
+    ok: bool = True
+    code: str = ""
+    """A stable word for what went wrong, the same on every surface; empty where nothing did."""
+    rule: str = ""
+    """The rule of the policy that refused the call, if one did."""
+
+    def as_dict(self) -> JsonObject:
+        return dict(self.data)
