@@ -5,6 +5,7 @@ frame. Every surface sees the same frames. Frames have a version: a new field ke
 not.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Final, Literal
@@ -24,8 +25,14 @@ class Event:
     type: ClassVar[str] = ""
 
     def data(self) -> JsonObject:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in values.items() if value is not None and value not in ((), "")}
+        values = ((name, getattr(self, name)) for name in _names(type(self)))
+        return {name: value for name, value in values if value is not None and value not in ((), "")}
+
+
+@functools.cache
+def _names(kind: type[Event]) -> tuple[str, ...]:
+    """The fields of an event. Every event asks, so the answer is kept."""
+    return tuple(item.name for item in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,20 +279,20 @@ class Recorder:
             try:
                 yield returned
             except MetierError as error:
-                self._return(SessionReturned(name, "error", "", type(error).__name__), str(error))
+                self._return(name, str(error), type(error).__name__)
                 raise
             else:
-                status = "error" if returned.code else "ok"
-                self._return(SessionReturned(name, status, "", returned.code or None), returned.text)
+                self._return(name, returned.text, returned.code)
         finally:
             save()
             self.flush()
             self._writer.watch = None
 
-    def _return(self, returned: SessionReturned, text: str) -> None:
+    def _return(self, name: str, text: str, code: str) -> None:
         data = utf8(text)
         digest = digest_of(data)
-        self.note(replace(returned, output=digest), artifacts={digest: data})
+        returned = SessionReturned(name, "error" if code else "ok", digest, code or None)
+        self.note(returned, artifacts={digest: data})
 
     # --- state ---
 

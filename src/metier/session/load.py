@@ -1,5 +1,6 @@
 """Loads a skill into a session: read, remembered by content so that nothing is sent twice, recorded, put to policy."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from metier.errors import PolicyDenied, SkillNotFound
@@ -25,17 +26,21 @@ def load(
     """Activate a skill that policy allows. `parent` is the skill that asks for it, `command` a user's slash command."""
     chain = context.loaded.chain(skill.name, parent)
     context.confirm_file(skill)
-    loaded = context.reader.skill(skill, context.offered(), arguments, command)
+    offered = context.offered()
+    loaded = context.reader.skill(skill, offered, arguments, command)
     context.loaded.follow(chain)
-    rendered = digest_of(loaded.text.encode())
+    text = loaded.text.encode()
+    rendered = digest_of(text)
     known = context.loaded.at(skill.path)
     if known is not None and known.rendered == rendered and context.profile.load.reload == "remind":
-        text = activation.reminder(skill.name, known.ref, context.offered())
-        loaded = replace(loaded, text=text, body="", already_loaded=True, ref=known.ref, truncated=False)
+        reminder = activation.reminder(skill.name, known.ref, offered)
+        loaded = replace(loaded, text=reminder, body="", already_loaded=True, ref=known.ref, truncated=False)
+        text = reminder.encode()
+        rendered = digest_of(text)
     else:
         loaded = replace(loaded, ref=_keep(context, loaded, rendered, arguments))
     context.loaded.activate(skill.name)
-    _record(context, loaded, arguments, by, parent)
+    _record(context, loaded, {rendered: text}, arguments, by, parent)
     _consider_overrides(context, skill)
     if context.profile.policy.enforce_hints:
         context.policy.open_window(skill)
@@ -72,16 +77,18 @@ def _keep(context: SessionContext, loaded: Loaded, rendered: str, arguments: str
     )
 
 
-def _record(context: SessionContext, loaded: Loaded, arguments: str, by: By, parent: str | None) -> None:
+def _record(
+    context: SessionContext, loaded: Loaded, text: Mapping[str, bytes], arguments: str, by: By, parent: str | None
+) -> None:
+    """Record a load; `text` is what the model gets, by its digest."""
     skill, policy = loaded.skill, context.policy
-    text = loaded.text.encode()
     record = SkillLoaded(
         name=skill.name,
         path=skill.path,
         digest=loaded.digest,
         frontmatter=loaded.frontmatter,
         directory=skill.dir,
-        output=digest_of(text),
+        output=next(iter(text)),
         files=loaded.files,
         files_truncated=loaded.files_truncated,
         size=loaded.size,
@@ -97,7 +104,7 @@ def _record(context: SessionContext, loaded: Loaded, arguments: str, by: By, par
         parent=policy.redact(parent or "") or None,
     )
     notes = context.reader.warnings(skill, loaded.warnings)
-    context.recorder.note(record, invoked, *notes, artifacts={record.output: text})
+    context.recorder.note(record, invoked, *notes, artifacts=text)
 
 
 def _consider_overrides(context: SessionContext, skill: Skill) -> None:

@@ -5,7 +5,7 @@ As data this is names, paths and digests, never bodies.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from metier import limits
@@ -100,5 +100,9 @@ class LoadedSkills:
         shown = [replace(one, arguments="[redacted]") if redact and one.arguments else one for one in self]
         # The parent of a chain is whatever somebody said it was, so it goes where arguments go.
         chains = {name: list(chain) for name, chain in self._chains.items() if len(chain) > 1 and not redact}
-        known: JsonObject = {"activated_skill_names": list(self.activated), "loaded": [asdict(one) for one in shown]}
+        known: JsonObject = {"activated_skill_names": list(self.activated), "loaded": [_as_dict(one) for one in shown]}
         return known | ({"chains": chains} if chains else {})
+
+
+def _as_dict(loaded: LoadedSkill) -> dict[str, str]:
+    return {key: getattr(loaded, key) for key in LoadedSkill.__slots__}

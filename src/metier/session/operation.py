@@ -57,7 +57,7 @@ class Operation(ABC, Generic[R]):
 
     def as_dict(self) -> JsonObject:
         """The fields as the record has them. What was not given is left out."""
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        values = ((name, getattr(self, name)) for name in _names(type(self)))
         return {
             name: list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
             for name, value in values
@@ -80,6 +80,11 @@ _KINDS: Final[Mapping[object, JsonObject]] = {
     int: {"type": "integer"},
     bool: {"type": "boolean"},
 }
+
+
+@functools.cache
+def _names(kind: type[Operation[Any]]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 @functools.cache
