@@ -1,7 +1,7 @@
-"""What a profile can say: one frozen table per subject, one field per rule, with its default and its meaning.
+"""The schema of a profile: one frozen table per subject, one field per rule, with its default and its meaning.
 
-These are the settings that users see; the reference page is made from the text below each field. Profiles differ
-by their fingerprint, so the tables compare by identity: making comparisons for each would cost a third of the import.
+These are the settings that users see. The reference page is generated from the text below each field. Profiles differ
+by their fingerprint, so tables compare by identity: comparing by value would cost a third of the import.
 """
 
 from dataclasses import dataclass, field
@@ -17,61 +17,79 @@ Pattern = Literal["unicode", "ascii", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strictly the fields are judged. The defaults are the standard, leniently."""
+    """How strictly frontmatter is validated. The defaults follow the standard, leniently."""
 
     name_pattern: Pattern = "unicode"
+    """Characters a name may have: `unicode` (the standard), `ascii`, or `any`."""
     name_length: int = limits.NAME_LENGTH
-    """0 means no limit."""
+    """Longest name, in characters. 0 means no limit."""
     name_breach: Breach = "warn"
-    """What a name does that breaks pattern or length."""
+    """Severity when a name breaks the pattern or length rule: `error`, `warn` or `ignore`."""
     name_source: Literal["frontmatter", "folder"] = "frontmatter"
-    """Which of the two the skill is called by; by the folder, `name` in the frontmatter is only a label."""
+    """What a skill is called by: `name` in its frontmatter, or its folder. By the folder, `name` is only a label."""
     name_mismatch: Breach = "warn"
+    """Severity when the name differs from the folder's name."""
     name_missing: Literal["folder", "error"] = "folder"
+    """What happens without a name: use the `folder`'s name, or report an `error`."""
     description_length: int = limits.DESCRIPTION_LENGTH
+    """Longest description, in characters. 0 means no limit."""
     description_breach: Breach = "warn"
+    """Severity when a description is too long."""
     description_missing: Literal["error", "ignore", "body"] = "error"
-    """`body`: the host shows the first paragraph of the body instead, as `metier check` says; here there is none."""
+    """What happens without a description: `error`, `ignore`, or `body` for hosts that show the first paragraph
+    of the body instead."""
     optional_breach: Breach = "warn"
+    """Severity when an optional field breaks its rule."""
     unknown_keys: Unknown = "keep"
+    """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
     allowed_tools_forms: bool = True
-    """Commas and lists are accepted in `allowed-tools`."""
+    """Whether commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
+    """Whether broken YAML is repaired where possible. Every repair is reported."""
     frontmatter_required: bool = True
+    """Whether a file without frontmatter is an error."""
     frontmatter_broken: Literal["error", "empty"] = "error"
-    """`empty`: a file whose frontmatter cannot be read is taken as one that says nothing about itself."""
+    """What happens to frontmatter that cannot be read: `error`, or `empty` to read the file as if it had none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ProjectRules:
-    """Where the project begins: the chain of folders that is searched runs from there down to the working directory."""
+    """Where the project begins. The folders from its root down to the working directory are searched."""
 
     markers: tuple[str, ...] = (".git",)
+    """Files or folders that mark the project's root."""
     markers_env: str = ""
-    """The environment variable with a comma list that replaces the markers."""
+    """The environment variable with a comma-separated list that replaces the markers."""
     root_env: str = ""
-    """The environment variable that names the root outright."""
+    """The environment variable that names the project's root."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootRules:
-    """One place to search, before it is resolved against a working directory and a home."""
+    """One place to search, before it is resolved against a working directory and a home folder."""
 
     path: str
+    """The folder, relative to the place named by `at`."""
     at: Literal["ancestors", "project", "cwd", "home", "system"]
+    """Where the path starts: each of the `ancestors` up to the project's root, the `project`, the working directory,
+    the home folder, or the `system`."""
     scope: str
+    """The scope of the skills found there."""
     source: str
+    """The source of the skills found there."""
     priority: int = 0
+    """Roots with a higher priority come first."""
     toggle: str = ""
-    """The switch that turns it off; `any` means: on while any switch is on."""
+    """The switch that turns this root off. `any` keeps it on while any switch is on."""
     require_description: bool = True
+    """Whether skills there need a description."""
     skip_home: bool = False
-    """Ancestors: leave out the home folder, whose skills are the user's and not the project's."""
+    """For `ancestors`: whether the home folder is left out. Its skills belong to the user, not to the project."""
     registry: bool = False
-    """`path` is a JSON file that lists installed plugins; the `skills` folder of each is searched."""
+    """Whether `path` is a JSON file that lists installed plugins. The `skills` folder of each is searched."""
     on_demand: bool = False
-    """The host also takes this folder below the working directory, once it works on files there; of that only
-    `metier check` knows."""
+    """Whether the host also uses this folder below the working directory once it works on files there. Only
+    `metier check` takes this into account."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -79,30 +97,37 @@ class DiscoveryRules:
     """How a root is searched."""
 
     depth: int = 0
-    """Levels of folders below a root that may be skills; 0 means any."""
+    """Levels of folders below a root that may be skills. 0 means any."""
     nested: bool = False
     """Whether folders inside a skill are searched for further skills."""
     folder_links: Literal["follow", "inside", "never"] = "follow"
+    """Whether links to folders are followed: always, only to folders `inside` the project or the roots, or never."""
     file_links: Literal["follow", "inside", "never"] = "follow"
-    """A SKILL.md that is a symbolic link: followed to any other, to one inside the project or the roots, or never."""
+    """The same for a SKILL.md that is a link."""
     hidden: bool = True
-    """Whether folders whose name begins with a dot are searched."""
+    """Whether folders whose names start with a dot are searched."""
     root_is_skill: bool = True
     """Whether a SKILL.md directly in a root makes the root itself a skill."""
     ignore: tuple[str, ...] = (".git", "node_modules", "__pycache__", "dist", "build")
+    """Names of folders that are never searched."""
     max_depth: int = limits.WALK_DEPTH
+    """Deepest level of folders that is searched."""
     max_directories: int = limits.WALK_DIRECTORIES
+    """Most folders that one root may have."""
     max_linked_directories: int = limits.LINKED_DIRECTORIES
+    """Most folders behind one link."""
     missing_root: Literal["ignore", "warn"] = "ignore"
+    """What happens when a root does not exist: `ignore` or `warn`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CollisionRules:
-    """What happens when two skills bear one name."""
+    """What happens when two skills have the same name."""
 
     rule: Literal["precedence", "first", "last", "ambiguous"] = "precedence"
+    """Which skill is used: by `precedence` of the roots, the `first`, the `last`, or none (`ambiguous`)."""
     copies: Literal["real-path", "content"] = "content"
-    """What counts as the same skill met twice: one file reached by two ways, or also two equal files."""
+    """When two files are one skill: if they are one file (`real-path`), or also if their `content` is equal."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -110,60 +135,67 @@ class FilterRules:
     """Globs on names."""
 
     include: tuple[str, ...] = ()
+    """Only skills whose names match one of these globs. Empty means all."""
     ignore: tuple[str, ...] = ()
+    """Skills whose names match one of these globs are left out."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CatalogRules:
-    """What the catalog holds, and in which order."""
+    """What the catalog contains, and in which order."""
 
     order: Literal["name", "folded-name", "found"] = "name"
+    """By `name`, by name without regard to case, or as `found`."""
     max_skills: int = 0
-    """0 means no limit."""
+    """Most skills in the catalog. 0 means no limit."""
     honours: tuple[str, ...] = ()
-    """The extension keys of a frontmatter that have an effect."""
+    """Extension keys of the frontmatter that have an effect."""
     reads: tuple[str, ...] = ()
-    """Every key of a frontmatter that the host gives a meaning; `metier check` calls the others ignored. Empty: those
-    of the standard, and those that it honours."""
+    """All keys of the frontmatter that the host gives a meaning. `metier check` reports others as ignored. Empty means
+    those of the standard and those in `honours`."""
     flag_words: bool = False
-    """Whether `yes`, `on`, 1 and their opposites are as good as true and false where such a key is a switch."""
+    """Whether `yes`, `on`, `1` and their opposites count as true and false in such keys."""
     policy_file: str = ""
-    """A YAML file of a skill whose `policy` hides it from the model by `allow_implicit_invocation: false`."""
+    """A YAML file of a skill. `allow_implicit_invocation: false` in its `policy` hides the skill from the model."""
     refresh: Literal["stale", "call", "request", "start"] = "stale"
-    """When changes on disk are noticed: when a file that is needed differs, on every tool call, on request, at the next
-    start."""
+    """When changes on disk are noticed: when a needed file is `stale`, on each tool `call`, on `request`, or at the
+    next `start`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PromptRules:
-    """What the model is shown of the catalog."""
+    """What the model sees of the catalog."""
 
     format: str = "xml"
-    """The host whose format the listing has: `xml`, `codelia`, `list`, `tool`, `json`, or an installed host."""
+    """The format of the listing: `xml`, `codelia`, `list`, `tool`, `json`, or the name of an installed host."""
     max_entries: int = 0
+    """Most skills in the listing. 0 means no limit."""
     max_bytes: int = 0
+    """Largest listing, in bytes. 0 means no limit."""
     max_chars: int = 0
-    """0 means no limit."""
+    """Largest listing, in characters. 0 means no limit."""
     needs_read_tool: bool = False
-    """The listing is shown only to a model that can read files."""
+    """Whether only a model that can read files sees the listing."""
     preloaded_replace: bool = False
-    """Preloaded skills stand instead of the listing, not beside it."""
+    """Whether preloaded skills replace the listing instead of joining it."""
     fields: tuple[str, ...] = ()
-    """Further fields of each entry: compatibility, allowed-tools."""
+    """Further fields of each entry: `compatibility`, `allowed-tools`."""
     description_fields: tuple[str, ...] = ()
-    """Fields of the frontmatter that are joined to the description."""
+    """Fields of the frontmatter that are appended to the description."""
     description_chars: int = 0
-    """Characters of a description, with what is joined to it, before it is cut; 0 means no limit."""
+    """Characters of a description, including appended fields, before it is cut. 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ContextRules:
-    """The files of instructions that stand in the system prompt before the skills."""
+    """The instruction files that come before the skills in the system prompt."""
 
     agents_files: Literal["project", "ancestors", "none"] = "project"
+    """Which AGENTS.md files apply: those of the `project`, of all `ancestors`, or `none`."""
     max_levels: int = 20
+    """For `ancestors`: how many levels up."""
     activated: bool = False
-    """Whether the names of skills already activated are listed."""
+    """Whether the names of activated skills are listed."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -171,26 +203,31 @@ class InvocationRules:
     """How a user's message calls a skill."""
 
     forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
+    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`."""
     commands: bool = True
-    """Whether slash commands are offered at all."""
+    """Whether slash commands are offered."""
     loads: bool = True
-    """Whether the host loads the skill itself; else it is only named, and the model loads it."""
+    """Whether the host loads the skill itself. Otherwise the skill is only named, and the model loads it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LoadRules:
-    """What an activation returns."""
+    """What loading a skill returns."""
 
     wrap: str = "standard"
-    """How a loaded skill is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
+    """How the text is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
     reload: Literal["remind", "again"] = "remind"
+    """What loading an unchanged skill again returns: a reminder, or the text `again`."""
     max_bytes: int = 0
-    """Bytes of SKILL.md before it is cut; 0 means only the hard limit."""
+    """Bytes of SKILL.md before it is cut. 0 means only the hard limit."""
     max_files: int = limits.LISTED_FILES
+    """Most files in the list of a skill's files."""
     max_file_bytes: int = limits.LISTED_BYTES
+    """Total size of the listed files, in bytes."""
     arguments: Literal["indexed", "whole", "none"] = "indexed"
-    """Which placeholders of a body they fill: all of them, only `$ARGUMENTS`, none."""
+    """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`."""
     refresh_on_call: bool = True
+    """Whether the disk is scanned on each call, if `catalog.refresh` is `call`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -198,36 +235,45 @@ class ResourceRules:
     """How files of a skill are read."""
 
     max_bytes: int = 2_000_000
+    """Bytes of a file before it is cut. 0 means only the hard limit."""
     parents: Literal["refuse", "normalise"] = "refuse"
+    """What happens to `..` in a path: `refuse`, or `normalise` if the result stays inside the skill."""
     hide_paths: bool = False
-    """No message to the model or the browser contains an absolute path."""
+    """Whether messages to the model and the browser never contain an absolute path."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SearchRules:
-    """How many results a search returns."""
+    """How a search ranks, and how many results it returns."""
 
     default_limit: int = 8
+    """Results if the caller names no limit."""
     max_limit: int = 50
+    """Most results."""
     scoring: Literal["ranked", "overlap"] = "ranked"
-    """`ranked` uses the search index; `overlap` counts the words that a query shares with a name and description."""
+    """`ranked` uses the search index. `overlap` counts the words that a query shares with a name and description."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ToolRules:
-    """The tools that the model is given; an empty name means that the host has no such tool."""
+    """The tools that the model gets. An empty name means that the host does not have the tool."""
 
     load: str = "skill_load"
+    """The tool that loads a skill."""
     search: str = "skill_search"
+    """The tool that searches."""
     read: str = "skill_read"
+    """The tool that reads a file of a skill."""
     output: str = "skill_output"
+    """The tool that returns an earlier result."""
     run: str = "skill_run"
+    """The tool that runs a script."""
     shape: str = "metier"
     """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
     host_read: bool = False
-    """Whether the read tool is the host's own, and so is offered only where the host has one."""
+    """Whether the read tool belongs to the host, and is offered only where the host has it."""
     enumerate_names: bool = True
-    """Whether the names are listed in the schema, while they are few."""
+    """Whether the schema lists the names of skills, as long as they are few."""
 
     def by_role(self) -> dict[Role, str]:
         """The host's tools: role to name."""
@@ -248,24 +294,29 @@ class RunRules:
     folders: tuple[str, ...] = ("scripts",)
     """Folders of a skill whose files may run."""
     seconds: int = 60
+    """Longest run, in seconds."""
     memory_mib: int = 1024
+    """Memory of a run, in MiB."""
     processes: int = 64
+    """Processes of a run."""
     output_bytes: int = limits.MIB
+    """Output of a run, in bytes."""
     work_mib: int = 128
+    """Size of the work folder, in MiB."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
-    """The variables of the host that a script may see."""
+    """Environment variables of the host that a script sees."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PolicyRules:
-    """What the host's own habits are where no rule of a policy holds."""
+    """What the host does where no rule of the policy applies."""
 
     confirm_loads: bool = False
-    """A load that no rule covers is confirmed, where somebody can be asked."""
+    """Whether a load that no rule covers is confirmed, if somebody can be asked."""
     enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
-    """Whether the skills of a project are hidden from the model until `metier trust` has been said of it."""
+    """With `required`, the model does not see a project's skills until the user trusts the project."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -273,18 +324,26 @@ class Profile:
     """The rules of one host."""
 
     name: str
+    """The name of the profile."""
     summary: str
+    """One line for `metier profiles`."""
     documented: str = ""
+    """Where the host documents these rules."""
     enabled: bool = True
+    """Whether the host uses skills at all."""
     directories: tuple[str, ...] = ()
-    """Searched instead of the roots, in this order; relative to the project's root."""
+    """Folders that are searched instead of the roots, in this order, relative to the project's root."""
     custom_directories: tuple[str, ...] = ()
-    """Searched after the roots."""
+    """Folders that are searched after the roots."""
     extra_scope: str = "extra"
+    """The scope of skills in folders that the caller names."""
     custom_scope: str = "extra"
+    """The scope of skills in custom directories."""
     project: ProjectRules = field(default_factory=ProjectRules)
     roots: tuple[RootRules, ...] = ()
+    """The folders to search."""
     toggles: dict[str, bool] = field(default_factory=dict[str, bool], hash=False)
+    """Switches that turn roots on and off."""
     discovery: DiscoveryRules = field(default_factory=DiscoveryRules)
     validation: Rules = field(default_factory=Rules)
     collisions: CollisionRules = field(default_factory=CollisionRules)
@@ -306,6 +365,6 @@ class Profile:
     ranges: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], hash=False)
     """The lowest and highest value of a setting."""
     documentation: dict[str, str] = field(default_factory=dict[str, str], hash=False)
-    """The public page that a rule comes from, by the name of a setting or of its table."""
+    """The public page that a rule comes from, by the name of a setting or its table."""
     fingerprint: str = ""
-    """Equal for equal values; part of the name of a cache."""
+    """Equal for equal values. Part of the name of a cache."""

@@ -22,14 +22,15 @@ from metier.hosts.trust import trusted_projects
 from metier.model import Diagnostic
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
-    "profile": "the host whose rules apply; as a table, `use` is that host and NAME has settings for one host alone",
-    "cache": "whether scans are remembered on disk",
-    "store": "where the command line and the servers keep events: memory:, a path, sqlite:///path, postgresql://...",
-    "store_required": "whether commands and servers stop where events cannot be kept; else they warn and go on",
-    "telemetry": "whether servers trace with OpenTelemetry, by the providers of their process; needs the extra otel",
-    "model": "what answers in the chat: provider, name, base_url, tools, timeout; only in the user's own file",
-    "mcp": "servers.NAME, each with a command or a url: their skills are in the catalog; only in the user's own file",
-    "permissions": 'the policy: its profile, the lists allow, deny and ask, redact, and trust = "required"',
+    "profile": "The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host.",
+    "cache": "Whether scans are cached on disk.",
+    "store": "Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`.",
+    "store_required": "Whether commands and servers stop if events cannot be stored. Otherwise they warn and continue.",
+    "telemetry": "Whether servers trace with OpenTelemetry. Needs the extra `otel`.",
+    "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `timeout`. Only in the user's own file.",
+    "mcp": "MCP servers whose skills join the catalog: `servers.NAME` with a `command` or a `url`. Only in the user's "
+    "own file.",
+    "permissions": 'The policy: `profile`, the lists `allow`, `deny` and `ask`, `redact`, and `trust = "required"`.',
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
