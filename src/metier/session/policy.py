@@ -164,7 +164,7 @@ class Policy:
         return answer is True or answer in ("once", "yes", "always", "remember")
 
     def _optional(self, request: Request) -> bool:
-        """Whether the question can be skipped: only the host's default asks for it, and no rule is about loads."""
+        """Whether the question can be skipped: only the host asks for it, and no allow or ask rule is about loads."""
         listed = (*self.allow, *self.ask)
         return self.confirm_loads and request.tool == "skill_load" and not any(r.tool == "skill_load" for r in listed)
 
