@@ -36,7 +36,7 @@ REMEMBERED: Final = "permissions.toml"
 _REACHING: Final = ("store", "store_required", "telemetry", "run.", "policy.")
 """Prefixes of the keys that a project can set only if it is trusted. A profile file also needs trust."""
 _MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
-"""Markers of a project's root. `pyproject.toml` counts only if no parent folder has one of the others."""
+"""Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
 @dataclass(frozen=True, slots=True)
