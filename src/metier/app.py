@@ -1,7 +1,7 @@
-"""The only place that wires things: a place and its settings become catalogs, one store, and sessions by id.
+"""The composition root: an `App` turns a place and its settings into catalogs, one store, and sessions by id.
 
-Surfaces that serve many callers (JSON-RPC, HTTP, MCP) share an `App`. A session lives here while it is used; what it
-knows is in the store, so that another process may answer its next call.
+Surfaces that serve many callers (JSON-RPC, HTTP, MCP) share an `App`. It keeps a session in memory while the session is
+in use. The session's state is in the store, so another process can answer its next call.
 """
 
 import logging
@@ -25,23 +25,23 @@ from metier.skills import PathLike, Skills, SkillSource
 _LOG: Final = logging.getLogger("metier")
 
 SESSIONS: Final = 1_000
-"""Sessions that are kept ready; others are taken up again from the store when they are called."""
+"""Sessions kept in memory. Others are restored from the store when they are called."""
 
 OPENING: Final = 64
-"""Sessions that can be opened at the same time; each waits for the store, and others need not wait with it."""
+"""Sessions that can be opened at the same time, so that one waiting for the store does not block the others."""
 
 BEGINNING: Final = "place"
-"""The document of a store with what a session began with: a working directory of its own, and its limits."""
+"""The key of the store document with a session's initial options: its own working directory, and its limits."""
 
 CHANGED: Final = "skills.changed"
-"""The channel of a store on which hosts tell each other that skills changed on disk."""
+"""The store channel on which hosts notify each other that skills changed on disk."""
 
 CATALOGS: Final = 64
-"""Working directories whose catalogs are kept ready."""
+"""Working directories whose catalogs are kept in memory."""
 
 
 class SessionDefaults(TypedDict, total=False):
-    """What a server gives to the sessions that it opens; see `Skills.session`."""
+    """Default options for the sessions that a server opens. See `Skills.session`."""
 
     preload: Sequence[str]
     only: Sequence[str] | None
@@ -49,7 +49,7 @@ class SessionDefaults(TypedDict, total=False):
 
 
 class App:
-    """See the module. Thread-safe: a session answers one call at a time, different sessions at once."""
+    """See the module. Thread-safe: a session answers one call at a time, different sessions run in parallel."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class App:
         self._profile, self._home, self._source = profile, home, source
         self._roots, self._overrides = roots, settings
         self.defaults: SessionDefaults = {}
-        """What new sessions are given where their caller gives nothing."""
+        """Options for new sessions, used where the caller gives none."""
         self.config = resolve(cwd, overrides=settings, profile=profile, home=home)
         if self.config.telemetry and telemetry.active is None:
             traced = telemetry.enable()
@@ -77,14 +77,14 @@ class App:
         )
         self.surface = surface
         self.runner: Runner | None = None
-        """What runs scripts in every session; the machine's own sandbox where there is none."""
+        """The runner for scripts in every session. `None` means the machine's own sandbox."""
         self._lock = threading.RLock()
         self._opening = tuple(threading.RLock() for _ in range(OPENING))
         self._catalogs: OrderedDict[str, Skills] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def skills(self, cwd: PathLike | None = None, *, reload: bool = False) -> Skills:
-        """The catalog of a working directory; asking for one does not change another."""
+        """The catalog of a working directory. Each working directory has its own."""
         where = os.path.abspath(cwd) if cwd is not None else self.config.place.cwd
         with self._lock:
             known = self._catalogs.get(where)
@@ -108,14 +108,14 @@ class App:
 
     @property
     def catalogs(self) -> tuple[Skills, ...]:
-        """Those that are kept ready, one for each working directory that was asked for."""
+        """The catalogs in memory, one for each requested working directory."""
         with self._lock:
             return tuple(self._catalogs.values())
 
     def refresh(self) -> Changes:
-        """Look at the disk again for every catalog that is kept; what changed in any.
+        """Rescan the disk for every catalog in memory, and return the combined changes.
 
-        Whoever shares the store hears of it: `app.store.listen(CHANGED)` gives what was added and removed, counted.
+        Every process that shares the store is notified: `app.store.listen(CHANGED)` yields the counts of changes.
         """
         with self._lock:
             changes = [skills.refresh() for skills in self._catalogs.values()]
@@ -140,9 +140,9 @@ class App:
         has_read_tool: bool | None = None,
         surface: str | None = None,
     ) -> Session:
-        """The session of that id, as the process that used it last left it; a new one without an id.
+        """The session with this id, in the state that its last process saved. Without an id, a new session.
 
-        `cwd`, `preload`, `only` and `has_read_tool` are what a session begins with, and are kept with it.
+        `cwd`, `preload`, `only` and `has_read_tool` are the initial options of a session, and are kept with it.
         """
         wanted = id or random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
@@ -150,7 +150,7 @@ class App:
             with self._lock:
                 known = self._sessions.get(wanted)
                 current = known is not None and (saved is None or known.saved_version >= saved.version)
-                # Whoever can be asked decides what the session is; others take it as it is.
+                # Only a caller with `approve` determines the session's callback and tools. Others use it as it is.
                 if known is not None and current and (approve is None or _same_shape(known, approve, tools)):
                     self._sessions.move_to_end(wanted)
                     return known
@@ -183,7 +183,7 @@ class App:
 
 
 class Beginning(TypedDict, total=False):
-    """What a session began with, where it is not the usual."""
+    """The initial options of a session that differ from the defaults."""
 
     cwd: str | None
     only: list[str] | None
@@ -191,7 +191,7 @@ class Beginning(TypedDict, total=False):
 
 
 def read_beginning(store: Store, session_id: str) -> Beginning:
-    """What a session of the store began with."""
+    """The initial options of a session in the store."""
     kept = store.load_state(session_id, BEGINNING)
     return cast("Beginning", kept.value) if kept else Beginning()
 
@@ -211,9 +211,9 @@ def open_session(
     runner: Runner | None = None,
     store_required: bool = True,
 ) -> Session:
-    """Open a session on a store: a new one, or one that goes on as the process that used it last left it.
+    """Open a session on a store: a new one, or one that continues in the state that its last process saved.
 
-    A session keeps what it began with, unless it is given something else now. `preload` is for new sessions.
+    A session keeps its initial options unless new ones are given here. `preload` applies only to new sessions.
     """
     saved = store.load_state(id, STATE) if id else None
     kept = read_beginning(store, id) if id else Beginning()
@@ -247,12 +247,12 @@ def open_session(
 
 
 def _same_shape(session: Session, approve: Approve, tools: bool) -> bool:
-    """Whether a session asks by this callback and has, or has not, tools: what it began with, it keeps."""
+    """Whether a session has this `approve` callback and this `tools` option. A session never changes them."""
     return session.approve == approve and session.tools_enabled == tools
 
 
 def _log(skills: Skills) -> None:
-    """What a scan has to say goes into the log of a server, once for each catalog: its owner may never list it."""
+    """Log the diagnostics of a scan, once for each catalog, because the owner of a server may never list them."""
     for diagnostic in skills.diagnostics:
         if diagnostic.severity != "info":
             _LOG.warning("%s: %s: %s", diagnostic.path, diagnostic.code, diagnostic.message)

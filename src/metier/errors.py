@@ -1,25 +1,25 @@
-"""What the library raises, as one small tree; every error carries its data, so that no caller parses a message.
+"""The errors of the library, as one small tree. Every error has its data as attributes, so no caller parses a message.
 
     MetierError
-    ├── ConfigError            a setting, a profile or an argument is wrong: file, line, key, and the way out
-    ├── SkillNotFound          no skill of that name or path: what is there, and what is close
-    ├── AmbiguousSkill         several skills bear the name: the paths that would decide it
-    ├── InvalidSkill           an explicit request for a skill that did not pass validation: its diagnostics
+    ├── ConfigError            a setting, a profile or an argument is wrong: file, line, key, and a hint
+    ├── SkillNotFound          no skill has that name or path: the available names, and close matches
+    ├── AmbiguousSkill         several skills have the name: the paths to choose from
+    ├── InvalidSkill           an explicitly requested skill did not pass validation: its diagnostics
     ├── ResourceError          a file of a skill cannot be served
-    │   ├── PathEscape         it would lie outside of the skill's folder
+    │   ├── PathEscape         the path leads outside the skill's folder
     │   ├── ResourceNotFound
-    │   └── BinaryResource     it is not text
-    ├── BadArguments           an operation or a tool was called with arguments that it does not take
-    ├── PolicyDenied           a rule of the policy refuses
-    ├── InvocationError        skills call skills in a circle, or too deeply
+    │   └── BinaryResource     the file is not text
+    ├── BadArguments           an operation or a tool was called with invalid arguments
+    ├── PolicyDenied           a rule of the policy refuses the request
+    ├── InvocationError        skills call each other in a cycle, or too deeply
     ├── SandboxUnavailable     no sandbox works on this machine
-    ├── ScriptRefused          the file is not a script that can be run
-    ├── InstallError           a skill was not installed, and nothing was changed: why
+    ├── ScriptRefused          the file is not a runnable script
+    ├── InstallError           a skill was not installed, and nothing was changed: the reason
     ├── StoreError             the event store cannot be opened, read or written
-    │   └── StateConflict      somebody else saved a session's state first
-    └── MissingExtra           an optional dependency is not installed: the line that installs it
+    │   └── StateConflict      another process saved a session's state first
+    └── MissingExtra           an optional dependency is not installed: the command that installs it
 
-Discovery never raises for a bad skill; it reports a `Diagnostic`. An explicit request for that skill raises.
+Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit request for that skill raises.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,11 @@ StoreReason = Literal[
     "changed-artifact",
     "failed",
 ]
-"""Why a store failed: a stable word."""
+"""Stable words for why a store failed."""
 
 
 class MetierError(Exception):
-    """The root of all errors of this library. `exit_code` is what the command line returns for it."""
+    """The base class of all errors of this library. `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
@@ -64,12 +64,12 @@ class ConfigError(MetierError):
 
 
 class SkillNotFound(MetierError):
-    """No skill bears the name, or none lies at the path."""
+    """No skill has the name, or none is at the path."""
 
     def __init__(
         self, wanted: str, available: Sequence[str] = (), close: Sequence[str] = (), why: str = "", reason: str = ""
     ) -> None:
-        """`reason` says why a skill of that name was left out of the catalog, if one was: see `Skipped.reason`."""
+        """`reason` tells why a skill of that name was skipped, if one was. See `Skipped.reason`."""
         self.wanted, self.available, self.close, self.why = wanted, tuple(available), tuple(close), why
         self.reason = reason
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
@@ -77,7 +77,7 @@ class SkillNotFound(MetierError):
 
 
 class AmbiguousSkill(MetierError):
-    """Several skills bear the name, and the profile does not choose between them."""
+    """Several skills have the name, and the profile does not choose between them."""
 
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         self.name, self.candidates = name, tuple(candidates)
@@ -85,7 +85,7 @@ class AmbiguousSkill(MetierError):
 
 
 class InvalidSkill(MetierError):
-    """The skill asked for did not pass validation."""
+    """The requested skill did not pass validation."""
 
     def __init__(self, path: str, diagnostics: Sequence[Diagnostic]) -> None:
         self.path, self.diagnostics = path, tuple(diagnostics)
@@ -94,7 +94,7 @@ class InvalidSkill(MetierError):
 
 
 class ResourceError(MetierError):
-    """A file of a skill cannot be served; `reason` is a stable word for why, the same on every surface."""
+    """A file of a skill cannot be served. `reason` is a stable word, the same on every surface."""
 
     def __init__(self, message: str, *, path: str = "", reason: str = "") -> None:
         self.message, self.path, self.reason = message, path, reason
@@ -102,14 +102,14 @@ class ResourceError(MetierError):
 
 
 class PathEscape(ResourceError):
-    """The path does not stay within the skill's folder."""
+    """The path leads outside the skill's folder."""
 
     def __init__(self, path: str, reason: str, message: str) -> None:
         super().__init__(f"{message}: {path!r}" if path else message, path=path, reason=reason)
 
 
 class ResourceNotFound(ResourceError):
-    """There is no such file in the skill."""
+    """The skill has no such file."""
 
     def __init__(self, path: str, available: Sequence[str] = ()) -> None:
         self.available = tuple(available)
@@ -125,7 +125,7 @@ class BinaryResource(ResourceError):
 
 
 class BadArguments(MetierError):
-    """The arguments of an operation or of a tool call do not fit; `field` is the one that is wrong, if it is one."""
+    """The arguments of an operation or a tool call are invalid. `field` is the invalid one, if it is a single one."""
 
     exit_code = 2
 
@@ -135,7 +135,7 @@ class BadArguments(MetierError):
 
 
 class PolicyDenied(MetierError):
-    """A rule of the policy refuses; `rule` is the one that decided."""
+    """A rule of the policy refuses the request. `rule` is the one that decided."""
 
     exit_code = 3
 
@@ -146,7 +146,7 @@ class PolicyDenied(MetierError):
 
 
 class InvocationError(MetierError):
-    """Skills call skills in a circle, or too deeply; `chain` is the way there."""
+    """Skills call each other in a cycle, or too deeply. `chain` lists the calls."""
 
     def __init__(self, message: str, chain: Sequence[str]) -> None:
         self.chain = tuple(chain)
@@ -154,7 +154,7 @@ class InvocationError(MetierError):
 
 
 class SandboxUnavailable(MetierError):
-    """No sandbox works here, or this run cannot be protected as promised: what was tried, and what would help."""
+    """No sandbox works here, or it cannot protect this run as promised. `tried` lists the attempts, `install` a fix."""
 
     exit_code = 4
 
@@ -165,7 +165,7 @@ class SandboxUnavailable(MetierError):
 
 
 class ScriptRefused(MetierError):
-    """The file is not a script that can be run: a stable reason, and what to do about it."""
+    """The file is not a runnable script. `reason` is a stable word, and the message says what to do."""
 
     def __init__(self, script: str, reason: str, message: str) -> None:
         self.script, self.reason = script, reason
@@ -173,7 +173,7 @@ class ScriptRefused(MetierError):
 
 
 class InstallError(MetierError):
-    """A skill was not installed, and nothing was changed: why (a stable word), and the way out."""
+    """A skill was not installed, and nothing was changed. `reason` is a stable word, `hint` says what to do."""
 
     def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
         self.message, self.reason, self.hint = message, reason, hint
@@ -181,7 +181,7 @@ class InstallError(MetierError):
 
 
 class StoreError(MetierError):
-    """The event store cannot be opened, read or written: why (a stable word), which store, and the way out."""
+    """The event store cannot be opened, read or written. `reason` is a stable word, `hint` says what to do."""
 
     def __init__(self, message: str, *, reason: StoreReason = "failed", store: str = "", hint: str = "") -> None:
         self.message, self.store, self.hint = message, store, hint
@@ -191,7 +191,7 @@ class StoreError(MetierError):
 
 
 class StateConflict(StoreError):
-    """Somebody else saved the document first; `actual` is the version that stands now (0: none)."""
+    """Another process saved the document first. `actual` is the current version (0: none)."""
 
     def __init__(self, session_id: str, key: str, expected: int, actual: int) -> None:
         self.session_id, self.key, self.expected, self.actual = session_id, key, expected, actual
@@ -200,7 +200,7 @@ class StateConflict(StoreError):
 
 
 class MissingExtra(MetierError):
-    """An optional part was asked for whose dependency is not installed."""
+    """The dependency of a requested optional feature is not installed."""
 
     exit_code = 4
 

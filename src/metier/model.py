@@ -1,8 +1,8 @@
-"""The values that a catalog is made of, frozen, in the order of the flow.
+"""The frozen values that make up a catalog.
 
 A `Root` is a folder that a profile searches. Each SKILL.md in it becomes a `Skill`, a `Shadowed` skill that lost its
-name to another, a `Skipped` one that a rule left out, or an error among the `Diagnostic`s; `Counts` shows that the four
-add up to what was found. What a session makes of a skill is in `metier.results`.
+name to another, a `Skipped` one that a rule left out, or an error among the `Diagnostic`s. `Counts` counts these four,
+and they add up to the files found. The results of a session are in `metier.results`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
 JsonObject = dict[str, Any]
-"""A JSON object on its way in or out; whoever reads a value from it checks that value."""
+"""A JSON object from input or for output. Its values are unchecked: check a value when you read it."""
 
 Fields = Mapping[str, Any]
-"""The fields of a frontmatter, as the YAML has them."""
+"""The fields of a frontmatter, as parsed from YAML."""
 
 Severity = Literal["error", "warning", "info"]
 
 Mode = Literal["pinned", "auto", "name-only", "manual", "off"]
-"""How a skill is offered: always shown, shown when it fits, by name only, to the user only, not at all."""
+"""How a skill is offered: always shown, shown if relevant, by name only, to the user only, not at all."""
 
 MODES: Final[tuple[Mode, ...]] = ("pinned", "auto", "name-only", "manual", "off")
 
@@ -29,17 +29,17 @@ REMOTE: Final = "mcp"
 """The scope of skills that an MCP server offers."""
 
 STANDARD_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-"""The keys of the Agent Skills standard; every other key of a frontmatter is `extra`."""
+"""The keys of the Agent Skills standard. Every other key of a frontmatter is in `extra`."""
 
 SCOPE_ORDER: Final[Mapping[str, int]] = {"extra": 0, "repo": 1, "project": 1, "user": 2}
-"""What stands first where all else is equal: what was named, the project's, the user's."""
+"""The order of scopes if all else is equal: explicitly named folders, the project's, the user's."""
 
 NO_FIELDS: Final[Fields] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Something to know about a file: a stable code, how bad it is, where, and what to do about it."""
+    """A finding about a file: a stable code, a severity, a location, and a hint."""
 
     code: str
     severity: Severity
@@ -49,7 +49,7 @@ class Diagnostic:
     column: int = 0
     hint: str = ""
     reason: str = ""
-    """Where the operating system refused something: `permission`."""
+    """`permission` if the operating system refused access."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -65,7 +65,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder to search, and how: its scope and source become those of the skills found in it."""
+    """A folder to search, and how to search it. Its skills have its scope and source."""
 
     path: str
     scope: str
@@ -73,17 +73,17 @@ class Root:
     priority: int = 0
     require_description: bool = True
     depth: int = 0
-    """Levels of folders below the root that may be skills; 0 means any."""
+    """How many levels of folders below the root may be skills. 0 means any."""
     explicit: bool = False
-    """Named by the user, so that its absence is an error and not a matter of course."""
+    """Whether the user named the folder. If so, it is an error if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One usable skill: what its frontmatter says, where it lies, and who may call it.
+    """One usable skill: its frontmatter, its location, and who may call it.
 
-    `path` is the SKILL.md as it was reached, `real_path` the same without symbolic links; the two are one string where
-    no link is involved. The body is not here: it is read on activation and never before.
+    `path` is the path of the SKILL.md as it was found, and `real_path` is the same without symbolic links. The two are
+    one string if there are no links. The body is not included: it is read on activation and never before.
     """
 
     name: str
@@ -98,12 +98,12 @@ class Skill:
     user_invocable: bool = True
     mode: Mode = "auto"
     trusted: bool = True
-    """False for a skill of a project that nobody has trusted, where trust is asked for."""
+    """False for a skill of an untrusted project, if trust is required."""
 
     @property
     def id(self) -> str:
-        """The same for the same file in every call and process."""
-        import hashlib  # an import costs more than a scan of a small catalog, and few ask for ids
+        """A stable id: the same for the same file in every call and process."""
+        import hashlib  # the import takes longer than the scan of a small catalog, and ids are rarely needed
 
         return hashlib.sha256(self.real_path.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
@@ -129,7 +129,7 @@ class Skill:
 
     @property
     def visible(self) -> bool:
-        """Whether the model may see and load it."""
+        """Whether the model may see and load the skill."""
         return self.model_invocable and self.trusted and self.mode not in ("off", "manual")
 
     @property
@@ -177,12 +177,12 @@ class Skill:
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """A valid skill that is not offered, because another one bears its name. It still loads by its path."""
+    """A valid skill that is not offered because another one has its name. It can still be loaded by its path."""
 
     skill: Skill
     winner: Skill
     identical: bool = False
-    """The two files are the same, byte for byte."""
+    """Whether the two files are the same, byte for byte."""
 
     def as_dict(self) -> JsonObject:
         return {**self.skill.as_dict(), "shadowed_by": self.winner.path, "identical": self.identical}
@@ -190,7 +190,7 @@ class Shadowed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A SKILL.md that a rule of the profile left out, and the rule."""
+    """A SKILL.md that a rule of the profile left out, and the rule that did."""
 
     path: str
     reason: str
@@ -203,7 +203,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`found == loaded + shadowed + skipped + errors`, always."""
+    """The counts of a catalog. Always, `found == loaded + shadowed + skipped + errors`."""
 
     loaded: int = 0
     shadowed: int = 0
@@ -226,7 +226,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a refresh found: skills by name, each list sorted."""
+    """The changes that a refresh found, as sorted lists of skill names."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -243,13 +243,13 @@ class Changes:
 
 
 Role = Literal["load", "search", "read", "output", "run"]
-"""What a tool is for; each host has its own names for its tools."""
+"""The purpose of a tool. Each host has its own names for its tools."""
 
 ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run")
 
 
 def metadata_of(fields: Fields) -> Fields:
-    """The `metadata` of a frontmatter. The standard has text there, so scalars are text; the rest is kept as it is."""
+    """The `metadata` of a frontmatter. Scalars become text, as the standard requires. Other values are kept."""
     found = fields.get("metadata")
     if not isinstance(found, Mapping):
         return NO_FIELDS
@@ -257,7 +257,7 @@ def metadata_of(fields: Fields) -> Fields:
 
 
 def as_text(value: object) -> str | None:
-    """A scalar as the text it stands for; `None` for what is no scalar or is absent."""
+    """A scalar as text. `None` if the value is absent or not a scalar."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -266,7 +266,7 @@ def as_text(value: object) -> str | None:
 
 
 def split_tools(value: object) -> tuple[str, ...]:
-    """The entries of `allowed-tools`: separated by blanks or commas, except inside parentheses; lists are accepted."""
+    """The entries of `allowed-tools`, separated by whitespace or commas outside parentheses. Lists are accepted."""
     if isinstance(value, (list, tuple)):
         items = cast("Sequence[object]", value)
         return tuple(entry for item in items for entry in split_tools(as_text(item)))

@@ -1,8 +1,7 @@
-"""What a session asks and returns, as frozen values.
+"""The requests and results of a session, as frozen values.
 
-Policy is asked a `Request`. A session shows the catalog in a `Prompt`, turns a skill into a `Loaded` one, its files
-into `Resource`s, a run of a script into a `RunResult`, a user's message into an `Invocation`, and a model's call into a
-`ToolResult`.
+Policy decides on a `Request`. The results are a `Prompt` for the catalog, a `Loaded` for a skill, a `Resource` for a
+file, a `RunResult` for a script, an `Invocation` for a user's message, and a `ToolResult` for a model's tool call.
 """
 
 import base64
@@ -15,27 +14,27 @@ from metier.model import Fields, JsonObject, Skill
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What policy is asked: a tool, and on behalf of which skill, for which file or command."""
+    """A request that policy decides on: a tool, and the skill, file or command that it is for."""
 
     tool: str
     skill_name: str = ""
     path: str = ""
     command: str = ""
     digest: str = ""
-    """Of the content that would run or be taken in, so that an approval covers this content and no other."""
+    """The digest of the content to run or load, so that an approval covers only this content."""
     detail: str = ""
-    """That content as text, or where it comes from, for the person who is asked."""
+    """That content as text, or its origin, to show to the person who is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An activated skill. `text` is what the model gets; the rest are its parts, for hosts that build their own."""
+    """An activated skill. `text` is for the model. The other fields are for hosts that build their own text."""
 
     skill: Skill
     text: str
     ref: str
     digest: str
-    """Of SKILL.md as it lies on disk."""
+    """The digest of SKILL.md as it is on disk."""
     files: tuple[str, ...]
     already_loaded: bool
     truncated: bool
@@ -43,10 +42,10 @@ class Loaded:
     body: str = ""
     frontmatter: Fields = field(default_factory=dict[str, Any])
     left_out: int = 0
-    """Bytes of SKILL.md that a limit cut off."""
+    """The number of bytes of SKILL.md that a limit cut off."""
     warnings: tuple[str, ...] = ()
     size: int = 0
-    """Of SKILL.md, in bytes."""
+    """The size of SKILL.md in bytes."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -63,7 +62,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A file of a skill, as text; where the bytes themselves were asked for, as `data`, too."""
+    """A file of a skill, as text. `data` holds the bytes, if they were requested."""
 
     skill: Skill
     path: str
@@ -88,7 +87,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a script left behind, kept by its digest."""
+    """A file that a script wrote, stored under its digest."""
 
     path: str
     digest: str
@@ -100,7 +99,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a script of a skill did."""
+    """The result of running a script of a skill."""
 
     skill: Skill
     script: str
@@ -110,14 +109,14 @@ class RunResult:
     duration_ms: int
     artifacts: tuple[Artifact, ...] = ()
     ended: str = "exit"
-    """`exit`, or the limit that ended it."""
+    """`exit`, or the limit that ended the script."""
     protections: tuple[str, ...] = ()
-    """What held the script in; empty where policy let it run without a sandbox."""
+    """The protections of the sandbox. Empty if policy let the script run without one."""
     notes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The result as a model reads it."""
+        """The result as text for the model."""
         parts = [self.stdout.rstrip()] if self.stdout.strip() else []
         if self.stderr.strip():
             parts.append(f"[stderr]\n{self.stderr.rstrip()}")
@@ -145,7 +144,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a user's message calls: the skill, the message that the model should see, and the skill if it was loaded."""
+    """The skill that a user's message calls, the message for the model, and the loaded skill, if it was loaded."""
 
     skill: Skill | None
     message: str
@@ -156,7 +155,7 @@ class Invocation:
 
     @property
     def text(self) -> str:
-        """What the model gets: the skill where the host loads it, else the message."""
+        """The text for the model: the skill if the host loads it, else the message."""
         return self.loaded.text if self.loaded else self.message
 
     def as_dict(self) -> JsonObject:
@@ -170,7 +169,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What to put back after a host compacted its context: the newest skills whole, the others by reference."""
+    """The text to restore after a host compacted its context: the newest skills in full, the others by reference."""
 
     text: str
     restored: tuple[str, ...]
@@ -182,7 +181,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The part of a system prompt that shows the catalog, and how much of the catalog it shows."""
+    """The part of a system prompt that shows the catalog, and the number of skills it shows."""
 
     text: str
     shown: int
@@ -201,7 +200,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool definition to hand to a model."""
+    """A tool definition for a model."""
 
     name: str
     description: str
@@ -219,9 +218,9 @@ class ToolResult:
     text: str
     ok: bool = True
     code: str = ""
-    """A stable word for what went wrong, the same on every surface; empty where nothing did."""
+    """A stable word for the error, the same on every surface. Empty on success."""
     rule: str = ""
-    """The rule of the policy that refused the call, if one did."""
+    """The policy rule that refused the call, if any."""
 
     def as_dict(self) -> JsonObject:
         return dict(self.data)

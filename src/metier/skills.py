@@ -1,9 +1,9 @@
-"""The front door of the library: the skills of one place, under one profile.
+"""The main entry point of the library: the skills of one place, under one profile.
 
     skills = Skills.discover()
     for skill in skills: ...
 
-A `Skills` holds an immutable catalog and replaces it on `refresh`; everything else is asked of that catalog.
+A `Skills` holds an immutable catalog and replaces it on `refresh`. All other methods read that catalog.
 """
 
 import gc
@@ -39,11 +39,11 @@ PathLike = str | os.PathLike[str]
 
 
 class SkillSource(Protocol):
-    """Skills from elsewhere than a folder of this machine, such as other servers. They join what a scan found."""
+    """A source of skills other than local folders, such as other servers. Its skills are added to those of a scan."""
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """Where the skills come from, as roots to list beside the folders."""
+        """The origins of the skills, as roots to list next to the folders."""
         ...
 
     def extend(self, found: discover.Found, profile: Profile) -> None:
@@ -51,12 +51,12 @@ class SkillSource(Protocol):
         ...
 
     def files(self) -> "Files":
-        """The files of all skills, those of the disk included, for one session."""
+        """The files of all skills, including those on disk, for one session."""
         ...
 
 
 class Skills:
-    """An ordered collection of skills: iterate it, ask it for a name, search it, open a session on it."""
+    """An ordered collection of skills: iterate over it, look up a name, search it, open a session on it."""
 
     _snapshot: tuple[Catalog, bytes] | None = None
 
@@ -98,9 +98,9 @@ class Skills:
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
-        `roots` are searched before the profile's own, in any profile; a missing one is an error. `settings` override
-        values of the profile, named as in a configuration file. `progress` is called with the number found so far.
-        `rankers` are models of your own that search blends in, each with its weight beside the 1.0 of words.
+        `roots` are searched before the profile's own, in any profile. A missing one is an error. `settings` override
+        values of the profile, with the keys of a configuration file. `progress` is called with the number found so far.
+        `rankers` are your own ranking models to combine with word search, each with its weight (words have 1.0).
         """
         config = resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env)
         return cls(config, roots, progress, rankers=rankers, source=source)
@@ -115,14 +115,14 @@ class Skills:
         home: PathLike | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> "Skills":
-        """The skills of one folder alone, as if the profile had it among its custom directories."""
+        """Find the skills of a single folder, as if it were one of the profile's custom directories."""
         config = resolve_settings(None, home=home, profile=profile, overrides=settings)
         path = roots.normalise(os.fspath(folder), config.place.cwd, config.place.home)
         root = Root(path, config.profile.custom_scope, source, depth=config.profile.discovery.depth, explicit=True)
         return cls(config, only=[root])
 
     def _scan(self, progress: Callable[[int], None] | None = None) -> Catalog:
-        # A scan makes many objects and no cycles; looking for cycles among them would take a third of its time.
+        # A scan makes many objects and no cycles. Garbage collection would take a third of its time.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -149,7 +149,7 @@ class Skills:
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress)
         kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
         if kept:
-            self._memory = None  # the next look reads it from disk: a process that never looks again spares the memory
+            self._memory = None  # the next scan reads it from disk, so a process that never rescans saves the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._source is not None:
             self._source.extend(found, profile)
@@ -157,9 +157,9 @@ class Skills:
         return build_catalog(profile, place, found_roots, found, state, notes)
 
     def refresh(self) -> Changes:
-        """Look at the disk again; what was added, removed or changed since the last look.
+        """Rescan the disk, and return what was added, removed or changed since the last scan.
 
-        Hosts that look only at their start have nothing to refresh: there, only a new `discover` sees changes.
+        For hosts that scan only at startup, this does nothing: only a new `discover` sees changes.
         """
         if self.profile.catalog.refresh == "start":
             return Changes()
@@ -170,17 +170,17 @@ class Skills:
         return await _in_thread(self.refresh)
 
     def look(self) -> Catalog:
-        """What a `refresh` would bring, without bringing it."""
+        """The catalog that `refresh` would produce, without replacing the current one."""
         if self.profile.catalog.refresh == "start":
             return self.catalog
         with self._looking:
             return self._scan()
 
     def _rescan(self) -> Changes:
-        with self._looking:  # of two looks at once, the one that began first must not have the last word
+        with self._looking:  # one scan at a time, so that an older result never replaces a newer one
             new = self._scan()
             changes = snapshot.compare(self.catalog, new)
-            # A catalog is replaced only by a different one, so that whoever holds it can tell by identity.
+            # A catalog is replaced only by a different one, so callers can detect a change by identity.
             if changes or not snapshot.same(self.catalog, new):
                 self.catalog = new
         return changes
@@ -197,20 +197,20 @@ class Skills:
         return name in self.catalog.by_name
 
     def __getitem__(self, name: str) -> Skill:
-        """The skill of that name. Raises `SkillNotFound`, `AmbiguousSkill` or `InvalidSkill`."""
+        """The skill with this name. Raises `SkillNotFound`, `AmbiguousSkill` or `InvalidSkill`."""
         return self.catalog.find(name)
 
     def get(self, name: str) -> Skill | None:
-        """The first skill of that name, or `None`."""
+        """The first skill with this name, or `None`."""
         return next(iter(self.catalog.by_name.get(name, ())), None)
 
     def at(self, path: PathLike) -> Skill:
-        """The skill whose SKILL.md or folder lies at a path, shadowed ones included."""
+        """The skill whose SKILL.md or folder is at this path. Shadowed skills are included."""
         return self.catalog.find_path(os.fspath(path))
 
     @property
     def catalogs(self) -> "tuple[Skills, ...]":
-        """Itself: what a `Watcher` of one catalog watches."""
+        """This object alone, for a `Watcher` of a single catalog."""
         return (self,)
 
     @property
@@ -235,7 +235,7 @@ class Skills:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """Why files are not skills: the first error of each, by path."""
+        """Why files are not skills: the first error of each file."""
         first: dict[str, Diagnostic] = {}
         failed = set(self.catalog.failed)
         for diagnostic in self.catalog.diagnostics:
@@ -248,19 +248,19 @@ class Skills:
         return self.catalog.counts
 
     def snapshot(self) -> bytes:
-        """The whole catalog as data, from which a replay makes an equal one."""
+        """The whole catalog as data, from which a replay restores an equal one."""
         if self._snapshot is None or self._snapshot[0] is not self.catalog:
             self._snapshot = (self.catalog, utf8(snapshot.dump(self.catalog)))
         return self._snapshot[1]
 
-    # --- asking ---
+    # --- search, prompts and sessions ---
 
     def search(
         self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
     ) -> SearchResult:
-        """The skills that answer a query, the best first; `among` limits it to these paths.
+        """The skills that match a query, best first. `among` limits the search to these paths.
 
-        Switched-off skills are not found. A query that nothing fits finds nothing.
+        Skills in mode `off` are never found. A query that matches nothing returns no results.
         """
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
@@ -284,30 +284,30 @@ class Skills:
         return await _in_thread(self.search, query, limit=limit, scope=scope, among=among)
 
     def explain(self, result: SearchResult) -> SearchResult:
-        """The same result, each hit with the words of the query that its skill has, body included."""
+        """The same result, with the query words that occur in each skill, including its body."""
         text = result.query.strip()
         if self.profile.search.scoring == "overlap" or not result.results:
-            return result  # its words are counted anyway
+            return result  # its hits already have their words
         return replace(result, results=tuple(self._find().explain(text, result.results)))
 
     def _find(self) -> "Finder":
-        """The search index, brought up to date with the catalog when that is a new one."""
+        """The search index, updated if the catalog is a new one."""
         from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
             self._finder = Finder(folder, self._rankers)
-        current = self.catalog  # which a watcher may replace meanwhile
+        current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
             self._finder.sync(current.skills, self._progress)
             self._indexed = current
         return self._finder
 
     def ranked(self, skills: Sequence[Skill], message: str | None, used: Sequence[str] = ()) -> list[Skill]:
-        """The skills in the order in which a prompt should show them: pinned, fitting the message, used before, others.
+        """The skills in the order for a prompt: pinned, relevant to the message, used before, others.
 
-        `used` are names, the latest first. Without a message the order is the catalog's, and a prompt stays the same.
+        `used` are names, latest first. Without a message, the rest keeps the catalog's order, so a prompt is stable.
         """
         pinned = [skill for skill in skills if skill.mode == "pinned"]
         rest = [skill for skill in skills if skill.mode != "pinned"]
@@ -323,7 +323,7 @@ class Skills:
         return [*pinned, *rest]
 
     def prompt(self, message: str | None = None, budget: int | None = None) -> "Prompt":
-        """What a system prompt shows of the catalog; see `Session.prompt`."""
+        """The part of a system prompt that shows the catalog. See `Session.prompt`."""
         return self.session().prompt(message, budget)
 
     def session(
@@ -345,26 +345,26 @@ class Skills:
         clock: Callable[[], int] | None = None,
         ids: Callable[[], str] | None = None,
     ) -> "Session":
-        """Open a conversation with these skills.
+        """Open a session with these skills.
 
         Args:
-            id: The session's id; a new one by default.
-            policy: A `Policy`, or its settings. By default the permissions of the configuration hold.
+            id: The session's id. A new one by default.
+            policy: A `Policy`, or its settings. By default, the permissions of the configuration apply.
             store: A `Store` or its URL. With a store, everything needed to replay the session is kept, unless policy
                 redacts it. Without one, events live as long as the session.
-            approve: Called with a `Request` where policy wants a person to be asked. It returns `True` or `"once"`,
-                `"always"`, or a no. The session's lock is not held meanwhile.
+            approve: Called with a `Request` when policy requires a person's approval. It returns `True` or `"once"`,
+                `"always"`, or another value for no. The session's lock is not held during the call.
             tools: Whether the model can call tools.
-            preload: Names of skills that stand in the system prompt from the first request on.
-            only: Limit the session to skills of these names.
-            has_read_tool: Whether the host gives its model a tool to read files with.
-            state: A dict from an earlier `session.state()`, or the document that the store has of the session.
-            files: Where the files of skills come from; the disk by default.
-            runner: What runs scripts; the machine's own sandbox by default.
-            surface: The surface that drives the session, for the record.
-            store_required: Raise trouble with the store. Otherwise it is logged, and events are written later.
-            clock: Milliseconds since 1970, for a deterministic run.
-            ids: Ids of events, for a deterministic run.
+            preload: Names of skills that are in the system prompt from the first request on.
+            only: Limit the session to skills with these names.
+            has_read_tool: Whether the host gives its model a tool that reads files.
+            state: A dict from an earlier `session.state()`, or the session's document from the store.
+            files: The source of the skills' files. The disk by default.
+            runner: The runner for scripts. The machine's own sandbox by default.
+            surface: The surface that uses the session, for the record.
+            store_required: Raise store errors. Otherwise they are logged, and events are written later.
+            clock: Returns milliseconds since 1970, for a deterministic run.
+            ids: Returns ids for events, for a deterministic run.
         """
         from metier.record.recorder import random_ids, system_clock
         from metier.record.store import open_store
@@ -392,12 +392,12 @@ class Skills:
             session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
         return session
 
-    # --- switches that last ---
+    # --- persistent modes ---
 
     def set_mode(self, name: str, mode: Mode, *, level: Level = "user") -> Skill:
         """Pin a skill, hide it from the model or switch it off, for this user or for everyone in the project.
 
-        `name` may be a path. The answer is the skill in its new mode; the catalog is current when this returns.
+        `name` may be a path. Returns the skill in its new mode. The catalog is updated before this returns.
         """
         skill = self.at(name) if os.sep in name else self._switchable(name, mode)
         Modes(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
@@ -405,7 +405,7 @@ class Skills:
         return replace(skill, mode=mode)
 
     def _switchable(self, name: str, mode: Mode) -> Skill:
-        """The skill that a switch by name means: to switch one on is to undo what switched it off."""
+        """The skill to switch by name. To switch one on, this prefers the only skill of that name that is off."""
         if mode != "off":
             everything = (*self.catalog.skills, *(entry.skill for entry in self.shadowed))
             off = [skill for skill in everything if skill.name == name and not skill.enabled]
@@ -428,6 +428,6 @@ R = TypeVar("R")
 
 
 async def _in_thread(function: Callable[P, R], *args: P.args, **given: P.kwargs) -> R:
-    import asyncio  # only for those who use it
+    import asyncio  # imported only when needed
 
     return await asyncio.to_thread(function, *args, **given)

@@ -1,6 +1,6 @@
-"""Profile, working directory and home become the ordered list of folders to search.
+"""Resolve profile, working directory and home to the ordered list of folders to search.
 
-The order is the precedence: what the caller named first, then the profile's roots by priority, then its custom
+The order is the precedence: first the caller's folders, then the profile's roots by priority, then its custom
 directories. No folder appears twice.
 """
 
@@ -20,7 +20,7 @@ from metier.model import Diagnostic, Root
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the runtime stands: everything about the surroundings that rules may ask for."""
+    """The runtime's location: all facts about the environment that rules can use."""
 
     cwd: str
     home: str
@@ -37,7 +37,7 @@ class Place:
 
 
 def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tuple[Place, tuple[Diagnostic, ...]]:
-    """The place with its project root: the host's variable, else the nearest folder with a marker, else `cwd`."""
+    """The place, with the project root from the host's variable, else the nearest folder with a marker, else `cwd`."""
     rules = profile.project
     named = env.get(rules.root_env, "") if rules.root_env else ""
     if named:
@@ -61,7 +61,7 @@ def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tup
 def resolve(
     profile: Profile, place: Place, extra: Sequence[str] = ()
 ) -> tuple[tuple[Root, ...], tuple[Diagnostic, ...]]:
-    """The folders to search, in order of precedence. A folder that the caller named must exist."""
+    """The folders to search, in order of precedence. Folders in `extra` must exist."""
     depth = profile.discovery.depth
     diagnostics: list[Diagnostic] = []
     roots = [
@@ -89,21 +89,21 @@ def resolve(
 
 
 def registries(profile: Profile, place: Place) -> list[str]:
-    """The files that list the folders of plugins: where they change, so may the roots."""
+    """The files that list the folders of plugins. When they change, the roots may change too."""
     return [os.path.join(place.home, rules.path) for rules in profile.roots if rules.registry]
 
 
 def normalise(path: str, base: str, home: str) -> str:
-    """An absolute path without `.`, `..` or a trailing slash; `~` is the home, relative paths start at `base`."""
+    """An absolute path without `.`, `..` or a trailing slash. `~` is the home, and relative paths start at `base`."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))
 
 
 def usual(profile: Profile) -> tuple[str, str]:
-    """Where people put skills for this host: the first folder of a project, and the first of a home, as `~/...`.
+    """The usual skills folders of this host: the first one in a project, and the first one in a home, as `~/...`.
 
-    Empty where the host has none.
+    Each is empty if the host has none.
     """
     project = next((path.removeprefix("./") for path in profile.directories if not path.startswith("~")), "")
     personal = next((path for path in profile.directories if path.startswith("~")), "")
@@ -153,7 +153,7 @@ def _expand(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagno
 
 
 def _plugins(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagnostic]) -> Iterable[Root]:
-    """The skills folders of installed plugins, as their registry lists them."""
+    """The skills folders of the plugins in the registry."""
     file = os.path.join(place.home, rules.path)
     try:
         registry: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))

@@ -1,10 +1,10 @@
-"""Defaults, files, environment and flags become one frozen `Settings`, and each value remembers where it came from.
+"""Merge defaults, files, environment and flags into one frozen `Settings`, and track the origin of each value.
 
 Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
 project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
-`RUNTIME_KEYS` or a setting of the profile, which it overrides; a table `[profile.NAME]` has settings for one profile
-alone. A project's files may only narrow what is allowed. Settings that reach beyond the project (its store, its limits
-on scripts, its policy) take effect only where the user trusts it.
+`RUNTIME_KEYS`, or a setting of the profile that it overrides. A table `[profile.NAME]` applies to one profile only.
+A project's files can only narrow what is allowed. Settings that reach beyond the project (its store, its limits on
+scripts, its policy) take effect only if the user trusts the project.
 """
 
 import functools
@@ -35,26 +35,26 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
 _REACHING: Final = ("store", "store_required", "telemetry", "run.", "policy.")
-"""Where the keys of a project's files begin that count only if it is trusted; a profile file of its own is another."""
+"""Prefixes of the keys that a project can set only if it is trusted. A profile file also needs trust."""
 _MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
-"""What a project's root holds; a package's file counts only where there is no repository around it."""
+"""Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that is configured, for one place."""
+    """The whole configuration for one place."""
 
     profile: Profile
     place: Place
     config_folder: str
     cache_folder: str
-    """Empty where scans are not remembered."""
+    """Empty if scans are not cached."""
     store: str
-    """The URL of the event store; by default one SQLite file in the user's data folder."""
+    """The URL of the event store. By default, one SQLite file in the user's data folder."""
     store_required: bool
     permissions: Mapping[str, Any] = field(hash=False)
     origins: Mapping[str, str] = field(hash=False)
-    """Which file, variable or argument set a key that is not a default."""
+    """The file, variable or argument that set each key. Defaults are not listed."""
     diagnostics: tuple[Diagnostic, ...] = ()
     mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     telemetry: bool = False
@@ -69,7 +69,7 @@ def resolve(
     overrides: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings that hold in a working directory."""
+    """The settings for a working directory."""
     environment = os.environ if env is None else env
     where = _folder(cwd)
     own_home = os.path.abspath(
@@ -119,7 +119,7 @@ def resolve(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one file, the environment or the caller says. `scoped` are settings for one profile alone, by its name."""
+    """The settings of one file, the environment or the caller. `scoped` maps profile names to their own settings."""
 
     origin: str
     values: Mapping[str, Any]
@@ -132,7 +132,7 @@ class Layer:
 
 
 def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> Layer:
-    """A layer, with the tables of single profiles apart from what holds for all."""
+    """A layer that separates the tables of single profiles from the settings for all profiles."""
     chosen: object = values.get("profile")
     if not isinstance(chosen, Mapping):
         return Layer(origin, values, trusted=trusted)
@@ -152,7 +152,7 @@ _FLAGS: Final = ("cache", "store_required", "telemetry")
 
 
 def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, str | bool]:
-    """The keys that are not settings of a profile and have one value; the highest layer wins."""
+    """The keys with one value that are not settings of a profile. The highest layer wins."""
     found: dict[str, str | bool] = {}
     for layer in layers:
         for key in ("profile", "store", *_FLAGS):
@@ -174,7 +174,7 @@ def _overridden(
     notes: list[Diagnostic],
     origins: dict[str, str],
 ) -> profiles.Raw:
-    """The values of a profile with the settings of all layers; within one, those for this profile alone come last."""
+    """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last."""
     raw = profiles.load(name)
     for layer in layers:
         own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
@@ -213,7 +213,7 @@ def _elsewhere(key: str, layer: Layer) -> Diagnostic:
 def _permissions(
     layers: Sequence[Layer], trusted_file: str, config_folder: str, origins: dict[str, str]
 ) -> dict[str, Any]:
-    """The rules of all layers together. A project's files only narrow: their allow rules and profile do not count."""
+    """The rules of all layers. A project's files can only narrow: of theirs, only deny and ask rules count."""
     merged: dict[str, Any] = {}
     remembered = os.path.join(config_folder, REMEMBERED)
     if os.path.isfile(remembered):
@@ -233,7 +233,7 @@ def _permissions(
 
 
 def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnostic]) -> Iterator[tuple[str, Any]]:
-    """What the layers that are the user's own say of a key; what others say is remarked and does not count."""
+    """The values of a key in the user's own layers. Values in other layers are reported and ignored."""
     for layer in layers:
         given: Any = layer.values.get(key)
         if given is not None and layer.origin in (own_file, "argument"):
@@ -246,7 +246,7 @@ def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnosti
 def _mcp_servers(
     layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
 ) -> dict[str, Any]:
-    """The servers that the user named. A project cannot name any, trusted or not: it would start programs."""
+    """The user's MCP servers. A project cannot add any, trusted or not, because they start programs."""
     servers: dict[str, Any] = {}
     for origin, given in _own("mcp", layers, own_file, notes):
         table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else dict[str, Any]()
@@ -259,7 +259,7 @@ def _mcp_servers(
 
 
 def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> dict[str, Any]:
-    """The model of the chat. A project cannot choose it, trusted or not: it would send what is said elsewhere."""
+    """The model of the chat. A project cannot choose it, trusted or not, because it receives the conversation."""
     chosen: dict[str, Any] = {}
     for origin, given in _own("model", layers, own_file, notes):
         if not isinstance(given, Mapping):
@@ -270,12 +270,12 @@ def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], orig
 
 
 def remember(config_folder: str, rule: Mapping[str, str]) -> None:
-    """Add an allow rule to the user's file of answers. What stands there, comments included, stays as it is."""
+    """Append an allow rule to the user's file of answers. Existing content, including comments, is kept."""
     import tomllib
 
     file = os.path.join(config_folder, REMEMBERED)
     lines = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rule.items())
-    lines = lines.replace("\x7f", "\\u007f")  # the one character that JSON leaves and TOML refuses
+    lines = lines.replace("\x7f", "\\u007f")  # the one character that JSON leaves unescaped and TOML rejects
     try:
         os.makedirs(config_folder, exist_ok=True)
         with open(file, "a+", encoding="utf-8") as stream:
@@ -304,13 +304,13 @@ def _folder(cwd: str | os.PathLike[str] | None) -> str:
 
 
 def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str, below: str) -> str:
-    """Metier's folder of a kind: below a home that was given, else where the desktop standard says."""
+    """Metier's config, data or cache folder: below `home` if one was given, else as the XDG standard says."""
     base = env.get(variable, "") if given is None else ""
     return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
 
 
 def _files(cwd: str, config_folder: str, notes: list[Diagnostic]) -> list[Layer]:
-    """The user's file and the project's. Of a project that nobody has trusted, only what is harmless."""
+    """The layers of the user's file and the project's. For an untrusted project, only harmless settings."""
     project = project_of(cwd)
     own = os.path.join(config_folder, "config.toml")
     trusted = os.path.realpath(project) in trusted_projects(config_folder)
@@ -338,7 +338,7 @@ def _harmless(
     notes: list[Diagnostic],
     canonical: Callable[[str], str | None] = lambda key: key,
 ) -> dict[str, Any]:
-    """The settings of a project that nobody has trusted, without those that reach beyond it."""
+    """The settings of an untrusted project, without those that reach beyond it."""
     reaching = [key for key in values if (canonical(key) or "").startswith(_REACHING)]
     profile = values.get("profile")
     if isinstance(profile, str) and (os.sep in profile or profile.endswith(".toml")):
@@ -350,7 +350,7 @@ def _harmless(
 
 
 def project_of(cwd: str) -> str:
-    """The folder whose `.metier/config.toml` and pyproject.toml count in a working directory."""
+    """The folder whose `.metier/config.toml` and pyproject.toml apply to a working directory."""
     for markers in _MARKERS:
         folder, parent = cwd, os.path.dirname(cwd)
         while folder != parent:
@@ -361,7 +361,7 @@ def project_of(cwd: str) -> str:
 
 
 def _peek(file: str) -> bytes:
-    """Other tools' files are none of our business unless they speak of us."""
+    """The content of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
     try:
         with open(file, "rb") as stream:
             return stream.read()

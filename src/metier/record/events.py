@@ -1,8 +1,7 @@
-"""The events of a record: one frozen type for each kind of thing that can happen.
+"""The events of a record: one frozen class for each type of event.
 
-An event carries the facts of its kind. A recorder gives it an id and a time, and a store numbers it and keeps it as a
-frame. Every surface sees the same frames. Frames have a version: a new field keeps the version, a changed meaning does
-not.
+A recorder gives an event an id and a time. A store numbers it and keeps it as a frame. Every surface sees the same
+frames. Frames have a version: adding a field keeps the version, changing a meaning increases it.
 """
 
 import functools
@@ -15,12 +14,12 @@ from metier.model import JsonObject
 VERSION: Final = 1
 
 INSTALLS: Final = "installs"
-"""The stream of what was installed; it belongs to no session."""
+"""The stream of install events. It belongs to no session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The root of all events. Fields that are `None` or empty are left out of the frame."""
+    """The base class of all events. Fields that are `None` or empty are left out of the frame."""
 
     type: ClassVar[str] = ""
 
@@ -31,18 +30,18 @@ class Event:
 
 @functools.cache
 def _names(kind: type[Event]) -> tuple[str, ...]:
-    """The fields of an event. Every event asks, so the answer is kept."""
+    """The fields of an event. Cached, because every event needs them."""
     return tuple(item.name for item in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted(Event):
-    """A session began, or went on after a restart: what it was given, so that it can be run again."""
+    """A session started, or continued after a restart. Holds the session's options, so that it can be replayed."""
 
     type: ClassVar[str] = "session_started"
     profile: str
     surface: str
-    """Python, the command line, JSON-RPC, HTTP or MCP: the one thing that differs between them."""
+    """Python, the command line, JSON-RPC, HTTP or MCP. The only field that differs between surfaces."""
     tools: bool
     asks: bool
     has_read_tool: bool
@@ -55,7 +54,7 @@ class SessionStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillCatalogUpdated(Event):
-    """The catalog was built or rebuilt. `collisions` are names that several skills bear, with winner and losers."""
+    """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers."""
 
     type: ClassVar[str] = "skill_catalog_updated"
     count: int
@@ -63,12 +62,12 @@ class SkillCatalogUpdated(Event):
     profile: str = "standard"
     collisions: tuple[Mapping[str, object], ...] = ()
     snapshot: str = ""
-    """The artifact that holds the whole catalog, for a replay."""
+    """The artifact with the whole catalog, for a replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillLoaded(Event):
-    """A SKILL.md was read for activation. `digest` is that of the file, `output` that of what the model was given."""
+    """A SKILL.md was read for activation. `digest` is that of the file, `output` that of the text for the model."""
 
     type: ClassVar[str] = "skill_loaded"
     name: str
@@ -87,7 +86,7 @@ class SkillLoaded(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillInvoked(Event):
-    """A skill was called: by a user (`manual`) or by the model (`auto`)."""
+    """A skill was called by a user (`manual`) or by the model (`auto`)."""
 
     type: ClassVar[str] = "skill_invoked"
     name: str
@@ -97,7 +96,7 @@ class SkillInvoked(Event):
     parent: str | None = None
 
     def data(self) -> JsonObject:
-        # An empty list of tools is a fact of its own: nothing may be used.
+        # Keep an empty list of tools: it means that no tool may be used.
         values = super(SkillInvoked, self).data()
         if self.effective_allowed_tools is not None:
             values["effective_allowed_tools"] = self.effective_allowed_tools
@@ -106,7 +105,7 @@ class SkillInvoked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillWarning(Event):
-    """Something to know: a collision, a cut, a dropped rule. `kind` is a stable word."""
+    """A warning, such as a collision, a truncation or a dropped rule. `kind` is a stable word."""
 
     type: ClassVar[str] = "skill_warning"
     kind: str
@@ -116,7 +115,7 @@ class SkillWarning(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResourceRead(Event):
-    """A file of a skill was read. `digest` names the artifact with the bytes that were read."""
+    """A file of a skill was read. `digest` names the artifact with its bytes."""
 
     type: ClassVar[str] = "skill_resource_read"
     name: str
@@ -128,7 +127,7 @@ class ResourceRead(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResourceRefused(Event):
-    """A file of a skill was not served. `reason` is the stable word of the error."""
+    """A file of a skill was refused. `reason` is the stable word of the error."""
 
     type: ClassVar[str] = "skill_resource_refused"
     name: str
@@ -136,7 +135,7 @@ class ResourceRefused(Event):
     reason: str
     detail: str
     digest: str = ""
-    """Of a SKILL.md that was read but is no longer valid."""
+    """The digest of a SKILL.md that was read but is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class SkillsSearched(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
-    """A script began. `digest` is that of the script, `sandbox` names the runner, `grants` what policy added."""
+    """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added."""
 
     type: ClassVar[str] = "tool_started"
     tool: str
@@ -167,7 +166,7 @@ class ToolStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolStdout(Event):
-    """A piece of a script's standard output, as it came."""
+    """A chunk of a script's standard output, as it was received."""
 
     type: ClassVar[str] = "tool_stdout"
     text: str
@@ -175,7 +174,7 @@ class ToolStdout(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolStderr(Event):
-    """A piece of a script's standard error, as it came."""
+    """A chunk of a script's standard error, as it was received."""
 
     type: ClassVar[str] = "tool_stderr"
     text: str
@@ -183,7 +182,7 @@ class ToolStderr(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded(Event):
-    """A script ended by itself. `stdout` and `stderr` name artifacts with everything that was kept of them."""
+    """A script ended by itself. `stdout` and `stderr` name the artifacts with all the output that was kept."""
 
     type: ClassVar[str] = "tool_ended"
     exit_code: int
@@ -196,13 +195,13 @@ class ToolEnded(Event):
     notes: tuple[str, ...] = ()
 
     def data(self) -> JsonObject:
-        # The contract of the frame names its artifacts even where there are none.
+        # The frame always has `artifacts`, even if there are none.
         return {**super(ToolEnded, self).data(), "artifacts": self.artifacts}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailed(Event):
-    """A script did not start, or was ended at a limit."""
+    """A script did not start, or a limit ended it."""
 
     type: ClassVar[str] = "tool_failed"
     tool: str
@@ -211,12 +210,12 @@ class ToolFailed(Event):
     reason: str
     detail: str
     digest: str = ""
-    """Of the script, where it was read before it was refused."""
+    """The digest of the script, if it was read before it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverrideProposed(Event):
-    """A skill proposed a model, tool defaults or a scope; policy accepted or refused it."""
+    """A skill proposed a model, tool defaults or a scope, and policy accepted or refused it."""
 
     type: ClassVar[str] = "skill_override_proposed"
     name: str
@@ -228,7 +227,7 @@ class OverrideProposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChosen(Event):
-    """A policy other than the default is in force."""
+    """The session has a policy other than the default."""
 
     type: ClassVar[str] = "policy_chosen"
     policy: str
@@ -236,7 +235,7 @@ class PolicyChosen(Event):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAsked(Event):
-    """Somebody was asked, and answered."""
+    """A person was asked for approval and answered."""
 
     type: ClassVar[str] = "policy_asked"
     tool: str
@@ -247,7 +246,7 @@ class PolicyAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionCalled(Event):
-    """An operation of the session began: `call` for a model's tool call, else the method's name."""
+    """An operation of the session started: `call` for a model's tool call, otherwise the method's name."""
 
     type: ClassVar[str] = "session_called"
     operation: str
@@ -258,7 +257,7 @@ class SessionCalled(Event):
 class SessionReturned(Event):
     """The operation ended. `output` names the artifact with the text it returned, or the text of its error.
 
-    `code` is the class of an error, or for a tool call the word that the model was given.
+    `code` is the class of an error. For a tool call, it is the code that the model was given.
     """
 
     type: ClassVar[str] = "session_returned"
@@ -270,9 +269,9 @@ class SessionReturned(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillInstalled(Event):
-    """A skill was installed. Installs are in a stream of their own, `installs`, of the kind `install`.
+    """A skill was installed. Installs have their own stream, `installs`, of the kind `install`.
 
-    `tree` is the digest of its files as in the lock file, `artifact` that of the archive, `replaced` the tree before.
+    `tree` is the digest of its files as in the lock file, `artifact` that of the archive, `replaced` the previous tree.
     """
 
     type: ClassVar[str] = "skill_installed"
@@ -288,7 +287,7 @@ class SkillInstalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class InstallRefused(Event):
-    """A skill was not installed: policy, a check or the person asked said no. `reason` is a stable word."""
+    """A skill was not installed: policy, a check or the person asked refused it. `reason` is a stable word."""
 
     type: ClassVar[str] = "skill_install_refused"
     source: str
@@ -300,7 +299,7 @@ class InstallRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChatTurnStarted(Event):
-    """A chat began to answer. Events of a chat are in a stream of their own, of the kind `chat`."""
+    """A chat started to answer. Chat events have their own stream, of the kind `chat`."""
 
     type: ClassVar[str] = "chat_turn_started"
     turn: str
@@ -311,9 +310,9 @@ class ChatTurnStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChatItem(Event):
-    """An item of a chat as a person sees it, whenever it changes; of frames with one `item`, the last one counts.
+    """An item of a chat as a person sees it, recorded at every change. The last frame of an `item` is current.
 
-    `texts` names the artifacts that hold its long texts: no body of a skill is in the frame.
+    `texts` names the artifacts with its long texts. The frame never holds the body of a skill.
     """
 
     type: ClassVar[str] = "chat_item"
@@ -326,7 +325,7 @@ class ChatItem(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChatTurnEnded(Event):
-    """The answer ended: `done`, `failed`, `stopped`, or `lost` where its process died."""
+    """The answer ended: `done`, `failed`, `stopped`, or `lost` if its process died."""
 
     type: ClassVar[str] = "chat_turn_ended"
     turn: str

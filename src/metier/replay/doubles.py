@@ -1,6 +1,6 @@
-"""The surroundings of a session as its record has them: files, a runner and a catalog that answer as they did then.
+"""Doubles for a replay: files, a runner and a catalog that return what the record of a session holds.
 
-Each is told the frames of the operation that is being run again and looks at nothing else; the disk is not touched.
+Each gets the frames of the operation that is being replayed and reads nothing else. The disk is never touched.
 """
 
 import json
@@ -21,19 +21,19 @@ from metier.skills import Skills
 
 
 class RecordedFiles:
-    """Files as a record has them: of the operation that is being replayed."""
+    """The files that the record holds for the replayed operation."""
 
     def __init__(self, artifact: Callable[[str], bytes]) -> None:
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
 
     def requests(self, skill: Skill, path: str) -> Sequence[Request]:
-        """What an MCP server offers was approved before it was read, or refused."""
+        """The recorded approval requests. A skill from an MCP server is approved or refused before it is read."""
         about = [frame for frame in self._about(skill, "policy_asked") if frame["tool"] == REMOTE_LOAD]
         if about:
             return [Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")) for frame in about]
         if skill.scope == REMOTE and not any(frame.get("name") == skill.name for frame in self.frames):
-            return [Request(REMOTE_LOAD, skill.name)]  # a rule said no before anything was read
+            return [Request(REMOTE_LOAD, skill.name)]  # a rule refused it before anything was read
         return ()
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
@@ -70,7 +70,7 @@ class RecordedFiles:
 
 
 def _refusal(frame: Frame) -> ResourceError:
-    """The error of then, with its class, reason and words."""
+    """The recorded error, with its class, reason and message."""
     reason = frame["reason"]
     kinds: dict[str, type[ResourceError]] = {"not-found": ResourceNotFound, "binary": errors.BinaryResource}
     kind = PathEscape if reason == "link" else kinds.get(reason, ResourceError)
@@ -80,7 +80,7 @@ def _refusal(frame: Frame) -> ResourceError:
 
 
 class RecordedRunner:
-    """Runs nothing: gives back what a script printed, wrote and returned, in the pieces in which it came."""
+    """Runs nothing. Returns the recorded output, files and exit code of a script, in the recorded chunks."""
 
     name = "recorded"
 
@@ -126,10 +126,10 @@ class RecordedRunner:
 
 
 class RecordedSkills(Skills):
-    """The catalog of the record. It changes when the record says so, and finds what was found."""
+    """The recorded catalog. It changes only where the record does, and a search returns the recorded hits."""
 
     def __init__(self, data: bytes, artifact: Callable[[str], bytes]) -> None:
-        """`data` is the first catalog, as the record has it."""
+        """`data` is the first catalog of the record."""
         self.show(data)
         self.settings = Settings(
             profile=self.catalog.profile,
@@ -145,7 +145,7 @@ class RecordedSkills(Skills):
         self.frames: Sequence[Frame] = ()
 
     def show(self, data: bytes) -> None:
-        """Replace the catalog by another one of the record."""
+        """Replace the catalog with another one from the record."""
         self.catalog = restore(data.decode())
         self._data = data
 

@@ -1,8 +1,8 @@
-"""What a user wrote behind a skill's name goes into its body, once.
+"""Insert the arguments that follow a skill's name into the skill's body.
 
-`$ARGUMENTS` is replaced wherever it stands; where it does not, non-empty arguments are appended. Indexed and named
-arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price. All
-of it is one pass over the body, so nothing in the arguments themselves is ever expanded.
+Every `$ARGUMENTS` is replaced. If the body has no placeholder, non-empty arguments are appended. Indexed and named
+arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price.
+Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded.
 """
 
 import re
@@ -15,7 +15,7 @@ _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = "") -> str:
-    """The body with its arguments, and with its directory where one is given; unchanged when there are none."""
+    """Insert the arguments into the body, and the directory if one is given. Without either, return it unchanged."""
     if not arguments:
         return re.sub(_PLACE, lambda _: directory, body) if directory and "{" in body else body
     names = _declared(frontmatter)
@@ -55,7 +55,7 @@ def _pattern(names: list[str], may_index: bool, has_place: bool) -> re.Pattern[s
 
 
 def _declared(frontmatter: Mapping[str, Any]) -> list[str]:
-    """The names in `arguments`, as a list, a string, or a list of tables with a `name`."""
+    """The names in `arguments`, which is a list, a string, or a list of tables with a `name`."""
     given = frontmatter.get("arguments")
     words: list[Any] = given.split() if isinstance(given, str) else list(given) if isinstance(given, list) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     names: list[str] = []
@@ -67,7 +67,7 @@ def _declared(frontmatter: Mapping[str, Any]) -> list[str]:
 
 
 def _split(arguments: str) -> list[str]:
-    """Words as a shell would read them; plain words where a quote is never closed."""
+    """Split into words like a shell. If a quote is never closed, split on whitespace."""
     try:
         return shlex.split(arguments)
     except ValueError:

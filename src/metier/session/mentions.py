@@ -1,8 +1,9 @@
-"""A skill called by name in a user's message, in the grammar of the profile.
+"""Find the skills that a user's message calls by name, in the forms that the profile accepts.
 
-Four forms: `/name` and `/skill:name` at the very start of a message, with the rest as arguments; `$name` and
-`skill://name` anywhere in it, which leave the message as it is. A name that is not in the catalog is ordinary text, so
-`$PATH`, `$5` and `/usr` stay what they are. A name that several skills bear is reported, never guessed.
+There are four forms. `/name` and `/skill:name` count only at the very start of a message, and the rest of the message
+is their arguments. `$name` and `skill://name` count anywhere and leave the message unchanged. A name that is not in the
+catalog is ordinary text, so `$PATH`, `$5` and `/usr` are left alone. A name shared by several skills is reported as
+ambiguous, never guessed.
 """
 
 import re
@@ -22,18 +23,18 @@ _URL: Final = re.compile(r"(?<![\w/])skill://[^\s<>\"'`)\]]+")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """What a message calls: the skills, the message without the command, and the command's arguments."""
+    """The skills that a message calls, the message without the command, and the command's arguments."""
 
     skills: tuple[Skill, ...] = ()
     message: str = ""
     arguments: str = ""
     command: bool = False
     ambiguous: tuple[str, ...] = ()
-    """The paths of the candidates, where a name decides nothing."""
+    """The paths of the candidates, if a name is ambiguous."""
 
 
 def find(message: str, profile: Profile, lookup: Callable[[str], Skill]) -> Mention:
-    """The skills that a message calls. `lookup` raises for names that are not in the catalog."""
+    """Find the skills that a message calls. `lookup` raises for names that are not in the catalog."""
     forms = profile.invocation.forms
     if profile.invocation.commands:
         command = _COMMAND.match(message)
@@ -59,7 +60,7 @@ def find(message: str, profile: Profile, lookup: Callable[[str], Skill]) -> Ment
 
 
 def _named(message: str, forms: tuple[str, ...]) -> list[str]:
-    """Candidate names in the order in which they stand."""
+    """Candidate names, in the order of the message."""
     found: list[tuple[int, str]] = []
     if "$name" in forms:
         found += [(match.start(), match[1]) for match in _DOLLAR.finditer(message)]

@@ -1,8 +1,9 @@
-"""Policy decides what is allowed; a skill never does.
+"""The policy decides what is allowed. A skill never does.
 
-Rules stand in three lists: deny outranks allow, allow outranks ask, and what no rule covers follows the defaults of the
-policy's profile. A skill's `allowed-tools` is a hint that only narrows: the effective tools are those that policy and
-every open hint allow, for the skill's window and no longer. Two active skills allow less than one, never more.
+There are three lists of rules: deny outranks allow, and allow outranks ask. A request that matches no rule follows the
+defaults of the policy's profile. A skill's `allowed-tools` is a hint that can only narrow: while the skill's window is
+open, the effective tools are those allowed by the policy and by every open hint. Two active skills never allow more
+than one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,22 +21,22 @@ Verdict = Literal["allow", "ask", "deny"]
 Name = Literal["default", "read-only", "full-auto"]
 
 REMOTE_LOAD: Final = "mcp_load"
-"""What policy is asked, with the digest of the whole set of files: to take in a skill that an MCP server offers."""
+"""The tool name of a request to load a skill from an MCP server. Its digest covers all files of the skill."""
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "read-only": {"skill_run": "deny", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
     "default": {"skill_run": "ask", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
     "full-auto": {"override": "allow", REMOTE_LOAD: "ask"},
 }
-"""What holds where no rule does. A tool that is not named is allowed. Only `profile = "full-auto"` selects that one."""
+"""Verdicts when no rule matches. Tools not listed are allowed. Only `profile = "full-auto"` selects `full-auto`."""
 
 GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
-"""What a script may have besides its sandbox: only where an allow rule names it, under every policy."""
+"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on requests. What is not given matches all; names match exactly, paths and commands by glob."""
+    """A condition on requests. Omitted fields match everything. Names match exactly, paths and commands by glob."""
 
     tool: str
     skill_name: str | None = None
@@ -62,7 +63,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict and what led to it."""
+    """A verdict and the reason for it."""
 
     verdict: Verdict
     why: str
@@ -71,16 +72,16 @@ class Decision:
 
 @dataclass(slots=True)
 class Policy:
-    """The rules of one session. `warnings` are rules that were dropped, `remembered` those that answers added."""
+    """The rules of one session. `warnings` lists dropped rules, `remembered` holds rules added by answers."""
 
     name: Name = "default"
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     tools: frozenset[str] | None = None
-    """The tools of the host that policy allows at all; `None` means that the host keeps no such list."""
+    """The host tools that the policy allows at all. `None` means the host has no such list."""
     confirm_loads: bool = False
-    """Loads that no rule covers are confirmed, where somebody can be asked."""
+    """Ask before loads that match no rule, if there is someone to ask."""
     redact_arguments: bool = False
     warnings: list[str] = field(default_factory=list[str])
     remembered: list[Rule] = field(default_factory=list[Rule])
@@ -89,7 +90,7 @@ class Policy:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
-        """A policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in a file's `[permissions]`."""
+        """Build a policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in a `[permissions]` table."""
         given = cast("Mapping[str, Any]", settings.get("permissions", settings))
         known = ("profile", "allow", "deny", "ask", "tools", "redact")
         unknown = next((key for key in given if key not in known), None)
@@ -114,19 +115,19 @@ class Policy:
 
     @staticmethod
     def canonical(tool: str, profile: Profile) -> str:
-        """The tool by our name, whatever the profile's host calls it."""
+        """Metier's name for a tool, given the name that the profile's host uses."""
         roles = (role for role in ROLES if getattr(profile.tools, role) == tool)
         return next((f"skill_{role}" for role in roles), tool)
 
     def as_dict(self) -> dict[str, Any]:
-        """The rules as they would stand in a configuration file."""
+        """The rules in the format of a configuration file."""
         lists = {"allow": (*self.allow, *self.remembered), "deny": self.deny, "ask": self.ask}
         given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
         given.update({key: [rule.as_dict() for rule in rules] for key, rules in lists.items() if rules})
         return given | ({"tools": sorted(self.tools)} if self.tools is not None else {})
 
     def decide(self, request: Request) -> Decision:
-        """Deny, then allow, then ask, then the default; the first rule that matches is the reason."""
+        """Check deny, allow and ask rules in that order, then the default. The first matching rule is the reason."""
         lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
             ("deny", self.deny),
             ("allow", (*self.allow, *self.remembered)),
@@ -142,7 +143,7 @@ class Policy:
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
 
     def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
-        """Return if the request may go on; raise `PolicyDenied` if a rule, or the person who is asked, refuses."""
+        """Return if the request is allowed. Raise `PolicyDenied` if a rule or the person asked refuses it."""
         decision = self.decide(request)
         if decision.verdict == "allow" or (decision.verdict == "ask" and approve is None and self._optional(request)):
             return decision
@@ -159,16 +160,16 @@ class Policy:
 
     @staticmethod
     def is_yes(answer: bool | str) -> bool:
-        """Whether an answer allows something, once or always."""
+        """Whether an answer allows the request, once or always."""
         return answer is True or answer in ("once", "yes", "always", "remember")
 
     def _optional(self, request: Request) -> bool:
-        """Whether the question is only a host's habit: nobody to ask, and no rule that says which loads are fine."""
+        """Whether the question can be skipped: only the host asks for it, and no allow or ask rule is about loads."""
         listed = (*self.allow, *self.ask)
         return self.confirm_loads and request.tool == "skill_load" and not any(r.tool == "skill_load" for r in listed)
 
     def remember(self, request: Request) -> Rule:
-        """Keep a yes: for this tool and skill, and where something would run, for this content only."""
+        """Remember a yes for this tool and skill. If the request has a digest, it covers only that content."""
         rule = Rule(request.tool, request.skill_name or None, digest=request.digest or None)
         if rule not in self.remembered:
             self.remembered.append(rule)
@@ -179,7 +180,7 @@ class Policy:
     # --- tools of the host ---
 
     def effective_tools(self, skill: Skill) -> tuple[str, ...] | None:
-        """The tools within a skill's window: policy AND hint. `None` where neither says anything."""
+        """The tools allowed by both policy and hint in a skill's window. `None` if neither limits them."""
         hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
         if hint is None:
             return None
@@ -191,11 +192,11 @@ class Policy:
         return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
 
     def open_window(self, skill: Skill) -> None:
-        """From its activation until the turn ends, a skill's hint, and the rules about it, narrow what may be used."""
+        """Apply a skill's hint, and the rules about the skill, until the turn ends."""
         self._windows[skill.path] = skill
 
     def hint_allows(self, skill: Skill, tool: str, command: str) -> bool:
-        """Whether a skill's own `allowed-tools` lets it use a tool of the runtime: by name, or as a shell command."""
+        """Whether a skill's own `allowed-tools` allows a runtime tool, by name or as a shell command."""
         if not skill.allowed_tools:
             return True
         for entry in skill.allowed_tools:
@@ -205,14 +206,14 @@ class Policy:
         return False
 
     def windows(self) -> list[str]:
-        """The paths of the skills whose windows are open."""
+        """The paths of the skills with an open window."""
         return list(self._windows)
 
     def close_windows(self) -> None:
         self._windows.clear()
 
     def may_use(self, tool: str, command: str = "") -> bool:
-        """Whether a tool of the host may be used now, for this command if one is given: policy AND each open window."""
+        """Whether the policy and every open window allow a host tool now, for `command` if one is given."""
         return self._host_allows(tool, "", command) and all(
             self._host_allows(tool, skill.name, command) and _hinted(skill.allowed_tools, tool, command)
             for skill in self._windows.values()
@@ -222,7 +223,7 @@ class Policy:
         return "[redacted]" if text and self.redact_arguments else text
 
     def redacted(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of an operation, without what users and models wrote where policy says so."""
+        """The arguments of an operation. If the policy redacts, text by users and models is removed."""
         if not self.redact_arguments:
             return dict(given)
         return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
@@ -232,7 +233,7 @@ _OVERRIDES: Final = ("model", "context", "agent")
 
 
 def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What a skill would like to change for its run: its `overrides` table, and the widely used keys beside it."""
+    """The overrides a skill proposes for its run: its `overrides` table and the common top-level keys."""
     found: list[tuple[str, Any]] = []
     table = frontmatter.get("overrides")
     if isinstance(table, Mapping):
@@ -255,7 +256,7 @@ def _tool_name(entry: str) -> str:
 
 
 def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:
-    """Whether a hint names the tool, and where it limits its commands, this one."""
+    """Whether a hint names the tool and, if it limits the tool's commands, matches this command."""
     for entry in hint:
         name, _, pattern = entry.partition("(")
         if name == tool and (not pattern or not command or fnmatchcase(command, _glob(pattern))):
@@ -264,7 +265,7 @@ def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:
 
 
 def _flaw(name: object, profile: Profile) -> str:
-    """Why no skill of the host can bear the name. Where the host only warns of odd names, rules may speak of them."""
+    """Why the name is invalid for a skill of this host. Names the host only warns about are valid in rules."""
     if not isinstance(name, str) or not name:
         return "is not a name"
     checks = profile.validation

@@ -1,7 +1,7 @@
-"""The HTTP API: one table of operations, from which the routes, the checks and the OpenAPI document come.
+"""The HTTP API: one table of operations defines the routes, the checks and the OpenAPI document.
 
-Each operation turns a request into one call of `App`, `Session` or the JSON-RPC dispatcher and its answer into JSON;
-the rules live below. Other modules bring tables and routes of their own; `build` puts them together behind the gate.
+Each operation turns a request into one call of `App`, `Session` or the JSON-RPC dispatcher, and the result into JSON.
+It has no rules of its own. Other modules have their own tables and routes, and `build` combines them behind the gate.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ class Api:
         return Response(await run_in_threadpool(self._encoded), media_type=JSON)
 
     def _encoded(self) -> bytes:
-        """The catalog as it is sent, made once for each catalog: it is the same object until it differs."""
+        """The catalog as JSON, encoded once. A catalog is the same object until its content changes."""
         found = self.app.skills()
         known = self._catalog
         if known is not None and known[0] is found.catalog:
@@ -178,11 +178,11 @@ class Api:
         return self.answer(json.loads(said)) if self.hide_paths.on else Response(said.encode(), media_type=JSON)
 
     def session(self, request: Request) -> Session:
-        """The session that the address names; for a thread that may wait for the store."""
+        """The session named in the URL. Call this in a worker thread, because it may wait for the store."""
         return self.app.session(self.find(request.path_params["session_id"]), surface="http")
 
     def find(self, session_id: str) -> str:
-        """The id, where there is such a session. Nothing is opened, and nothing recorded."""
+        """Return the id if the session exists, else raise `NotFound`. Opens and records nothing."""
         try:
             known = self.app.exists(check_name(session_id, "the session id"))
         except StoreError as error:
@@ -198,7 +198,7 @@ class Api:
 
 
 def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
-    """An operation of a session, at an address with its name; body and answer are those of the operation."""
+    """The endpoint of a session operation. Name, body and answer are those of the operation."""
     schema = schema_of(kind)
 
     async def handler(api: Api, request: Request) -> Response:
@@ -225,7 +225,7 @@ def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
 
 
 async def _call(api: Api, request: Request) -> Response:
-    """A tool call over HTTP says besides the host's result whether it succeeded, and what the model reads."""
+    """Answer a tool call with the host's result, whether it succeeded, and the text for the model."""
     given = await json_body(request, CALL)
 
     def work() -> ToolResult:
@@ -339,7 +339,7 @@ PUBLISHED: Final[tuple[Endpoint, ...]] = (
 
 
 def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
-    """Every endpoint of a server, whichever module has it."""
+    """All endpoints of a server, from all modules."""
     return (*ENDPOINTS, *chat.ENDPOINTS, *(PUBLISHED if publish else ()))
 
 
@@ -347,7 +347,7 @@ def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
 
 
 def status_of(error: MetierError) -> tuple[int, str]:
-    """The status and the stable word for an error of the runtime."""
+    """The HTTP status and the stable code for an error of the runtime."""
     if isinstance(error, SkillNotFound) or code_of(error) == "NOT_FOUND":
         return 404, code_of(error)
     if isinstance(error, ScriptRefused) and error.reason == "busy":
@@ -383,11 +383,11 @@ def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Await
     return {Problem: problem, MetierError: runtime, HTTPException: no_route, Exception: unforeseen}
 
 
-# --- putting it together ---
+# --- the application ---
 
 
 class Application(Starlette):
-    """The ASGI application of one server; `end` lets its streams end, before the server waits for them."""
+    """The ASGI application of one server. Call `end` before the server waits for its open streams to close."""
 
     api: Api
     mcp_mount: McpMount
@@ -406,15 +406,15 @@ def build(
     publish: bool = False,
     watch: bool = True,
 ) -> Application:
-    """The ASGI application: `runs` scripts at a time, and with `publish` the skills for others to fetch.
+    """Build the ASGI application. It runs up to `runs` scripts at a time, and `publish` lets others fetch the skills.
 
-    With `watch` the catalog follows the disk, and clients over MCP are told what changed.
+    With `watch`, the catalog follows the disk, and MCP clients are notified of changes.
     """
     gate = gate or Gate()
     table = endpoints(publish=publish)
     api = Api(app, table)
     mcp_mount = McpMount(app, gate, watch=watch)
-    disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has one of its own, and one is enough
+    disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has its own watcher
     sandbox = scripts.default_runner()
     if app.runner is None and sandbox is not None:
         app.runner = BoundedRunner(sandbox, runs)
@@ -449,6 +449,6 @@ def build(
         exception_handlers=_handlers(api.hide_paths),
         lifespan=lifespan,
     )
-    built.router.redirect_slashes = False  # another address is another one; a guess helps nobody
+    built.router.redirect_slashes = False  # a path with a trailing slash is a different path
     built.api, built.mcp_mount = api, mcp_mount
     return built

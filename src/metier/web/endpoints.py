@@ -1,7 +1,7 @@
-"""What an operation of the HTTP API is, and what follows from a table of them: the checks and the OpenAPI document.
+"""Endpoints of the HTTP API, the checks of their requests, and the OpenAPI document of a table of endpoints.
 
-An operation says what it takes as JSON Schema, and that schema is both what a request is checked against and what the
-document shows, so that the two cannot differ. Errors have one shape, `{"error": {"code", "message"}}`.
+An endpoint declares its input as JSON Schema. The same schema checks the requests and appears in the document, so the
+two cannot differ. All errors have the shape `{"error": {"code", "message"}}`.
 """
 
 import json
@@ -24,7 +24,7 @@ JSON: Final = "application/json"
 
 
 class Problem(Exception):
-    """A request that cannot be answered: the status, a stable code, and what to do about it."""
+    """A request that cannot be answered: the status, a stable code, and a message that says what to do."""
 
     status, code = 400, "INVALID_PARAM"
 
@@ -38,29 +38,29 @@ class BadRequest(Problem):
 
 
 class RequestRefused(Problem):
-    """The request has the right shape, and still cannot be done."""
+    """The request is well-formed but cannot be done."""
 
     status = 422
 
 
 class NotFound(Problem):
-    """What the address names is not there."""
+    """The resource named in the URL does not exist."""
 
     status, code = 404, "NOT_FOUND"
 
 
 class ServerBusy(Problem):
-    """Too much is under way already; the same again may succeed."""
+    """The server is busy. The same request may succeed later."""
 
     status, code = 503, "BUSY"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One operation: where it is, what it takes, what it answers.
+    """One operation: its path, its input and its answers.
 
-    `{parts}` of the path are parameters. `answers` maps each status of success to a content type and its schema; an
-    empty content type is an answer without content.
+    `{parts}` of the path are parameters. `answers` maps each success status to its content types and their schemas. An
+    empty mapping is an answer without content.
     """
 
     method: str
@@ -74,11 +74,11 @@ class Endpoint:
     body_required: bool = False
     answers: Mapping[int, Mapping[str, Schema]] = field(default_factory=lambda: {200: {JSON: {"type": "object"}}})
     open: bool = False
-    """Whether it is answered without a token."""
+    """Whether it works without a token."""
 
     @property
     def name(self) -> str:
-        """The same for the same operation in every version of the document."""
+        """The operation's id, stable across versions of the document."""
         return "_".join((self.method.lower(), *(part.strip("{}") for part in self.path.split("/") if part)))
 
     @property
@@ -90,7 +90,7 @@ class Endpoint:
 
 
 def query(request: Request, key: str) -> str | None:
-    """A parameter of the address."""
+    """A query parameter, or `None`."""
     given = request.query_params.getlist(key)
     if len(given) > 1:
         raise BadRequest(f"{key} is given several times")
@@ -98,11 +98,11 @@ def query(request: Request, key: str) -> str | None:
 
 
 _DIGITS: Final = 4_000
-"""Python turns no longer text into a number."""
+"""A little below the longest text that Python converts to a number."""
 
 
 def whole(key: str, given: str | None) -> int | None:
-    """A number that came as text; `None` where none was given."""
+    """Parse a whole number. `None` if none was given."""
     if given is None:
         return None
     digits = given.removeprefix("-")
@@ -119,7 +119,7 @@ async def raw_body(request: Request) -> bytes:
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """The body as the operation's schema wants it; an empty one is an empty object where none is required."""
+    """The body, checked against the endpoint's schema. If no body is required, an empty one is an empty object."""
     data = await raw_body(request)
     if not data and not endpoint.body_required:
         return {}
@@ -153,7 +153,7 @@ def encode(data: Any) -> bytes:
 
 
 def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Anything as JSON; what UTF-8 cannot say becomes a question mark."""
+    """A JSON response. Characters that UTF-8 cannot encode become question marks."""
     return Response(encode(data), status, headers, JSON)
 
 

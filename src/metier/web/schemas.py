@@ -1,4 +1,4 @@
-"""The shapes of what the HTTP API takes and answers, as JSON Schema: data only, one name for each shape."""
+"""JSON Schemas for the requests and answers of the HTTP API. This module is data only, with one name per schema."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ from metier.session.json_schema import Schema
 
 
 def record(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with these fields; others may join them."""
+    """An object with these fields. Other fields are allowed."""
     properties = {**required, **(optional or {})}
     return {"type": "object", "required": list(required), "properties": properties}
 
@@ -125,4 +125,4 @@ RESULTS: Final[Mapping[str, Schema]] = {
     "may_use": record({"allowed": FLAG}),
     "call": CALLED,
 }
-"""What each operation of a session answers."""
+"""The answer of each session operation."""
