@@ -240,8 +240,11 @@ def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
             spelled = next((alias for alias, ours in profile.aliases.items() if ours == name), name)
             raise ConfigError(
                 f"{spelled} is {value}, which is not between {low} and {high}",
-                file=file, line=_locate(file, spelled), key=spelled, hint=origin,
-            )  # fmt: skip
+                file=file,
+                line=_locate(file, spelled),
+                key=spelled,
+                hint=origin,
+            )
     return profile
 
 

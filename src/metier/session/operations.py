@@ -21,12 +21,13 @@ from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.model import SKILL_FILE, JsonObject, Role, Skill
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, ToolResult
-from metier.session import listing, mentions, recall, scripts, system_prompt, tools
+from metier.results import Compaction, Invocation, Loaded, Request, Resource, RunResult, ToolResult
+from metier.session import mentions, recall, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
 from metier.session.load import load
 from metier.session.operation import Operation, about, parameters
+from metier.session.queries import CatalogPrompt, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
 
 _BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
@@ -314,51 +315,7 @@ def close_turn(context: SessionContext) -> None:
     context.policy.close_windows()
 
 
-# --- what a host shows to its model and its user ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPrompt(Operation[Prompt]):
-    """Show the part of a system prompt that lists the skills"""
-
-    operation: ClassVar[str] = "prompt"
-    recorded: ClassVar[bool] = False
-
-    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
-    budget: int | None = field(
-        default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
-    )
-    files: Sequence[str] | None = field(
-        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
-    )
-
-    def perform(self, context: SessionContext) -> Prompt:
-        return listing.prompt(context, self.message, self.budget, self.files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemPrompt(Operation[Text]):
-    """Show a whole system prompt"""
-
-    operation: ClassVar[str] = "system_prompt"
-    recorded: ClassVar[bool] = False
-
-    base: str = field(default="", metadata=about("The host's own prompt, which comes first."))
-    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
-    budget: int | None = field(
-        default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
-    )
-    files: Sequence[str] | None = field(
-        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
-    )
-
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        for skill in listing.always_applied(context.visibility.visible(), context.profile, self.files):
-            yield from context.file_requests(skill)
-
-    def perform(self, context: SessionContext) -> Text:
-        shown = system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
-        return Text(shown)
+# --- tools ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,70 +330,6 @@ class Tools(Operation[tools.ToolList]):
 
     def data(self, result: tools.ToolList) -> object:
         return [tool.as_dict() for tool in result.tools]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandList:
-    """The slash commands of a host, one per skill."""
-
-    commands: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.commands)
-
-    def as_dict(self) -> JsonObject:
-        return {"commands": list(self.commands)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commands(Operation[CommandList]):
-    """List the slash commands that a host may offer to a user"""
-
-    operation: ClassVar[str] = "commands"
-    recorded: ClassVar[bool] = False
-
-    def perform(self, context: SessionContext) -> CommandList:
-        form = command_form(context)
-        named = [s.name for s in context.skills.catalog.skills if context.visibility.callable_by_user(s)]
-        return CommandList(tuple(form.replace("name", name) for name in named) if form else ())
-
-
-def command_form(context: SessionContext) -> str:
-    """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
-    rules = context.profile.invocation
-    return next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """Whether a tool of the host may be used now."""
-
-    allowed: bool
-
-    @property
-    def text(self) -> str:
-        return "allowed" if self.allowed else "refused"
-
-    def as_dict(self) -> JsonObject:
-        return {"allowed": self.allowed}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MayUse(Operation[Allowance]):
-    """Say whether a tool of the host may be used now, by policy and the skills that are active"""
-
-    operation: ClassVar[str] = "may_use"
-    recorded: ClassVar[bool] = False
-
-    tool: str = field(metadata=about("The tool of the host.", minLength=1))
-    command: str = field(default="", metadata=about("The command that it would run."))
-
-    def perform(self, context: SessionContext) -> Allowance:
-        return Allowance(context.policy.may_use(self.tool, self.command))
-
-
-# --- a model's tool call ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

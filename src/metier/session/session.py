@@ -23,7 +23,7 @@ from metier.record.recorder import Recorder, random_ids, system_clock
 from metier.record.store import Document, Frame, Store
 from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
 from metier.sandbox import Runner
-from metier.session import load, operations
+from metier.session import load, operations, queries
 from metier.session.context import Approve, SessionContext
 from metier.session.loaded import LoadedSkills
 from metier.session.operation import Operation
@@ -223,7 +223,7 @@ class Session:
         self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
     ) -> Prompt:
         """The part of the system prompt that shows the catalog."""
-        return self.perform(operations.CatalogPrompt(message=message, budget=budget, files=files))
+        return self.perform(queries.CatalogPrompt(message=message, budget=budget, files=files))
 
     def system_prompt(
         self,
@@ -234,7 +234,7 @@ class Session:
         files: Sequence[str] | None = None,
     ) -> str:
         """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
-        return self.perform(operations.SystemPrompt(base=base, message=message, budget=budget, files=files)).text
+        return self.perform(queries.SystemPrompt(base=base, message=message, budget=budget, files=files)).text
 
     def call(self, tool: str, arguments: Mapping[str, object] | None = None) -> ToolResult:
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
@@ -246,11 +246,11 @@ class Session:
 
     def commands(self) -> list[str]:
         """The slash commands that a host may offer to a user, one per skill."""
-        return list(self.perform(operations.Commands()).commands)
+        return list(self.perform(queries.Commands()).commands)
 
     def may_use(self, tool: str, command: str = "") -> bool:
         """Whether a tool of the host may be used now, by policy and the skills that are active."""
-        return self.perform(operations.MayUse(tool=tool, command=command)).allowed
+        return self.perform(queries.MayUse(tool=tool, command=command)).allowed
 
     # --- the same for asyncio ---
 
@@ -302,7 +302,7 @@ class Session:
         self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
     ) -> Prompt:
         """`prompt` for asyncio."""
-        return await self.aperform(operations.CatalogPrompt(message=message, budget=budget, files=files))
+        return await self.aperform(queries.CatalogPrompt(message=message, budget=budget, files=files))
 
     async def asystem_prompt(
         self,
@@ -313,7 +313,7 @@ class Session:
         files: Sequence[str] | None = None,
     ) -> str:
         """`system_prompt` for asyncio."""
-        shown = operations.SystemPrompt(base=base, message=message, budget=budget, files=files)
+        shown = queries.SystemPrompt(base=base, message=message, budget=budget, files=files)
         return (await self.aperform(shown)).text
 
     async def acall(self, tool: str, arguments: Mapping[str, object] | None = None) -> ToolResult:
@@ -390,7 +390,7 @@ class Session:
     @property
     def command_form(self) -> str:
         """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
-        return operations.command_form(self._context)
+        return queries.command_form(self._context)
 
     def explain(self, error: MetierError) -> str:
         """An error as a sentence for a model, without paths where the host hides them."""

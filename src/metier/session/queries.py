@@ -1,0 +1,120 @@
+"""The operations of a session that only show something: prompts, slash commands, and what may be used now.
+
+They are operations like the others, but the record does not have them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from metier.hosts.formats import Text
+from metier.model import JsonObject
+from metier.results import Prompt, Request
+from metier.session import listing, system_prompt
+from metier.session.context import SessionContext
+from metier.session.operation import Operation, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPrompt(Operation[Prompt]):
+    """Show the part of a system prompt that lists the skills"""
+
+    operation: ClassVar[str] = "prompt"
+    recorded: ClassVar[bool] = False
+
+    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    budget: int | None = field(
+        default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
+    )
+    files: Sequence[str] | None = field(
+        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    )
+
+    def perform(self, context: SessionContext) -> Prompt:
+        return listing.prompt(context, self.message, self.budget, self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemPrompt(Operation[Text]):
+    """Show a whole system prompt"""
+
+    operation: ClassVar[str] = "system_prompt"
+    recorded: ClassVar[bool] = False
+
+    base: str = field(default="", metadata=about("The host's own prompt, which comes first."))
+    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    budget: int | None = field(
+        default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
+    )
+    files: Sequence[str] | None = field(
+        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    )
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        for skill in listing.always_applied(context.visibility.visible(), context.profile, self.files):
+            yield from context.file_requests(skill)
+
+    def perform(self, context: SessionContext) -> Text:
+        shown = system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
+        return Text(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandList:
+    """The slash commands of a host, one per skill."""
+
+    commands: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.commands)
+
+    def as_dict(self) -> JsonObject:
+        return {"commands": list(self.commands)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands(Operation[CommandList]):
+    """List the slash commands that a host may offer to a user"""
+
+    operation: ClassVar[str] = "commands"
+    recorded: ClassVar[bool] = False
+
+    def perform(self, context: SessionContext) -> CommandList:
+        form = command_form(context)
+        named = [s.name for s in context.skills.catalog.skills if context.visibility.callable_by_user(s)]
+        return CommandList(tuple(form.replace("name", name) for name in named) if form else ())
+
+
+def command_form(context: SessionContext) -> str:
+    """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
+    rules = context.profile.invocation
+    return next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Whether a tool of the host may be used now."""
+
+    allowed: bool
+
+    @property
+    def text(self) -> str:
+        return "allowed" if self.allowed else "refused"
+
+    def as_dict(self) -> JsonObject:
+        return {"allowed": self.allowed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayUse(Operation[Allowance]):
+    """Say whether a tool of the host may be used now, by policy and the skills that are active"""
+
+    operation: ClassVar[str] = "may_use"
+    recorded: ClassVar[bool] = False
+
+    tool: str = field(metadata=about("The tool of the host.", minLength=1))
+    command: str = field(default="", metadata=about("The command that it would run."))
+
+    def perform(self, context: SessionContext) -> Allowance:
+        return Allowance(context.policy.may_use(self.tool, self.command))
