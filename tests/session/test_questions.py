@@ -8,7 +8,7 @@ import pytest
 from metier import PolicyDenied, Request
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome
+from metier.sandbox import Job, Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session.operations import Load, Run
 from worlds import World
@@ -98,3 +98,26 @@ def test_after_a_no_nothing_more_is_asked(world: World, skill: Path) -> None:
     with pytest.raises(PolicyDenied, match="the answer was no"):
         session.run("one", "scripts/x.sh")
     assert asked == ["skill_load"]
+
+
+def test_what_only_shows_something_does_not_wait_for_a_script(world: World, skill: Path) -> None:
+    running, end = threading.Event(), threading.Event()
+
+    def stay(_: Job) -> Outcome:
+        running.set()
+        end.wait(60)
+        return Outcome(0, "exit", 1)
+
+    session = world.discover().session(policy={"allow": [{"tool": "skill_run"}]}, runner=FakeRunner(default=stay))
+    script = threading.Thread(target=session.run, args=["one", "scripts/x.sh"])
+    script.start()
+    assert running.wait(60)
+    shown: list[object] = []
+    asking = threading.Thread(target=lambda: shown.extend([session.may_use("Read"), session.prompt().shown]))
+    asking.start()
+    asking.join(60)
+    try:
+        assert shown == [True, 1], "while the script runs"
+    finally:
+        end.set()
+        script.join(60)

@@ -137,6 +137,8 @@ class Session:
         recorder, name = context.recorder, operation.operation
         if not operation.recorded:
             answers = context.ask(operation)
+            if not answers:
+                return operation.perform(context)  # what only shows something does not wait for a script
             with recorder.lock:
                 context.use_answers(answers)
                 return operation.perform(context)
