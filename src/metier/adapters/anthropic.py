@@ -9,8 +9,9 @@ from typing import NotRequired, TypedDict, Unpack
 
 from metier import limits
 from metier.adapters.conversation import Conversation
-from metier.adapters.messages import is_list, value_of
+from metier.adapters.messages import value_of
 from metier.errors import MissingExtra
+from metier.files.shapes import is_items
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -89,7 +90,7 @@ def _result(call: ToolUseBlock, result: ToolResult) -> ToolResultBlockParam:
 
 def _texts(content: object) -> Iterator[str]:
     """The text of a message: the content itself, or its text blocks."""
-    for block in content if is_list(content) else [content]:
+    for block in content if is_items(content) else [content]:
         text = value_of(block, "text") if value_of(block, "type") == "text" else block
         if isinstance(text, str):
             yield text
@@ -98,6 +99,6 @@ def _texts(content: object) -> Iterator[str]:
 def _all_texts(content: object) -> Iterator[str]:
     """The text of a message and of the tool results in it."""
     yield from _texts(content)
-    for block in content if is_list(content) else []:
+    for block in content if is_items(content) else []:
         if value_of(block, "type") == "tool_result":
             yield from _texts(value_of(block, "content"))

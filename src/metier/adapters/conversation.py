@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from metier import limits
-from metier.adapters.messages import is_table
 from metier.app import SESSIONS, App
 from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
+from metier.files.shapes import is_object
 from metier.files.text import one_line, utf8
 from metier.hosts.profiles import Profile
 from metier.results import Tool, ToolResult
@@ -149,7 +149,7 @@ class Conversation:
 
     def questions(self, tool: str, arguments: object, call_id: str = "") -> tuple[Request, ...]:
         """The requests that a person must approve before this call. A waiting call keeps the requests it was shown."""
-        if not isinstance(self.session.approve, Answers) or not is_table(arguments):
+        if not isinstance(self.session.approve, Answers) or not is_object(arguments):
             return ()  # the session asks by itself, or nobody can be asked
         asked = questions(self.session, tool, arguments)
         if not asked:
@@ -166,7 +166,7 @@ class Conversation:
         """Call a tool with whatever a model sent. `answer` is a person's answer to `questions`."""
         self._waiting.pop(call_id, None)
         answers = self.session.approve
-        if answer is None or not isinstance(answers, Answers) or not is_table(arguments):
+        if answer is None or not isinstance(answers, Answers) or not is_object(arguments):
             return self.session.call(tool, arguments)
         shown = self._asked.pop(call_key(tool, arguments), None) or questions(self.session, tool, arguments)
         with answers.given(shown, answer):

@@ -14,9 +14,10 @@ from typing import Final, Unpack
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
-from metier.adapters.messages import is_list, is_table, value_of
+from metier.adapters.messages import value_of
 from metier.app import SESSIONS, App
 from metier.errors import MissingExtra
+from metier.files.shapes import is_items, is_object
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
 from metier.session.session import Session
@@ -172,14 +173,14 @@ def _ask(requests: Sequence[Request], tool: Tool, arguments: Mapping[str, object
 
 def _approves(answer: object) -> bool:
     """Whether a reviewer approved: `True`, a decision, or the decisions of a review."""
-    if not is_table(answer):
+    if not is_object(answer):
         return answer is True
     decisions = answer.get("decisions", [answer])
-    return is_list(decisions) and bool(decisions) and all(_type(one) == "approve" for one in decisions)
+    return is_items(decisions) and bool(decisions) and all(_type(one) == "approve" for one in decisions)
 
 
 def _type(decision: object) -> object:
-    return decision.get("type") if is_table(decision) else None
+    return decision.get("type") if is_object(decision) else None
 
 
 def _extended(base: SystemMessage | None, text: str) -> SystemMessage:

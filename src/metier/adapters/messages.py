@@ -4,28 +4,21 @@ Messages come from the caller and may have any form that an SDK accepts. An item
 raises.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeGuard
+from collections.abc import Iterable, Iterator
 
-
-def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)
-
-
-def is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
-    return isinstance(value, list | tuple)
+from metier.files.shapes import is_items, is_object
 
 
 def value_of(item: object, name: str) -> object:
     """A field of a message: the key of a dict or the attribute of an object; `None` if it has none."""
-    return item.get(name) if is_table(item) else getattr(item, name, None)
+    return item.get(name) if is_object(item) else getattr(item, name, None)
 
 
 def texts(items: Iterable[object]) -> Iterator[str]:
     """The texts of messages (their `content`) and of tool results (their `output`)."""
     for item in items:
         for content in (value_of(item, "content"), value_of(item, "output")):
-            for part in content if is_list(content) else [content]:
+            for part in content if is_items(content) else [content]:
                 text = part if isinstance(part, str) else value_of(part, "text")
                 if isinstance(text, str):
                     yield text

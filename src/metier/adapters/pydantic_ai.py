@@ -12,9 +12,10 @@ from typing import Final, Unpack
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, shown
-from metier.adapters.messages import is_list, value_of
+from metier.adapters.messages import value_of
 from metier.app import App
 from metier.errors import MissingExtra
+from metier.files.shapes import is_items
 from metier.session.options import SharedOptions
 from metier.session.session import Session
 from metier.skills import Skills
@@ -163,6 +164,6 @@ def _parts(messages: Sequence[ModelMessage]) -> Iterator[ModelRequestPart]:
 
 def _texts(part: ModelRequestPart) -> Iterator[str]:
     content = value_of(part, "content")
-    for one in content if is_list(content) else [content]:
+    for one in content if is_items(content) else [content]:
         if isinstance(one, str):
             yield one

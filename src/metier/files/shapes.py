@@ -34,3 +34,8 @@ def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
 def is_dict(value: object) -> TypeGuard[dict[object, object]]:
     """Whether a value of YAML is a map. Its keys may be anything."""
     return isinstance(value, dict)
+
+
+def is_object(value: object) -> TypeGuard[Mapping[str, object]]:
+    """Whether a value stands for an object of JSON, in any kind of mapping."""
+    return isinstance(value, Mapping)

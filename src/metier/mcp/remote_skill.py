@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from metier.catalog import frontmatter
 from metier.errors import MetierError, ResourceError
 from metier.files.beneath import check_relative
 from metier.files.digests import digest_of, is_digest
+from metier.files.shapes import is_list, is_object
 from metier.mcp import SKILL_BYTES, SKILL_FILES
 from metier.model import SKILL_FILE
 
@@ -82,7 +83,7 @@ def parse(server: str, given: object) -> RemoteSkill:
     uri, fields, listed = entry.get("uri"), entry.get("frontmatter"), entry.get("resources")
     if not isinstance(uri, str) or not uri.endswith(f"/{SKILL_FILE}") or "://" not in uri:
         raise RemoteSkillRefused("the entry has no uri of a SKILL.md")
-    if not is_table(fields):
+    if not is_object(fields):
         raise RemoteSkillRefused("the entry has no frontmatter")
     name = fields.get("name")
     base = uri.removesuffix(f"/{SKILL_FILE}")
@@ -90,7 +91,7 @@ def parse(server: str, given: object) -> RemoteSkill:
         raise RemoteSkillRefused("the name in the frontmatter is not the one in the uri")
     if listed == "dynamic":
         raise RemoteSkillRefused("the content is dynamic, so there are no digests to check it against")
-    if not _is_list(listed):
+    if not is_list(listed):
         raise RemoteSkillRefused("the entry has no list of files")
     files = _files(base, listed)
     if SKILL_FILE not in files:
@@ -132,17 +133,9 @@ def _file(base: str, listed: Mapping[str, object]) -> tuple[str, RemoteFile]:
     return path, RemoteFile(uri, digest, size)
 
 
-def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
 def table(given: object) -> Mapping[str, object]:
     """The value as a table; an empty one if it is not a table."""
-    return given if is_table(given) else {}
+    return given if is_object(given) else {}
 
 
 def _decoded(text: str) -> str:
@@ -155,9 +148,9 @@ def _decoded(text: str) -> str:
 
 def same_value(ours: object, theirs: object) -> bool:
     """Whether two parsers read the same frontmatter. Ours keeps numbers, flags and dates as text; theirs may not."""
-    if is_table(ours) and is_table(theirs):
+    if is_object(ours) and is_object(theirs):
         return ours.keys() == theirs.keys() and all(same_value(ours[key], theirs[key]) for key in ours)
-    if _is_list(ours) and _is_list(theirs):
+    if is_list(ours) and is_list(theirs):
         return len(ours) == len(theirs) and all(same_value(a, b) for a, b in zip(ours, theirs, strict=True))
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs or (isinstance(ours, str) and ours.lower() in (_YES if theirs else _NO))

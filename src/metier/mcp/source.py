@@ -18,6 +18,7 @@ from metier.catalog.discover import Found
 from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
 from metier.files.beneath import Content, Listing, read_file
+from metier.files.shapes import is_items, is_object
 from metier.files.source import DiskFiles
 from metier.hosts.profiles import Profile
 from metier.mcp import remote_skill
@@ -58,7 +59,7 @@ def _server(name: str, given: object, file: str) -> ServerConfig:
 
     if not _NAME.fullmatch(name):
         raise wrong("is not a valid name: use up to 64 letters, digits, - and _")
-    if not remote_skill.is_table(given):
+    if not is_object(given):
         raise wrong("must be a table")
     unknown = next((key for key in given if key not in _KEYS), None)
     if unknown is not None:
@@ -81,15 +82,11 @@ def _server(name: str, given: object, file: str) -> ServerConfig:
 
 
 def _is_texts(value: object) -> TypeGuard[Sequence[str]]:
-    return _is_sequence(value) and all(isinstance(one, str) for one in value)
-
-
-def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, (list, tuple))
+    return is_items(value) and all(isinstance(one, str) for one in value)
 
 
 def _is_text_table(value: object) -> TypeGuard[Mapping[str, str]]:
-    return remote_skill.is_table(value) and all(isinstance(one, str) for one in value.values())
+    return is_object(value) and all(isinstance(one, str) for one in value.values())
 
 
 class McpSource:

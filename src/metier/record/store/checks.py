@@ -5,12 +5,13 @@ them before a transaction begins, so that a refused argument never leaves half a
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeGuard
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from metier import limits
 from metier.errors import StoreError
 from metier.files.digests import FORM, digest_of, is_digest
+from metier.files.shapes import is_items, is_mapping
 from metier.record.store.values import ENVELOPE, EVENT_BYTES, NOTICE_BYTES, STATE_BYTES, Draft, Frame, Json, encode
 
 NAME_CHARACTERS: Final = 256
@@ -134,14 +135,14 @@ def plain(value: object, where: str, depth: int = 0) -> Json:
         return float(value)
     if depth == DATA_DEPTH:
         raise _invalid(f"{where} is nested more than {DATA_DEPTH} levels deep")
-    if _is_mapping(value):
+    if is_mapping(value):
         copy: dict[str, Json] = {}
         for key, item in value.items():
             if not isinstance(key, str):
                 raise _invalid(f"{where} has the key {key!r}", "keys of a JSON object are strings")
             copy[str.__str__(key)] = plain(item, f"{where}.{key}", depth + 1)
         return copy
-    if _is_sequence(value):
+    if is_items(value):
         return [plain(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value)]
     raise _invalid(f"{where} is a {type(value).__name__}", "not a JSON value")
 
@@ -171,14 +172,6 @@ def bounded_text(value: Json, where: str, limit: int) -> str:
 def invalid_text(store: str) -> StoreError:
     """Return the error for a name in a query, such as a session id from a command line, that no store can hold."""
     return StoreError("a name in the query is not valid text", reason="invalid", store=store)
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, (list, tuple))
 
 
 def _invalid(message: str, hint: str = "") -> StoreError:
