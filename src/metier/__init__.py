@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SkillNotFound,
         StateConflict,
         StoreError,
+        StreamConflict,
     )
     from metier.files.source import Files
     from metier.hosts.formats import HostFormats
@@ -74,6 +75,7 @@ _HOMES = {
         "SkillNotFound",
         "StateConflict",
         "StoreError",
+        "StreamConflict",
     ),
     "metier.files.source": ("Files",),
     "metier.hosts.formats": ("HostFormats",),
@@ -150,6 +152,7 @@ __all__ = [
     "StateConflict",
     "Store",
     "StoreError",
+    "StreamConflict",
     "Tool",
     "ToolResult",
     "__version__",

@@ -16,7 +16,8 @@
     ├── ScriptRefused          the file is not a runnable script
     ├── InstallError           a skill was not installed, and nothing was changed: the reason
     ├── StoreError             the event store cannot be opened, read or written
-    │   └── StateConflict      another process saved a session's state first
+    │   ├── StateConflict      another process saved a session's state first
+    │   └── StreamConflict     another process appended to a stream first
     └── MissingExtra           an optional dependency is not installed: the command that installs it
 
 Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit request for that skill raises.
@@ -197,6 +198,15 @@ class StateConflict(StoreError):
         self.session_id, self.key, self.expected, self.actual = session_id, key, expected, actual
         message = f"state {key!r} of session {session_id!r} has version {actual}, not {expected}"
         super().__init__(message, reason="conflict", hint="load it again, apply the change, save")
+
+
+class StreamConflict(StoreError):
+    """The stream does not end where an append expected it. `found` is its last seq (-1: it has no event)."""
+
+    def __init__(self, stream_id: str, expected: int, found: int) -> None:
+        self.stream_id, self.expected, self.found = stream_id, expected, found
+        message = f"the last seq of stream {stream_id!r} is {found}, not {expected}"
+        super().__init__(message, reason="conflict", hint="read the new events, and append after them")
 
 
 class MissingExtra(MetierError):

@@ -91,8 +91,10 @@ class StrangerStore:
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
         state: tuple[str, object, int] | None = None,
+        *,
+        expected_seq: int | None = None,
     ) -> list[Frame]:
-        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state)
+        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state, expected_seq=expected_seq)
         with self._open():
             stream = self._streams.get(stream_id) or batch.new_stream()
             frames, rows = number_drafts(batch, stream, self._texts(batch.ids))

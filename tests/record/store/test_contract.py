@@ -17,6 +17,7 @@ from metier.record.store import (
     StateWrite,
     Store,
     StoreError,
+    StreamConflict,
     canonical,
     open_store,
 )
@@ -139,6 +140,62 @@ def test_threads_that_append_to_one_stream_leave_no_gap(store: Store) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     assert seqs(store.read(stream_id="st")) == list(range(150))
+
+
+# Appending where a stream is expected to end
+
+
+def test_an_append_that_expects_another_end_of_the_stream_writes_nothing(store: Store) -> None:
+    (first,) = store.append("s1", "session", "a", [draft("e0")], expected_seq=-1)
+    assert first["seq"] == 0
+    assert seqs(store.append("s1", "session", "a", [draft("e1"), draft("e2")], expected_seq=0)) == [1, 2]
+    for stale in (-1, 0, 1, 3):
+        with pytest.raises(StreamConflict) as caught:
+            store.append("s1", "session", "a", [draft("late")], [b"half"], expected_seq=stale)
+        assert (caught.value.stream_id, caught.value.expected, caught.value.found) == ("a", stale, 2)
+        assert caught.value.reason == "conflict"
+    assert ids(store.read()) == ["e0", "e1", "e2"]
+    assert store.artifacts() == []
+
+
+def test_a_stream_that_is_not_there_ends_at_minus_1_and_a_conflict_does_not_create_it(store: Store) -> None:
+    with pytest.raises(StreamConflict) as caught:
+        store.append("s1", "session", "a", [draft("e0")], expected_seq=0)
+    assert (caught.value.expected, caught.value.found) == (0, -1)
+    assert store.stats().streams == 0
+    with pytest.raises(StoreError, match="the expected seq -2") as invalid:
+        store.append("s1", "session", "a", [draft("e0")], expected_seq=-2)
+    assert invalid.value.reason == "invalid"
+
+
+def test_a_repeated_append_is_no_conflict_but_one_with_a_new_event_is(store: Store) -> None:
+    first = store.append("s1", "session", "a", [draft("e0"), draft("e1")], expected_seq=-1)
+    store.append("s1", "session", "a", [draft("e2")], expected_seq=1)
+    assert store.append("s1", "session", "a", [draft("e0"), draft("e1")], expected_seq=-1) == first
+    with pytest.raises(StreamConflict):
+        store.append("s1", "session", "a", [draft("e1"), draft("e3")], expected_seq=-1)
+    assert store.append("s1", "session", "a", [], expected_seq=-1) == []
+    assert ids(store.read()) == ["e0", "e1", "e2"]
+
+
+def test_of_many_threads_that_expect_the_same_end_one_appends(store: Store) -> None:
+    together = threading.Barrier(6)
+
+    def append(worker: int) -> list[int]:
+        won: list[int] = []
+        for expected in range(-1, 10):
+            together.wait(60)
+            try:
+                store.append("s1", "session", "a", [draft(f"{worker}-{expected}")], expected_seq=expected)
+            except StreamConflict:
+                continue
+            won.append(expected)
+        return won
+
+    with ThreadPoolExecutor(6) as pool:
+        winners = list(pool.map(append, range(6)))
+    assert sorted(seq for won in winners for seq in won) == list(range(-1, 10))
+    assert seqs(store.read()) == list(range(11))
 
 
 # Artifacts

@@ -81,6 +81,15 @@ def test_8_processes_append_at_once_and_everything_is_there_without_a_gap(url: s
         assert {stream for stream, _ in places} == {f"stream-{number}" for number in range(streams)}
 
 
+def test_of_processes_that_expect_the_same_end_of_a_stream_one_appends(url: str) -> None:
+    reports = [json.loads(line) for line in run("race", url, 6, 40)]
+    won = sorted(seq for report in reports for seq in report)
+    assert len(reports) == 6
+    assert won == list(range(40)), "each seq was written by exactly one of them"
+    with open_store(url) as store:
+        assert len(check_whole(store)) == 40
+
+
 def test_a_follower_in_another_process_misses_nothing_of_8_writers(url: str) -> None:
     with open_store(url) as store:
         writers = subprocess.Popen([sys.executable, str(WRITER), "crowd", url, *map(str, (8, 100, 1, 8))])

@@ -3,11 +3,13 @@
     python writer.py kill URL COUNT SEED        kill writers of one store; print what each had acknowledged
     python writer.py create PATH COUNT SEED     kill writers that create a store each, at PATH-0, PATH-1, ...
     python writer.py crowd URL WRITERS EVENTS BATCH STREAMS     many writers at once; print the seconds of each append
+    python writer.py race URL WRITERS EVENTS    append where the stream is seen to end; print the seqs each has written
     python writer.py open URL COUNT             open the store COUNT times at once
 
 It has no store and no thread itself, so its children start within a millisecond and from a clean state.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -20,7 +22,7 @@ from typing import TypeVarTuple, Unpack
 from metier.files.digests import digest_of
 
 # All modules are loaded before the first fork, so that children spend their time on their work.
-from metier.record.store import Draft, open_store
+from metier.record.store import Draft, StreamConflict, open_store
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -129,6 +131,23 @@ def crowd(url: str, writers: int, events: int, batch: int, streams: int) -> None
         assert os.waitpid(child, 0)[1] == 0
 
 
+def append_at_the_end(url: str, name: str, events: int, pipe: int) -> None:
+    won: list[int] = []
+    with open_store(url, patience=120) as store:
+        while (last := store.last_seq("st")) < events - 1:
+            draft = Draft(f"{name}-{last}", 1, "x", {})
+            with contextlib.suppress(StreamConflict):
+                won += [frame["seq"] for frame in store.append("s", "session", "st", [draft], expected_seq=last)]
+    os.write(pipe, f"{json.dumps(won)}\n".encode())
+
+
+def race(url: str, writers: int, events: int) -> None:
+    children = [fork(append_at_the_end, url, f"w{number}", events) for number in range(writers)]
+    for child, pipe in children:
+        print("\n".join(drain(pipe)), flush=True)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def open_at_once(url: str, count: int) -> None:
     def work(number: int, go: int, pipe: int) -> None:
         os.read(go, 1)
@@ -146,5 +165,11 @@ def open_at_once(url: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    commands: dict[str, Callable[..., None]] = {"kill": kill, "create": create, "crowd": crowd, "open": open_at_once}
+    commands: dict[str, Callable[..., None]] = {
+        "kill": kill,
+        "create": create,
+        "crowd": crowd,
+        "race": race,
+        "open": open_at_once,
+    }
     commands[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:]))

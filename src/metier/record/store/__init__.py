@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
-from metier.errors import ConfigError, StateConflict, StoreError
+from metier.errors import ConfigError, StateConflict, StoreError, StreamConflict
 from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.lines import export_lines, import_lines
 from metier.record.store.protocol import Listener, Store
@@ -72,6 +72,7 @@ __all__ = [
     "Stats",
     "Store",
     "StoreError",
+    "StreamConflict",
     "StreamHead",
     "Summary",
     "canonical",

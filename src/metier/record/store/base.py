@@ -103,8 +103,10 @@ class BaseStore(Store):
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
         state: StateWrite | tuple[str, object, int] | None = None,
+        *,
+        expected_seq: int | None = None,
     ) -> list[Frame]:
-        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state)
+        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state, expected_seq=expected_seq)
         self._check_open()
         if not batch.drafts:
             if batch.artifacts:

@@ -70,6 +70,8 @@ class Store(Protocol):
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
         state: StateWrite | tuple[str, object, int] | None = None,
+        *,
+        expected_seq: int | None = None,
     ) -> list[Frame]:
         """Write events and the artifacts they name in one transaction, and return the frames in the drafts' order.
 
@@ -77,6 +79,10 @@ class Store(Protocol):
         whose id is already in the stream is not written again, even if it differs; its stored frame is returned. It is
         therefore safe to repeat an append whose answer was lost. An id of another stream, or a stream of another
         session or kind, is refused (reason "conflict").
+
+        With `expected_seq`, the events are written only if that is the last seq of the stream (-1: it has no events).
+        Otherwise nothing is written (`StreamConflict`). Of several writers that expect the same seq, exactly one
+        succeeds. An append without a new draft, such as a repeat, is never a conflict.
 
         `state` is a document of the session to save in the same transaction: a `StateWrite`, or a plain tuple with its
         fields. If the store has another version of it than expected, nothing is written (`StateConflict`).

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from metier.errors import StateConflict, StoreError
+from metier.errors import StateConflict, StoreError, StreamConflict
 from metier.files.digests import PATTERN
 from metier.record.store.checks import (
     check_artifacts,
@@ -82,6 +82,7 @@ class AppendBatch:
     drafts: tuple[Draft, ...]
     artifacts: Mapping[str, bytes]
     state: StateChange | None
+    expected_seq: int | None
 
     @property
     def ids(self) -> list[str]:
@@ -119,6 +120,8 @@ def prepare_append(
     drafts: Iterable[Draft],
     artifacts: Iterable[bytes] = (),
     state: tuple[str, object, int] | None = None,
+    *,
+    expected_seq: int | None = None,
 ) -> AppendBatch:
     """Check and copy the arguments of `Store.append`."""
     return AppendBatch(
@@ -128,6 +131,7 @@ def prepare_append(
         drafts=tuple(map(check_draft, drafts)),
         artifacts=check_artifacts(artifacts),
         state=None if state is None else _state_of(session_id, *state),
+        expected_seq=None if expected_seq is None else check_integer(expected_seq, "the expected seq", -1),
     )
 
 
@@ -176,7 +180,8 @@ def number_drafts(
     """Give each draft its seq. Return the frames of all drafts, and the rows of those that are new.
 
     `stream` is the head of the stream, and `existing` holds the stored texts of the batch's ids. A draft whose id is
-    stored keeps its stored frame, so an append whose answer was lost can be repeated.
+    stored keeps its stored frame, so an append whose answer was lost can be repeated. If there is a new draft, the
+    stream must end where the batch expects it (else `StreamConflict`).
     """
     check_stream(stream, batch.session_id, batch.stream_kind)
     frames: list[Frame] = []
@@ -201,6 +206,9 @@ def number_drafts(
             message = f"event id {draft.id!r} is already used by an event of stream {frame['stream_id']!r}"
             raise StoreError(message, reason="conflict")
         frames.append(frame)
+    last = stream.next_seq - 1
+    if rows and batch.expected_seq not in (None, last):
+        raise StreamConflict(stream.id, batch.expected_seq, last)
     return frames, rows
 
 
