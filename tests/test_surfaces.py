@@ -228,7 +228,6 @@ def test_a_session_over_json_rpc_begins_so_and_goes_on_so(library: World) -> Non
     session_id = json.loads(Dispatcher(app).handle(line) or "")["result"]["session_id"]
     session = app.session(session_id)
     assert begun(session) == EXPECTED
-    session.keep()
     other = App(library.project, home=library.home, store=app.store)
     assert other.session(session_id).only == {"one", "two"}, "in another process, too"
     assert other.session(session_id).has_read_tool is False

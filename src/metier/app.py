@@ -1,7 +1,7 @@
 """The composition root: an `App` turns a place and its settings into catalogs, one store, and sessions by id.
 
 Surfaces that serve many callers (JSON-RPC, HTTP, MCP) share an `App`. It keeps a session in memory while the session is
-in use. The session's state is in the store, so another process can answer its next call.
+in use. What a session knows is in its events, so another process can answer its next call.
 """
 
 import logging
@@ -9,13 +9,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict, cast
+from dataclasses import dataclass
+from typing import Final, TypedDict
 
-from metier.errors import StoreError
 from metier.hosts.settings import resolve
-from metier.model import Changes
+from metier.model import Changes, JsonObject
 from metier.record import telemetry
-from metier.record.recorder import STATE, random_ids
+from metier.record.recorder import random_ids
+from metier.record.state import OpenedState, read_state
 from metier.record.store import Store, open_store
 from metier.sandbox import Runner
 from metier.session.context import Approve
@@ -30,8 +31,8 @@ SESSIONS: Final = 1_000
 OPENING: Final = 64
 """Sessions that can be opened at the same time, so that one waiting for the store does not block the others."""
 
-BEGINNING: Final = "place"
-"""The key of the store document with a session's initial options: its own working directory, and its limits."""
+_STATE_0_1, _OPTIONS_0_1 = "session", "place"
+"""The keys of the store documents with the state and the options of a session of version 0.1."""
 
 CHANGED: Final = "skills.changed"
 """The store channel on which hosts notify each other that skills changed on disk."""
@@ -134,31 +135,30 @@ class App:
         *,
         cwd: PathLike | None = None,
         approve: Approve | None = None,
-        tools: bool = True,
+        tools: bool | None = None,
         preload: Sequence[str] = (),
         only: Sequence[str] | None = None,
         has_read_tool: bool | None = None,
         surface: str | None = None,
     ) -> Session:
-        """The session with this id, in the state that its last process saved. Without an id, a new session.
+        """The session with this id, as its events say. Without an id, a new session.
 
-        `cwd`, `preload`, `only` and `has_read_tool` are the initial options of a session, and are kept with it.
+        `cwd`, `tools`, `preload`, `only` and `has_read_tool` are the initial options of a session, and kept with it.
         """
         wanted = id or random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
-            saved = self.store.load_state(wanted, STATE) if id else None
             with self._lock:
                 known = self._sessions.get(wanted)
-                current = known is not None and (saved is None or known.saved_version >= saved.version)
                 # Only a caller with `approve` determines the session's callback and tools. Others use it as it is.
-                if known is not None and current and (approve is None or _same_shape(known, approve, tools)):
+                if known is not None and (approve is None or _same_shape(known, approve, tools)):
                     self._sessions.move_to_end(wanted)
                     return known
-            begun = read_beginning(self.store, wanted) if id else Beginning()
+            known_options = begun(self.store, wanted) if id else Begun()
             session = open_session(
-                self.skills(cwd if cwd is not None else begun.get("cwd")),
+                self.skills(cwd if cwd is not None else known_options.cwd),
                 self.store,
                 id=wanted,
+                begun=known_options,
                 cwd=cwd,
                 approve=approve,
                 tools=tools,
@@ -176,24 +176,45 @@ class App:
             return session
 
     def exists(self, session_id: str) -> bool:
-        return session_id in self._sessions or self.store.load_state(session_id, STATE) is not None
+        return session_id in self._sessions or self.store.last_seq(session_id) >= 0
 
     def close(self) -> None:
         self.store.close()
 
 
-class Beginning(TypedDict, total=False):
-    """The initial options of a session that differ from the defaults."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A session as the store has it, and the options that it began with."""
 
-    cwd: str | None
-    only: list[str] | None
-    has_read_tool: bool
+    opened: OpenedState | None = None
+    state: Mapping[str, object] | None = None
+    """What version 0.1 had stored of the session, if no later version has written to it."""
+    cwd: str | None = None
+    tools: bool = True
+    only: Sequence[str] | None = None
+    has_read_tool: bool = True
 
 
-def read_beginning(store: Store, session_id: str) -> Beginning:
-    """The initial options of a session in the store."""
-    kept = store.load_state(session_id, BEGINNING)
-    return cast("Beginning", kept.value) if kept else Beginning()
+def begun(store: Store, session_id: str) -> Begun:
+    """How a session in the store began; the same as of a new one where the store does not have it."""
+    opened = read_state(store, session_id)
+    lives = opened.state.lives
+    if not lives:
+        return Begun(opened=opened)
+    options: JsonObject = lives[-1].options
+    state: Mapping[str, object] | None = None
+    if options.get("version") == 1:
+        kept, saved = (store.load_state(session_id, key) for key in (_OPTIONS_0_1, _STATE_0_1))
+        options = {**options, **kept.value} if kept else options
+        state = saved.value if saved else None
+    return Begun(
+        opened=opened,
+        state=state,
+        cwd=options.get("cwd"),
+        tools=bool(options.get("tools", True)),
+        only=options.get("only"),
+        has_read_tool=bool(options.get("has_read_tool", True)),
+    )
 
 
 def open_session(
@@ -201,9 +222,10 @@ def open_session(
     store: Store,
     *,
     id: str | None,  # noqa: A002 - the public name of the argument
+    begun: Begun,
     cwd: PathLike | None = None,
     approve: Approve | None = None,
-    tools: bool = True,
+    tools: bool | None = None,
     preload: Sequence[str] = (),
     only: Sequence[str] | None = None,
     has_read_tool: bool | None = None,
@@ -211,44 +233,30 @@ def open_session(
     runner: Runner | None = None,
     store_required: bool = True,
 ) -> Session:
-    """Open a session on a store: a new one, or one that continues in the state that its last process saved.
+    """Open a session on a store: a new one, or one that continues as its events say.
 
     A session keeps its initial options unless new ones are given here. `preload` applies only to new sessions.
     """
-    saved = store.load_state(id, STATE) if id else None
-    kept = read_beginning(store, id) if id else Beginning()
-    begun = kept.copy()
-    if cwd is not None:
-        begun["cwd"] = os.path.abspath(cwd)
-    if only is not None:
-        begun["only"] = list(only)
-    if has_read_tool is not None:
-        begun["has_read_tool"] = has_read_tool
-    session = skills.session(
+    is_new = begun.opened is None or begun.opened.state.seq < 0
+    return skills.session(
         id=id,
         store=store,
         approve=approve,
-        tools=tools,
-        preload=preload if saved is None else (),
-        only=begun.get("only"),
-        has_read_tool=begun.get("has_read_tool", True),
-        state=saved,
+        tools=tools if tools is not None else begun.tools,
+        preload=preload if is_new else (),
+        only=only if only is not None else begun.only,
+        has_read_tool=has_read_tool if has_read_tool is not None else begun.has_read_tool,
+        state=begun.state or begun.opened,
         surface=surface,
+        cwd=os.path.abspath(cwd) if cwd is not None else begun.cwd,
         runner=runner,
         store_required=store_required,
     )
-    if begun != kept:
-        try:
-            store.save_state(session.id, BEGINNING, begun)
-        except StoreError:
-            if store_required:
-                raise
-    return session
 
 
-def _same_shape(session: Session, approve: Approve, tools: bool) -> bool:
+def _same_shape(session: Session, approve: Approve, tools: bool | None) -> bool:
     """Whether a session has this `approve` callback and this `tools` option. A session never changes them."""
-    return session.approve == approve and session.tools_enabled == tools
+    return session.approve == approve and tools in (None, session.tools_enabled)
 
 
 def _log(skills: Skills) -> None:

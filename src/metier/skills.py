@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
     from metier.catalog.search.fusion import Ranker
     from metier.files.source import Files
-    from metier.record.store import Document, Store
+    from metier.record.state import OpenedState
+    from metier.record.store import Store
     from metier.results import Prompt
     from metier.sandbox import Runner
     from metier.session.context import Approve
@@ -337,10 +338,11 @@ class Skills:
         preload: Sequence[str] = (),
         only: Sequence[str] | None = None,
         has_read_tool: bool = True,
-        state: "Mapping[str, object] | Document | None" = None,
+        state: "Mapping[str, object] | OpenedState | None" = None,
         files: "Files | None" = None,
         runner: "Runner | None" = None,
         surface: str = "python",
+        cwd: str | None = None,
         store_required: bool = True,
         clock: Callable[[], int] | None = None,
         ids: Callable[[], str] | None = None,
@@ -348,7 +350,7 @@ class Skills:
         """Open a session with these skills.
 
         Args:
-            id: The session's id. A new one by default.
+            id: The session's id. A new one by default. A session that the store has goes on as its events say.
             policy: A `Policy`, or its settings. By default, the permissions of the configuration apply.
             store: A `Store` or its URL. With a store, everything needed to replay the session is kept, unless policy
                 redacts it. Without one, events live as long as the session.
@@ -358,15 +360,16 @@ class Skills:
             preload: Names of skills that are in the system prompt from the first request on.
             only: Limit the session to skills with these names.
             has_read_tool: Whether the host gives its model a tool that reads files.
-            state: A dict from an earlier `session.state()`, or the session's document from the store.
+            state: A dict from an earlier `session.state()`, for a session that goes on without its store.
             files: The source of the skills' files. The disk by default.
             runner: The runner for scripts. The machine's own sandbox by default.
             surface: The surface that uses the session, for the record.
+            cwd: The session's own working directory, for the record.
             store_required: Raise store errors. Otherwise they are logged, and events are written later.
             clock: Returns milliseconds since 1970, for a deterministic run.
             ids: Returns ids for events, for a deterministic run.
         """
-        from metier.record.recorder import random_ids, system_clock
+        from metier.record.recorder import Inputs, random_ids, system_clock
         from metier.record.store import open_store
         from metier.session.session import Session
 
@@ -384,9 +387,9 @@ class Skills:
             files=files if files is not None or self._source is None else self._source.files(),
             runner=runner,
             surface=surface,
+            cwd=cwd,
             store_required=store_required,
-            clock=clock or system_clock,
-            ids=ids or random_ids,
+            inputs=Inputs(clock=clock or system_clock, ids=ids or random_ids),
         )
         if session.policy.on_remember is None and self.settings.config_folder:
             session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())

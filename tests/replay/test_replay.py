@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from metier import replay
 from metier.cli import cli
 from metier.record.events import TYPES
-from metier.record.store import Store, canonical, open_store
+from metier.record.store import Frame, Store, canonical, open_store
 from metier.record.store.memory import MemoryStore
 from metier.sandbox import Outcome, SandboxUnavailable, choose
 from metier.sandbox.fake import FakeRunner
@@ -59,10 +59,16 @@ def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
         store.import_lines(file.read_text().splitlines())
     assert kinds.count("session_called") > 500
     assert failed > 50
-    unseen = {"policy_chosen", "skill_warning", "skill_override_proposed"}
+    unseen = {"policy_chosen", "policy_changed", "skill_warning", "skill_override_proposed"}
     assert {kind.type for kind in TYPES if not kind.type.startswith(("chat_", "skill_install"))} - set(kinds) <= unseen
     shutil.rmtree(world.project)
-    expected = {"session": session.id, "frames": len(kinds), "identical": True, "differences": []}
+    expected = {
+        "session": session.id,
+        "frames": len(kinds),
+        "not_compared": 0,
+        "identical": True,
+        "differences": [],
+    }
     assert elsewhere(tmp_path, "replay", session.id, "--store", url) == expected
     assert elsewhere(tmp_path, "replay", "--verify", str(file)) == expected
 
@@ -189,9 +195,10 @@ def test_a_changed_frame_is_named_by_its_index_and_both_sides_are_shown(recorded
     lines = recorded.lines()
     change(lines, "skills_searched", count=7)
     recorded.write(lines)
-    (difference,) = replay.replay(replay.from_file(str(recorded.file))).differences
+    chain, difference = replay.replay(replay.from_file(str(recorded.file))).differences
     frame = next(one for one in recorded.session.events if one["type"] == "skills_searched")
-    assert difference.index == frame["seq"]
+    assert chain.index == difference.index == frame["seq"]
+    assert chain.detail == f"frame {frame['seq']} or one before it was changed after it was written"
     assert difference.detail == f"frame {frame['seq']} differs in count"
     assert json.loads(difference.expected)["count"] == 7
     assert difference.found == canonical(frame)
@@ -218,9 +225,8 @@ def test_a_missing_file_or_session_is_said_in_one_line(recorded: Recorded, tmp_p
 def test_a_session_with_several_lives_replays_whole(world: World) -> None:
     store = MemoryStore()
     for life in range(4):
-        saved = store.load_state("session", "session")
         session = discover(world, "codelia").session(
-            id="session", store=store, state=saved.value if saved else None, approve=answers(life), runner=fake_runner()
+            id="session", store=store, approve=answers(life), runner=fake_runner(), surface=f"life {life}"
         )
         drive(session, 40, seed=life, edit=world.project / "catalog")
     kinds = [frame["type"] for frame in store.read("session")]
@@ -247,13 +253,17 @@ def test_a_session_whose_process_was_killed_replays_and_so_does_its_next_life(wo
     session.load("one")
     with pytest.raises(Killed):
         session.run("one", "scripts/x.sh")
-    saved = store.load_state("session", "session")
-    assert saved is not None
-    world.discover().session(state=saved.value, **given).load("one")
+    world.discover().session(**given).load("one")
     frames = store.read("session")
     assert [frame["operation"] for frame in frames if frame["type"] == "session_called"] == ["load", "run", "load"]
-    assert len([frame for frame in frames if frame["type"] == "session_returned"]) == 2
-    assert replay.replay(replay.from_store(store, "session")).differences == []
+    assert [frame["status"] for frame in frames if frame["type"] == "session_returned"] == ["ok", "lost", "ok"]
+    outcome = replay.replay(replay.from_store(store, "session"))
+    assert outcome.differences == []
+    assert outcome.not_compared == len([frame for frame in frames if frame.get("op") == lost_op(frames)])
+
+
+def lost_op(frames: list[Frame]) -> str:
+    return next(str(frame["op"]) for frame in frames if frame.get("status") == "lost")
 
 
 def test_a_session_that_was_asked_for_nothing_replays(world: World) -> None:

@@ -1,6 +1,7 @@
 """Policy: what the rules decide, what an answer changes for good, and that no skill ever makes more possible."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import build, load
 from metier.hosts.settings import remember, resolve
 from metier.model import Root, Skill
+from metier.record.state import Window
 from metier.sandbox import Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session.policy import DEFAULTS, GRANTS, Policy, Request, Rule
@@ -309,8 +311,8 @@ hints = st.one_of(st.none(), st.lists(st.sampled_from((*TOOLS, "Bash(git:*)", "O
 commands = st.sampled_from(("", "git add", "rm -rf /"))
 
 
-def usable(rules: Policy, command: str) -> set[str]:
-    return {tool for tool in (*TOOLS, "Other") if rules.may_use(tool, command)}
+def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[str]:
+    return {tool for tool in (*TOOLS, "Other") if rules.may_use(tool, command, windows)}
 
 
 @pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")
@@ -322,14 +324,14 @@ def test_no_skill_and_no_number_of_skills_makes_more_usable(
     rules = policy(**given_)
     alone = usable(rules, command)
     before = alone
+    windows: list[Window] = []
     for name, hint in zip(NAMES, hinted, strict=False):
-        rules.open_window(a_skill(name, hint))
-        after = usable(rules, command)
+        windows.append(Window(name, tuple(hint or ())))
+        after = usable(rules, command, windows)
         assert after <= before
         if hint:
             assert after <= {entry.partition("(")[0] for entry in hint}
         before = after
-    rules.close_windows()
     assert usable(rules, command) == alone
 
 

@@ -31,7 +31,7 @@ def test_sessions_share_rules_but_no_window(world: World) -> None:
     one, two = skills.session(policy=rules), skills.session(policy=rules)
     one.load("one")
     two.end_turn()
-    assert (one.policy.may_use("Bash"), two.policy.may_use("Bash")) == (False, True)
+    assert (one.may_use("Bash"), two.may_use("Bash")) == (False, True)
 
 
 def test_a_rule_about_one_skill_holds_in_its_window_also_without_a_hint(world: World) -> None:
@@ -39,12 +39,12 @@ def test_a_rule_about_one_skill_holds_in_its_window_also_without_a_hint(world: W
     session = world.discover().session(
         policy={"tools": ["Bash", "Read"], "deny": [{"tool": "Bash", "skill_name": "one"}]}
     )
-    assert session.policy.may_use("Bash")
+    assert session.may_use("Bash")
     session.load("one")
-    assert not session.policy.may_use("Bash")
+    assert not session.may_use("Bash")
     assert frames(session, "skill_invoked")[0]["effective_allowed_tools"] == ["Read"]
     session.end_turn()
-    assert session.policy.may_use("Bash")
+    assert session.may_use("Bash")
 
 
 # --- denied means not there ---

@@ -68,7 +68,7 @@ class Context:
         If the store cannot be used, commands that only read skills print a warning and continue, unless the store or
         the session was named, or the settings require the store.
         """
-        from metier.app import open_session
+        from metier.app import Begun, begun, open_session
         from metier.errors import StoreError
         from metier.record.store.memory import MemoryStore
 
@@ -85,6 +85,7 @@ class Context:
             skills,
             store,
             id=self.session,
+            begun=begun(store, self.session) if self.session else Begun(),
             only=only or None,
             preload=preload,
             has_read_tool=False if not has_read_tool else None,

@@ -229,14 +229,19 @@ def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None
                     above, descriptor = descriptor, os.open(part, _STEP, dir_fd=descriptor)
                     os.close(above)
             if holds_link:
-                os.readlink(SKILL_FILE, dir_fd=descriptor)
+                try:
+                    os.readlink(SKILL_FILE, dir_fd=descriptor)
+                except FileNotFoundError as error:
+                    raise ResourceNotFound(SKILL_FILE) from error
             yield descriptor
         finally:
             os.close(descriptor)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
             raise PathEscape("", "link", "the skill's folder has become a symbolic link") from error
-        raise ResourceNotFound(SKILL_FILE) if error.errno == errno.ENOENT else _translate(error, SKILL_FILE) from error
+        if error.errno != errno.ENOENT:
+            raise _translate(error, SKILL_FILE) from error
+        raise ResourceError("the skill was removed: its folder is gone", path=SKILL_FILE, reason="removed") from error
 
 
 def read_file(folder: str, path: str, limit: int) -> Content:

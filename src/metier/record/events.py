@@ -1,7 +1,8 @@
 """The events of a record: one frozen class for each type of event.
 
-A recorder gives an event an id and a time. A store numbers it and keeps it as a frame. Every surface sees the same
-frames. Frames have a version: adding a field keeps the version, changing a meaning increases it.
+A recorder gives an event an id and a time, the id of the operation that caused it (`op`), and a hash that depends on
+all frames before it (`chain`). A store numbers it and keeps it as a frame. Every surface sees the same frames. Frames
+have a version, so that a replay of an old record can write the frames of then.
 """
 
 import functools
@@ -11,7 +12,10 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here."""
+
+_NEW: Final = {"since": 2}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -22,16 +26,18 @@ class Event:
     """The base class of all events. Fields that are `None` or empty are left out of the frame."""
 
     type: ClassVar[str] = ""
+    since: ClassVar[int] = 1
+    """The version of the frames that has this type first."""
 
-    def data(self) -> JsonObject:
-        values = ((name, getattr(self, name)) for name in _names(type(self)))
+    def data(self, version: int = VERSION) -> JsonObject:
+        values = ((name, getattr(self, name)) for name in _names(type(self), version))
         return {name: value for name, value in values if value is not None and value not in ((), "")}
 
 
 @functools.cache
-def _names(kind: type[Event]) -> tuple[str, ...]:
-    """The fields of an event. Cached, because every event needs them."""
-    return tuple(item.name for item in fields(kind))
+def _names(kind: type[Event], version: int) -> tuple[str, ...]:
+    """The fields of an event in a version. Cached, because every event needs them."""
+    return tuple(item.name for item in fields(kind) if item.metadata.get("since", 1) <= version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,10 @@ class SessionStarted(Event):
     policy: Mapping[str, object]
     only: tuple[str, ...] | None = None
     state: Mapping[str, object] | None = None
+    """What the session knows from elsewhere: a host gave it, or version 0.1 had stored it."""
     version: int = VERSION
+    cwd: str | None = field(default=None, metadata=_NEW)
+    """The session's own working directory, if it was given one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,17 @@ class SkillLoaded(Event):
     already_loaded: bool = False
     truncated: bool = False
     warnings: tuple[str, ...] = ()
+    arguments: str = field(default="", metadata=_NEW)
+    """What it was loaded with, unless that is long."""
+    window: tuple[str, ...] | None = field(default=None, metadata=_NEW)
+    """The skill's own `allowed-tools`, where they limit what may be used until the turn ends."""
+    preloaded: bool | None = field(default=None, metadata=_NEW)
+    injected: bool | None = field(default=None, metadata=_NEW)
+
+    def data(self, version: int = VERSION) -> JsonObject:
+        # Keep an empty window: it has no limits of its own, but rules about the skill hold in it.
+        values = super(SkillLoaded, self).data(version)
+        return values if self.window is None or version < 2 else {**values, "window": self.window}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +114,12 @@ class SkillInvoked(Event):
     args: str | None = None
     effective_allowed_tools: tuple[str, ...] | None = None
     parent: str | None = None
+    activated: bool | None = field(default=None, metadata=_NEW)
+    """Whether the skill became active without being loaded."""
 
-    def data(self) -> JsonObject:
+    def data(self, version: int = VERSION) -> JsonObject:
         # Keep an empty list of tools: it means that no tool may be used.
-        values = super(SkillInvoked, self).data()
+        values = super(SkillInvoked, self).data(version)
         if self.effective_allowed_tools is not None:
             values["effective_allowed_tools"] = self.effective_allowed_tools
         return values
@@ -162,6 +184,8 @@ class ToolStarted(Event):
     args: tuple[str, ...] = ()
     grants: tuple[str, ...] = ()
     protections: tuple[str, ...] = ()
+    process: str = field(default="", metadata=_NEW)
+    """The process of Metier that runs it; see `metier.record.process`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +218,9 @@ class ToolEnded(Event):
     protections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def data(self) -> JsonObject:
+    def data(self, version: int = VERSION) -> JsonObject:
         # The frame always has `artifacts`, even if there are none.
-        return {**super(ToolEnded, self).data(), "artifacts": self.artifacts}
+        return {**super(ToolEnded, self).data(version), "artifacts": self.artifacts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +258,15 @@ class PolicyChosen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyChanged(Event):
+    """Another policy is in force: someone answered "always", here or elsewhere, or an answer was taken back."""
+
+    type: ClassVar[str] = "policy_changed"
+    since: ClassVar[int] = 2
+    policy: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyAsked(Event):
     """A person was asked for approval and answered."""
 
@@ -242,6 +275,9 @@ class PolicyAsked(Event):
     answer: str
     name: str | None = None
     digest: str | None = None
+    for_session: bool | None = field(default=None, metadata=_NEW)
+    """Whether a yes holds for this file as long as the session."""
+    path: str | None = field(default=None, metadata=_NEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,18 +287,21 @@ class SessionCalled(Event):
     type: ClassVar[str] = "session_called"
     operation: str
     args: Mapping[str, object]
+    life: str = field(default="", metadata=_NEW)
+    """The id of the `session_started` with the options and the policy under which it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionReturned(Event):
     """The operation ended. `output` names the artifact with the text it returned, or the text of its error.
 
-    `code` is the class of an error. For a tool call, it is the code that the model was given.
+    `code` is the class of an error. For a tool call, it is the code that the model was given. The status `lost` says
+    that its process ended first, and that nobody got an answer.
     """
 
     type: ClassVar[str] = "session_returned"
     operation: str
-    status: Literal["ok", "error"]
+    status: Literal["ok", "error", "lost"]
     output: str
     code: str | None = None
 
@@ -348,6 +387,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ToolFailed,
     OverrideProposed,
     PolicyChosen,
+    PolicyChanged,
     PolicyAsked,
     SessionCalled,
     SessionReturned,

@@ -4,19 +4,21 @@ Each gets the frames of the operation that is being replayed and reads nothing e
 """
 
 import json
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import fields
 
 from metier import errors
 from metier.catalog.search import Hit, SearchResult
-from metier.catalog.snapshot import restore
+from metier.catalog.snapshot import compare, restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
+from metier.hosts.schema import Profile
 from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
-from metier.session.policy import REMOTE_LOAD
+from metier.session.policy import REMOTE_LOAD, Policy, Rule
 from metier.skills import Skills
 
 
@@ -84,12 +86,14 @@ class RecordedRunner:
 
     name = "recorded"
 
-    def __init__(self, artifact: Callable[[str], bytes], works: bool) -> None:
-        self._artifact, self._works = artifact, works
+    def __init__(self, artifact: Callable[[str], bytes]) -> None:
+        self._artifact = artifact
         self.frames: Sequence[Frame] = ()
 
     def problem(self) -> str | None:
-        return None if self._works else "there was none"
+        """Why no script can run: what the record says of a script that did not start for that reason."""
+        refused = (frame for frame in self.frames if frame["type"] == "tool_failed")
+        return next((frame["detail"] for frame in refused if frame["reason"] == SandboxUnavailable.__name__), None)
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         for frame in self.frames:
@@ -125,12 +129,38 @@ class RecordedRunner:
         return self.run(job, on_output)
 
 
+class RecordedPolicy(Policy):
+    """A recorded policy. After an answer to be remembered, it is the one that the record has next."""
+
+    def __init__(self, given: Mapping[str, object], profile: Profile) -> None:
+        self.frames: list[Frame] = []
+        self._profile = profile
+        self.take(given)
+
+    def take(self, given: Mapping[str, object]) -> None:
+        """Decide by these rules from now on."""
+        rules = Policy.from_settings(given, self._profile)
+        for item in fields(Policy):
+            setattr(self, item.name, getattr(rules, item.name))
+
+    def remember(self, request: Request) -> Rule:
+        rule = super().remember(request)
+        if self.frames:
+            self.take(self.frames.pop(0)["policy"])
+        return rule
+
+
 class RecordedSkills(Skills):
     """The recorded catalog. It changes only where the record does, and a search returns the recorded hits."""
 
+    _data = b""
+    _named = False
+    """Whether the session has put the catalog into its record."""
+
     def __init__(self, data: bytes, artifact: Callable[[str], bytes]) -> None:
         """`data` is the first catalog of the record."""
-        self.show(data)
+        self._next: list[bytes] = []
+        self.show([data])
         self.settings = Settings(
             profile=self.catalog.profile,
             place=self.catalog.place,
@@ -144,16 +174,26 @@ class RecordedSkills(Skills):
         self._artifact = artifact
         self.frames: Sequence[Frame] = ()
 
-    def show(self, data: bytes) -> None:
-        """Replace the catalog with another one from the record."""
+    def show(self, catalogs: Sequence[bytes]) -> None:
+        """Replace the catalog with others from the record: the first now, each further one when it is looked for."""
+        self._next = list(catalogs[1:])
+        if catalogs[0] != self._data:
+            self._replace(catalogs[0])
+
+    def _replace(self, data: bytes) -> None:
         self.catalog = restore(data.decode())
-        self._data = data
+        self._data, self._named = data, False
 
     def snapshot(self) -> bytes:
+        self._named = True
         return self._data
 
     def refresh(self) -> Changes:
-        return Changes()
+        if not self._named or not self._next:  # what a scan before the operation found is there already
+            return Changes()
+        before = self.catalog
+        self._replace(self._next.pop(0))
+        return compare(before, self.catalog)
 
     def search(
         self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None

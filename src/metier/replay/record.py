@@ -14,6 +14,7 @@ from typing import Final, cast
 from metier.errors import StoreError
 from metier.files.digests import digest_of, is_digest
 from metier.model import JsonObject
+from metier.record.chain import breaks
 from metier.record.store import ENVELOPE, Frame, Store
 
 
@@ -36,6 +37,9 @@ class Difference:
             "found": self.found,
         }
 
+
+BROKEN_CHAIN: Final = "broken-chain"
+"""The kind of a difference that leaves a record runnable: frames were changed, but all are there."""
 
 REDACTED: Final = Difference(
     0, "redacted", "arguments and artifacts were redacted, so the record can be checked but not run again"
@@ -139,7 +143,16 @@ def verify(record: Record) -> list[Difference]:
         expected[stream] = seq + 1 if isinstance(seq, int) else wanted + 1
         if complete:
             found += _missing_artifacts(index, frame, record)
-    return found
+    return found or [*_broken_chains(record.frames)]
+
+
+def _broken_chains(frames: Sequence[Frame]) -> Iterator[Difference]:
+    """The frames of a session that do not fit those before them: changed, or put there later."""
+    places = [index for index, frame in enumerate(frames) if frame["stream_kind"] == "session"]
+    for index, expected, found in breaks([frames[place] for place in places]):
+        place = places[index]
+        note = f"frame {place} or one before it was changed after it was written"
+        yield Difference(place, BROKEN_CHAIN, note, expected, found)
 
 
 def redacted(record: Record) -> bool:

@@ -14,28 +14,30 @@ from dataclasses import dataclass, replace
 
 from metier import limits
 from metier.errors import MetierError, ScriptRefused, StoreError
-from metier.files.digests import digest_of
+from metier.files.digests import digest_of, is_digest
 from metier.files.text import from_utf8
 from metier.model import JsonObject
+from metier.record.recorder import Inputs
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
-from metier.replay.doubles import RecordedFiles, RecordedRunner, RecordedSkills
-from metier.replay.record import REDACTED, Difference, Record, redacted, verify
+from metier.replay.doubles import RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
+from metier.replay.record import BROKEN_CHAIN, REDACTED, Difference, Record, redacted, verify
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
-from metier.session.operations import OPERATIONS
+from metier.session.operations import RECORDED
 from metier.session.session import Session
 from metier.skills import Skills
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What a replay gave."""
+    """What a replay gave. `not_compared` counts frames of operations that never ended, which cannot be run again."""
 
     session_id: str
     frames: Sequence[Frame]
     outputs: Sequence[str]
     differences: Sequence[Difference]
+    not_compared: int = 0
 
     @property
     def identical(self) -> bool:
@@ -45,33 +47,39 @@ class ReplayOutcome:
         return {
             "session": self.session_id,
             "frames": len(self.frames),
+            "not_compared": self.not_compared,
             "identical": self.identical,
             "differences": [one.as_dict() for one in self.differences],
         }
 
 
 def replay(record: Record) -> ReplayOutcome:
-    """Run a record again and compare frame by frame. A record that does not verify is not run."""
+    """Run a record again and compare frame by frame.
+
+    A record that is incomplete is not run. One with a broken chain is, to show what was changed.
+    """
     wrong = verify(record)
     session_id = str(record.frames[0]["session_id"]) if record.frames else ""
-    if wrong:
+    if any(one.kind != BROKEN_CHAIN for one in wrong):
         return ReplayOutcome(session_id, (), (), wrong)
     if redacted(record):
-        return ReplayOutcome(session_id, record.frames, (), [REDACTED])
+        return ReplayOutcome(session_id, record.frames, (), [REDACTED], len(record.frames))
     record = _of_the_session(record)
     store = MemoryStore()
+    again = _Replay(record, session_id, store)
     try:
-        again = _Replay(record, session_id, store)
-        for life in _lives(record.frames):
-            again.live(life)
+        for step in steps(record.frames):
+            again.perform(step)
     except (MetierError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # Frames that nobody but a session wrote do not come here; what came from elsewhere may say anything.
         index = len(store.read(session_id))
         note = f"the record cannot be run from frame {index} on: {type(error).__name__}: {error}"
-        return ReplayOutcome(session_id, store.read(session_id), (), [Difference(index, "not-runnable", note)])
-    frames = store.read(session_id)
+        differences = [*wrong, Difference(index, "not-runnable", note)]
+        return ReplayOutcome(session_id, store.read(session_id), (), differences)
+    frames = _as_recorded(record.frames, store.read(session_id))
     outputs = _outputs(Record(frames, store.get_artifact))
-    return ReplayOutcome(session_id, frames, outputs, _compare(record.frames, frames))
+    differences = [*wrong, *_compare(record.frames, frames)]
+    return ReplayOutcome(session_id, frames, outputs, differences, again.not_compared)
 
 
 def _of_the_session(record: Record) -> Record:
@@ -79,11 +87,78 @@ def _of_the_session(record: Record) -> Record:
     return replace(record, frames=[frame for frame in record.frames if frame["stream_kind"] == "session"])
 
 
-def _lives(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
-    """A session that another process went on with may have several beginnings in one stream."""
-    starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_started"]
-    for start, end in itertools.pairwise([*starts, len(frames)]):
-        yield frames[start:end]
+@dataclass(slots=True)
+class Step:
+    """A beginning or an operation with its frames, of which the first says which. A record may have other frames."""
+
+    frames: list[Frame]
+
+    @property
+    def head(self) -> Frame:
+        return self.frames[0]
+
+    @property
+    def runnable(self) -> bool:
+        """Whether it can be run again: it ended, and somebody got an answer."""
+        if self.head["type"] == "session_called":
+            return any(f["type"] == "session_returned" and f["status"] != "lost" for f in self.frames)
+        return self.head["type"] == "session_started"
+
+
+def steps(frames: Sequence[Frame]) -> list[Step]:
+    """The beginnings and operations of a record, in the order in which they were decided.
+
+    Frames name the operation that caused them, because those of two processes may alternate. In version 0.1 an
+    operation has the frames up to the next one.
+    """
+    found: list[Step] = []
+    by_op: dict[str, Step] = {}
+    for frame in frames:
+        op = frame.get("op")
+        if frame["type"] in ("session_started", "session_called"):
+            found.append(Step([frame]))
+            by_op[frame["id"]] = found[-1]
+        elif op is None and found:
+            found[-1].frames.append(frame)
+        elif op in by_op:
+            by_op[op].frames.append(frame)
+        else:
+            found.append(Step([frame]))
+    return found
+
+
+class _Feed:
+    """The ids and times of the frames of a step, in order."""
+
+    def __init__(self) -> None:
+        self._frames: Iterator[Frame] = iter(())
+        self._time = 0
+        self._extra = itertools.count()
+        self.process = ""
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        self._frames = iter(frames)
+        self.process = next((frame["process"] for frame in frames if "process" in frame), "")
+
+    def id(self) -> str:
+        frame = next(self._frames, None)
+        self._time = int(frame["timestamp_ms"]) if frame is not None else 0
+        return str(frame["id"]) if frame is not None else f"extra-{next(self._extra)}"
+
+    def time(self) -> int:
+        return self._time
+
+
+@dataclass(slots=True)
+class _Life:
+    """A session of the replay, and what it gets from the record."""
+
+    session: Session
+    skills: RecordedSkills
+    files: RecordedFiles
+    runner: RecordedRunner
+    policy: RecordedPolicy
+    answers: list[str]
 
 
 class _Replay:
@@ -91,53 +166,81 @@ class _Replay:
 
     def __init__(self, record: Record, session_id: str, store: MemoryStore) -> None:
         self._record, self._session_id, self._store = record, session_id, store
-        recorded = (str(frame["id"]) for frame in record.frames)
-        self._ids = itertools.chain(recorded, (f"extra-{n}" for n in itertools.count()))
-        self._times = itertools.chain((int(frame["timestamp_ms"]) for frame in record.frames), itertools.repeat(0))
-        self._catalogs = {
-            str(frame["snapshot"]): record.artifact(frame["snapshot"])
-            for frame in record.frames
-            if frame["type"] == "skill_catalog_updated" and frame.get("snapshot")
-        }
+        self._feed = _Feed()
+        self._lives: dict[str, _Life] = {}
+        self._last_life = ""
+        self._catalog = ""
+        self.not_compared = 0
 
-    def live(self, frames: Sequence[Frame]) -> None:
-        """Run the operations of one life of the session."""
-        named = [str(frame["snapshot"]) for frame in frames if _names_catalog(frame)]
-        if not named:
+    def perform(self, step: Step) -> None:
+        """Run a step again. What cannot be run is taken over."""
+        if not step.runnable:
+            self._take_over(step.frames)
             return
-        record, started = self._record, frames[0]
-        skills = RecordedSkills(self._catalogs[named[0]], record.artifact)
+        self._feed.take(step.frames)
+        named = [str(frame["snapshot"]) for frame in step.frames if _names_catalog(frame)]
+        # The first catalog of a step was there when it began, as far as the step can tell.
+        catalogs = named or ([self._catalog] if self._catalog else [])
+        if not catalogs:
+            return
+        self._catalog = catalogs[-1]
+        data = [self._record.artifact(digest) for digest in catalogs]
+        if step.head["type"] == "session_started":
+            self._begin(step, data)
+        else:
+            self._operate(step, data)
+
+    def _begin(self, step: Step, catalogs: Sequence[bytes]) -> None:
+        record, started = self._record, step.head
+        skills = RecordedSkills(catalogs[0], record.artifact)
         files = RecordedFiles(record.artifact)
-        runner = RecordedRunner(record.artifact, started["runs"])
-        answers: list[str] = []
+        runner = RecordedRunner(record.artifact)
+        policy = RecordedPolicy(started["policy"], skills.profile)
+        answers = _answers(step.frames)
+        files.frames = step.frames
+        preload = [frame["name"] for frame in step.frames if frame.get("preloaded")]
         self._bring_texts(started)
+        version = int(started.get("version", 1))
         session = Session(
             skills,
             id=self._session_id,
-            policy=started["policy"],
+            policy=policy,
             store=self._store,
             approve=_again(answers) if started["asks"] else None,
             tools=started["tools"],
+            preload=preload,
             only=started.get("only"),
             has_read_tool=started["has_read_tool"],
             surface=started["surface"],
+            cwd=started.get("cwd"),
             state=started.get("state"),
             files=files,
             runner=runner,
-            clock=lambda: next(self._times),
-            ids=lambda: next(self._ids),
+            inputs=Inputs(
+                clock=self._feed.time,
+                ids=self._feed.id,
+                process=lambda: self._feed.process,
+                sandbox=bool(started["runs"]),
+                version=version,
+            ),
         )
-        for called, inside in _operations(frames):
-            if not any(frame["type"] == "session_returned" for frame in inside):
-                self._take_over((called, *inside))
-                continue
-            for frame in inside:
-                if _names_catalog(frame):
-                    skills.show(self._catalogs[str(frame["snapshot"])])
-            skills.frames = files.frames = runner.frames = inside
-            runner.name = next((frame["sandbox"] for frame in inside if frame["type"] == "tool_started"), "recorded")
-            answers[:] = [frame["answer"] for frame in inside if frame["type"] == "policy_asked"]
-            perform(session, called["operation"], called["args"])
+        self._last_life = str(started["id"])
+        self._lives[self._last_life] = _Life(session, skills, files, runner, policy, answers)
+
+    def _operate(self, step: Step, catalogs: Sequence[bytes]) -> None:
+        called, inside = step.head, step.frames[1:]
+        life = self._lives[called.get("life") or self._last_life]
+        life.skills.show(catalogs)
+        life.skills.frames = life.files.frames = life.runner.frames = inside
+        started = (frame["sandbox"] for frame in inside if frame["type"] == "tool_started")
+        life.runner.name = next(started, "recorded")
+        life.answers[:] = _answers(inside)
+        asked = next((index for index, frame in enumerate(inside) if frame["type"] == "policy_asked"), len(inside))
+        for frame in inside[:asked]:
+            if frame["type"] == "policy_changed":
+                life.policy.take(frame["policy"])
+        life.policy.frames = [frame for frame in inside[asked:] if frame["type"] == "policy_changed"]
+        perform(life.session, called["operation"], called["args"])
 
     def _bring_texts(self, started: Frame) -> None:
         """What an earlier life was given, if this record has it."""
@@ -148,14 +251,23 @@ class _Replay:
 
     def _take_over(self, frames: Sequence[Frame]) -> None:
         """The frames of an operation that never ended, because its process did: there is nothing to compare with."""
+        self.not_compared += len(frames)
         for frame in frames:
             data = {key: value for key, value in frame.items() if key not in ENVELOPE}
-            draft = Draft(next(self._ids), next(self._times), frame["type"], data)
-            self._store.append(frame["session_id"], frame["stream_kind"], frame["stream_id"], [draft])
+            draft = Draft(str(frame["id"]), int(frame["timestamp_ms"]), frame["type"], data)
+            digests = [value for key, value in frame.items() if key in ("output", "digest") and is_digest(value)]
+            artifacts = [self._record.artifact(digest) for digest in digests if frame["type"] != "policy_asked"]
+            self._store.append(frame["session_id"], frame["stream_kind"], frame["stream_id"], [draft], artifacts)
+            if _names_catalog(frame):
+                self._catalog = str(frame["snapshot"])
 
 
 def _names_catalog(frame: Frame) -> bool:
     return frame["type"] == "skill_catalog_updated" and bool(frame.get("snapshot"))
+
+
+def _answers(frames: Sequence[Frame]) -> list[str]:
+    return [frame["answer"] for frame in frames if frame["type"] == "policy_asked"]
 
 
 def _again(answers: list[str]) -> Callable[[Request], str]:
@@ -163,22 +275,29 @@ def _again(answers: list[str]) -> Callable[[Request], str]:
     return lambda _: answers.pop(0) if answers else "no"
 
 
-def _operations(frames: Sequence[Frame]) -> Iterator[tuple[Frame, Sequence[Frame]]]:
-    """Each operation with its frames, up to the next one."""
-    starts = [index for index, frame in enumerate(frames) if frame["type"] == "session_called"]
-    for start, end in itertools.pairwise([*starts, len(frames)]):
-        yield frames[start], frames[start + 1 : end]
-
-
 def perform(session: Session, operation: str, given: Mapping[str, object]) -> str:
     """Perform a recorded operation; the text it returned, or the text of its error."""
-    kind = OPERATIONS.get(operation)
-    if kind is None or not kind.recorded:
+    kind = RECORDED.get(operation)
+    if kind is None:
         return f"unknown operation {operation!r}"
     try:
         return session.perform(kind.from_dict(given)).text
     except MetierError as error:
         return str(error)
+
+
+def _as_recorded(recorded: Sequence[Frame], again: Sequence[Frame]) -> list[Frame]:
+    """The frames of a replay in the order of the record.
+
+    A replay runs one operation after the other. Where those of two processes alternated, a frame gets the place that
+    the record says, and with it the hash: `verify` has compared every hash with the text before it.
+    """
+    places = {frame["id"]: frame for frame in recorded if "chain" in frame}
+    placed = [
+        {**frame, **{key: places[frame["id"]][key] for key in ("seq", "chain")}} if frame["id"] in places else frame
+        for frame in again
+    ]
+    return sorted(placed, key=lambda frame: int(frame["seq"])) if places else placed
 
 
 def _compare(recorded: Sequence[Frame], again: Sequence[Frame]) -> list[Difference]:
@@ -212,7 +331,7 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
         return wrong
     record = _of_the_session(record)
     started = record.frames[0]
-    runner = _UnchangedScripts(record.artifact, started["runs"])
+    runner = _UnchangedScripts(record.artifact)
     answers: list[str] = []
     session = skills.session(
         policy=started["policy"],
@@ -225,10 +344,11 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
     )
     session.policy.on_remember = None
     found: list[Difference] = []
-    for called, inside in _operations(record.frames):
-        returned = next((frame for frame in inside if frame["type"] == "session_returned"), None)
-        if returned is None:
+    for step in steps(record.frames):
+        if step.head["type"] != "session_called" or not step.runnable:
             continue
+        called, inside = step.head, step.frames[1:]
+        returned = next(frame for frame in inside if frame["type"] == "session_returned")
         runner.frames = inside
         answers[:] = [frame["answer"] for frame in inside if frame["type"] == "policy_asked"]
         before = from_utf8(record.artifact(returned["output"]))

@@ -1,23 +1,24 @@
-"""Everything that the operations of one session work with: the catalog, the policy, the record, and what is loaded.
+"""Everything that the operations of one session work with: the catalog, the policy, the files and the record.
 
 A context belongs to one session. Operations are performed on it one at a time; only `ask` runs without the session's
-lock, so that nobody waits while a person is asked.
+lock, so that nobody waits while a person is asked. What the session knows is `state`, the fold of its events: an
+operation changes it by noting an event, and in no other way.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files
-from metier.model import SKILL_FILE, JsonObject, Role, Skill
+from metier.model import ROLES, SKILL_FILE, Role, Skill
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
+from metier.record.state import SessionState
 from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts
-from metier.session.loaded import LoadedSkills
-from metier.session.policy import Policy
+from metier.session.policy import Policy, hint_allows_run
 from metier.session.reading import Reader
 from metier.session.visibility import Visibility
 
@@ -29,6 +30,7 @@ Approve = Callable[[Request], "bool | str"]
 """Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
 
 
+_SKILL_TOOLS: Final = frozenset(f"skill_{role}" for role in ROLES)
 _NO_ANSWERS: Final[Mapping[Request, str]] = {}
 
 
@@ -49,24 +51,34 @@ class SessionContext:
     visibility: Visibility
     files: Files
     reader: Reader
-    loaded: LoadedSkills
     runner: Runner | None = None
     approve: Approve | None = None
     tools_enabled: bool = True
     has_read_tool: bool = True
-    preloaded: list[str] = field(default_factory=list[str])
-    """Refs of skills that stand in the system prompt from the first request on."""
-    injected: list[str] = field(default_factory=list[str])
-    """Refs of skills that stand in the system prompt of this turn only."""
-    overrides: JsonObject = field(default_factory=dict[str, Any])
-    """What skills proposed and policy granted, until the turn ends."""
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    """What this process gave, by ref: a cache of artifacts, and all there is where policy keeps no artifacts."""
     _answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
-    _passed: set[Request] = field(default_factory=set[Request])
-    """Requests to read files that were allowed once, and so for the whole session."""
 
     @property
     def profile(self) -> "Profile":
         return self.skills.profile
+
+    @property
+    def state(self) -> SessionState:
+        """What the session knows now."""
+        return self.recorder.state
+
+    @property
+    def version(self) -> int:
+        """The version of the record. A replay of an old one follows the rules of then."""
+        return self.recorder.inputs.version
+
+    def silent(self) -> "SessionContext":
+        """The same for what only shows something, and so leaves no trace."""
+        recorder = self.recorder.silent()
+        return replace(
+            self, recorder=recorder, visibility=self.visibility.on(recorder), reader=self.reader.on(recorder)
+        )
 
     # --- policy ---
 
@@ -102,13 +114,27 @@ class SessionContext:
         """Take these answers for the operation that is performed next."""
         self._answers = answers
 
-    def confirm(self, request: Request) -> None:
-        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise."""
+    def confirm(self, request: Request, *, for_session: bool = False) -> None:
+        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise.
+
+        `for_session`: a yes holds as long as the session.
+        """
         answer = self._answers.get(request)
         if answer is not None:
-            name, digest = request.skill_name or None, request.digest or None
-            self.recorder.note(PolicyAsked(request.tool, answer, name, digest))
+            lasts = for_session and Policy.is_yes(answer)
+            self.recorder.note(
+                PolicyAsked(
+                    tool=request.tool,
+                    answer=answer,
+                    name=request.skill_name or None,
+                    digest=request.digest or None,
+                    for_session=lasts or None,
+                    path=(request.path or None) if lasts else None,
+                )
+            )
         self.policy.enforce(request, self._answered if self.approve is not None else None)
+        if answer is not None:
+            self.recorder.notice_policy(self.policy.as_dict())
 
     def _answered(self, request: Request) -> str:
         if request not in self._answers:
@@ -121,17 +147,39 @@ class SessionContext:
         if decision.verdict == "deny":
             raise PolicyDenied("skill_load", skill.name, decision.why)
 
+    def may_use(self, tool: str, command: str = "") -> bool:
+        """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active.
+
+        Searching, loading and reading skills stays under policy alone: an active skill needs its own files, and a
+        user may always turn to another skill. Running scripts needs every active skill's consent.
+        """
+        name = Policy.canonical(tool, self.profile)
+        if name not in _SKILL_TOOLS:
+            return self.policy.may_use(tool, command, self.state.windows.values())
+        if self.policy.decide(Request(name, command=command)).verdict == "deny":
+            return False
+        return name != "skill_run" or not self.window_against_scripts(command)
+
+    def window_against_scripts(self, command: str) -> str:
+        """The name of an active skill whose `allowed-tools` do not list running this command as a script."""
+        if not self.profile.policy.enforce_hints or self.version < 2:
+            return ""
+        run = self.profile.tools.run
+        closed = (one for one in self.state.windows.values() if not hint_allows_run(one.allowed_tools, run, command))
+        return next((window.name for window in closed), "")
+
     # --- files ---
 
     def file_requests(self, skill: Skill, path: str = SKILL_FILE) -> Sequence[Request]:
         """What must be allowed before a file is read, and was not allowed before in this session."""
-        return [request for request in self.files.requests(skill, path) if request not in self._passed]
+        approved = self.state.approved
+        requests = self.files.requests(skill, path)
+        return [one for one in requests if (one.tool, one.skill_name, one.path, one.digest) not in approved]
 
     def confirm_file(self, skill: Skill, path: str = SKILL_FILE) -> None:
         """Have the reading of a file allowed, where it comes from elsewhere."""
         for request in self.file_requests(skill, path):
-            self.confirm(request)
-            self._passed.add(request)
+            self.confirm(request, for_session=True)
 
     # --- scripts ---
 
@@ -141,8 +189,10 @@ class SessionContext:
         if not self.profile.tools.run or self.policy.decide(Request("skill_run")).verdict == "deny":
             return False
         unsandboxed = self.policy.decide(Request("run_unsandboxed")).verdict == "allow"
+        if unsandboxed or self.recorder.inputs.sandbox is not None:
+            return unsandboxed or bool(self.recorder.inputs.sandbox)
         runner = self.runner or scripts.default_runner()
-        return unsandboxed or (runner is not None and runner.problem() is None)
+        return runner is not None and runner.problem() is None
 
     def note_now(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Write events at once: a script is running, and others want to see what it does."""

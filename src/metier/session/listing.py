@@ -18,7 +18,7 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     if profile.prompt.needs_read_tool and not (context.has_read_tool and context.tools_enabled):
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
-    ranked = context.skills.ranked(shown, message, context.loaded.activated[::-1])
+    ranked = context.skills.ranked(shown, message, context.state.activated[::-1])
     return formats.listing(CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget))
 
 

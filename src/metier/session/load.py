@@ -1,13 +1,19 @@
-"""Loads a skill into a session: read, remembered by content so that nothing is sent twice, recorded, put to policy."""
+"""Loads a skill into a session: read, remembered by content so that nothing is sent twice, recorded, put to policy.
+
+Body, frontmatter, proposals and the execution window come from the same bytes, also where the file was edited after the
+catalog was built.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from metier.errors import PolicyDenied, SkillNotFound
+from metier import limits
+from metier.errors import InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import digest_of
 from metier.model import Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
-from metier.results import Loaded, Request
+from metier.record.state import ARGUMENTS, ref_of
+from metier.results import Loaded, Request, Resource
 from metier.session import activation
 from metier.session.context import SessionContext
 from metier.session.policy import proposals
@@ -22,29 +28,51 @@ def load(
     arguments: str = "",
     parent: str | None = None,
     command: bool = False,
+    inject: bool = False,
 ) -> Loaded:
-    """Activate a skill that policy allows. `parent` is the skill that asks for it, `command` a user's slash command."""
-    chain = context.loaded.chain(skill.name, parent)
+    """Activate a skill that policy allows. `parent` is the skill that asks for it, `command` a user's slash command.
+
+    `inject` puts it into the system prompt of this turn.
+    """
+    _check_chain(context, skill.name, parent)
     context.confirm_file(skill)
     offered = context.offered()
     loaded = context.reader.skill(skill, offered, arguments, command)
-    context.loaded.follow(chain)
     text = loaded.text.encode()
     rendered = digest_of(text)
-    known = context.loaded.at(skill.path)
+    known = context.state.loaded.get(skill.path)
     if known is not None and known.rendered == rendered and context.profile.load.reload == "remind":
         reminder = activation.reminder(skill.name, known.ref, offered)
         loaded = replace(loaded, text=reminder, body="", already_loaded=True, ref=known.ref, truncated=False)
         text = reminder.encode()
         rendered = digest_of(text)
     else:
-        loaded = replace(loaded, ref=_keep(context, loaded, rendered, arguments))
-    context.loaded.activate(skill.name)
-    _record(context, loaded, {rendered: text}, arguments, by, parent)
-    _consider_overrides(context, skill)
-    if context.profile.policy.enforce_hints:
-        context.policy.open_window(skill)
+        loaded = _keep(context, loaded, rendered)
+    _record(
+        context,
+        loaded,
+        {rendered: text},
+        by=by,
+        arguments=arguments,
+        parent=parent,
+        inject=inject,
+    )
     return loaded
+
+
+def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw: bool) -> Resource:
+    """SKILL.md as a file. Reading it activates the skill, whichever way it is read. The text is given each time."""
+    context.confirm_file(skill)
+    resource, content = context.reader.skill_file(skill, path, raw)
+    loaded = context.reader.presented(skill, content, context.offered())
+    known = context.state.loaded.get(skill.path)
+    text = resource.text.encode()
+    rendered = digest_of(text)
+    loaded = replace(loaded, already_loaded=known is not None and known.digest == loaded.digest)
+    if not loaded.already_loaded:
+        context.texts[ref_of(rendered)] = resource.text
+    _record(context, loaded, {rendered: text}, by=by)
+    return resource
 
 
 def preload(context: SessionContext, skill: Skill) -> Loaded:
@@ -53,8 +81,9 @@ def preload(context: SessionContext, skill: Skill) -> Loaded:
     loaded = context.reader.skill(skill, context.offered())
     text = loaded.text.encode()
     rendered = digest_of(text)
-    context.recorder.note(artifacts={rendered: text})
-    return replace(loaded, ref=_keep(context, loaded, rendered, ""))
+    record = replace(_loaded(loaded, rendered), preloaded=True)
+    context.recorder.note(record, artifacts={rendered: text})
+    return _keep(context, loaded, rendered)
 
 
 def preloadable(context: SessionContext, name: str) -> Skill:
@@ -71,24 +100,26 @@ def preloadable(context: SessionContext, name: str) -> Skill:
     return skill
 
 
-def _keep(context: SessionContext, loaded: Loaded, rendered: str, arguments: str) -> str:
-    return context.loaded.keep(
-        loaded.skill, digest=loaded.digest, rendered=rendered, text=loaded.text, arguments=arguments
-    )
+def _keep(context: SessionContext, loaded: Loaded, rendered: str) -> Loaded:
+    """The skill with the ref to find its text by."""
+    ref = ref_of(rendered)
+    context.texts[ref] = loaded.text
+    return replace(loaded, ref=ref)
 
 
-def _record(
-    context: SessionContext, loaded: Loaded, text: Mapping[str, bytes], arguments: str, by: By, parent: str | None
-) -> None:
-    """Record a load; `text` is what the model gets, by its digest."""
-    skill, policy = loaded.skill, context.policy
-    record = SkillLoaded(
-        name=skill.name,
-        path=skill.path,
+def _kept(context: SessionContext, arguments: str) -> str:
+    return context.policy.redact(arguments) if len(arguments) <= ARGUMENTS else ""
+
+
+def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
+    """The record of a load; `output` is the digest of what the model gets."""
+    return SkillLoaded(
+        name=loaded.skill.name,
+        path=loaded.skill.path,
         digest=loaded.digest,
         frontmatter=loaded.frontmatter,
-        directory=skill.dir,
-        output=next(iter(text)),
+        directory=loaded.skill.dir,
+        output=output,
         files=loaded.files,
         files_truncated=loaded.files_truncated,
         size=loaded.size,
@@ -96,15 +127,61 @@ def _record(
         truncated=loaded.truncated,
         warnings=loaded.warnings,
     )
-    invoked = SkillInvoked(
-        name=skill.name,
-        mode="manual" if by == "user" else "auto",
-        args=policy.redact(arguments) or None,
-        effective_allowed_tools=policy.effective_tools(skill) if context.profile.policy.enforce_hints else None,
-        parent=policy.redact(parent or "") or None,
+
+
+def _record(
+    context: SessionContext,
+    loaded: Loaded,
+    text: Mapping[str, bytes],
+    *,
+    by: By,
+    arguments: str = "",
+    parent: str | None = None,
+    inject: bool = False,
+) -> None:
+    """Record an activation, and put to policy what the skill proposes; `text` is what the model gets, by its digest."""
+    given = replace(loaded.skill, frontmatter=loaded.frontmatter) if context.version > 1 else loaded.skill
+    enforced = context.profile.policy.enforce_hints
+    record = replace(
+        _loaded(loaded, next(iter(text))),
+        arguments=_kept(context, arguments),
+        window=given.allowed_tools if enforced else None,
+        injected=inject or None,
     )
-    notes = context.reader.warnings(skill, loaded.warnings)
+    invoked = SkillInvoked(
+        name=given.name,
+        mode="manual" if by == "user" else "auto",
+        args=context.policy.redact(arguments) or None,
+        effective_allowed_tools=context.policy.effective_tools(given) if enforced else None,
+        parent=_shown_parent(context, parent),
+    )
+    notes = context.reader.warnings(given, loaded.warnings)
     context.recorder.note(record, invoked, *notes, artifacts=text)
+    _consider_overrides(context, given)
+
+
+# --- skills that load skills ---
+
+
+def _check_chain(context: SessionContext, name: str, parent: str | None) -> None:
+    """Raise `InvocationError` where skills call each other in a cycle, or too deep."""
+    if parent is None:
+        return
+    chain = (*context.state.chains.get(parent, (parent,)), name)
+    if name in chain[:-1]:
+        raise InvocationError("skills call each other in a cycle", chain)
+    if len(chain) > limits.CALL_DEPTH:
+        raise InvocationError(f"skills call each other more than {limits.CALL_DEPTH} deep", chain)
+
+
+def _shown_parent(context: SessionContext, parent: str | None) -> str | None:
+    """The parent for the record. Where policy redacts, only the name of an active skill is known to be no secret."""
+    if parent is None or parent in context.state.activated:
+        return parent or None
+    return context.policy.redact(parent) or None
+
+
+# --- proposals ---
 
 
 def _consider_overrides(context: SessionContext, skill: Skill) -> None:
@@ -112,6 +189,4 @@ def _consider_overrides(context: SessionContext, skill: Skill) -> None:
     for key, value in proposals(skill.frontmatter):
         decision = context.policy.decide(Request("override", skill.name, key))
         granted = decision.verdict == "allow"
-        if granted:
-            context.overrides[key] = value
         context.recorder.note(OverrideProposed(skill.name, key, value, granted, decision.why))

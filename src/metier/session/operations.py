@@ -25,7 +25,7 @@ from metier.results import Compaction, Invocation, Loaded, Request, Resource, Ru
 from metier.session import mentions, recall, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
-from metier.session.load import load
+from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, parameters
 from metier.session.queries import CatalogPrompt, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
@@ -108,12 +108,16 @@ class Read(Operation[Resource]):
             if not context.profile.tools.load:  # hosts without a tool for it load a skill by reading it
                 return self._load(context, skill)
         context.confirm(Request("skill_read", skill.name, relative))
+        if relative == SKILL_FILE and context.version > 1:
+            return read_whole(context, skill, path, by=self.by, raw=self.raw)
         context.confirm_file(skill, relative)
         return context.reader.whole(skill, relative) if self.raw else context.reader.text(skill, path, relative)
 
     def _load(self, context: SessionContext, skill: Skill) -> Resource:
         loaded = load(context, skill, by=self.by)
         data = context.files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if self.raw else None
+        if data is not None and digest_of(data) != loaded.digest:
+            raise ResourceError("it changed while it was read; try again", path=SKILL_FILE, reason="changed")
         return Resource(
             skill=skill,
             path=SKILL_FILE,
@@ -169,7 +173,7 @@ class Run(Operation[RunResult]):
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, None, self.by)
-        if skill.path not in context.loaded:
+        if skill.path not in context.state.loaded:
             if self.by == "model":
                 return
             yield Request("skill_load", skill.name, skill.path)
@@ -180,7 +184,7 @@ class Run(Operation[RunResult]):
 
     def perform(self, context: SessionContext) -> RunResult:
         skill = context.visibility.find(self.name, None, self.by)
-        if skill.path not in context.loaded:
+        if skill.path not in context.state.loaded:
             if self.by == "model":
                 raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
             context.confirm(Request("skill_load", skill.name, skill.path))
@@ -250,7 +254,6 @@ class Invoke(Operation[Invocation]):
             yield from context.file_requests(mention.skills[0])
 
     def perform(self, context: SessionContext) -> Invocation:
-        close_turn(context)
         context.visibility.notice()
         mention = self._mention(context)
         if not mention.skills:
@@ -262,14 +265,17 @@ class Invoke(Operation[Invocation]):
         context.refuse_denied(skill)
         loaded = None
         if self._loads(context, mention):
-            loaded = load(context, skill, by="user", arguments=mention.arguments, command=mention.command)
-            if not context.profile.invocation.loads:
-                context.injected[:] = [loaded.ref]
+            loaded = load(
+                context,
+                skill,
+                by="user",
+                arguments=mention.arguments,
+                command=mention.command,
+                inject=not context.profile.invocation.loads,
+            )
         else:
-            if mention.command:
-                context.loaded.activate(skill.name)
             said = context.policy.redact(mention.arguments) or None
-            context.recorder.note(SkillInvoked(skill.name, "manual", said))
+            context.recorder.note(SkillInvoked(skill.name, "manual", said, activated=mention.command or None))
         return Invocation(
             skill=skill,
             message=mention.message,
@@ -304,15 +310,33 @@ class EndTurn(Operation[Done]):
     operation: ClassVar[str] = "end_turn"
 
     def perform(self, context: SessionContext) -> Done:
-        close_turn(context)
+        return Done()  # the call itself ends the turn; see `metier.record.state`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm(Operation[Done]):
+    """Record what a person answered before something was shown. No surface offers it."""
+
+    operation: ClassVar[str] = "confirm"
+
+    asked: Sequence[Request] = field(default=(), metadata=about("What the person was asked."))
+
+    def as_dict(self) -> JsonObject:
+        keys = ("tool", "skill_name", "path", "digest")
+        return {"asked": [{key: getattr(one, key) for key in keys} for one in self.asked]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        asked = cast("Sequence[Mapping[str, str]]", values["asked"])
+        return cls(asked=tuple(Request(**one) for one in asked))
+
+    def requests(self, context: SessionContext) -> Iterator[Request]:
+        yield from self.asked
+
+    def perform(self, context: SessionContext) -> Done:
+        for request in self.asked:
+            context.confirm(request, for_session=True)
         return Done()
-
-
-def close_turn(context: SessionContext) -> None:
-    """What was injected for one request is gone, overrides end, and execution windows close."""
-    context.injected.clear()
-    context.overrides.clear()
-    context.policy.close_windows()
 
 
 # --- tools ---
@@ -424,3 +448,8 @@ OPERATIONS: Final[Mapping[str, type[Operation[Any]]]] = {
     )
 }
 """All operations by name."""
+
+RECORDED: Final[Mapping[str, type[Operation[Any]]]] = {
+    name: kind for name, kind in {**OPERATIONS, Confirm.operation: Confirm}.items() if kind.recorded
+}
+"""The operations that a record can have, by name."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from metier.files.source import Files
-    from metier.record.store import Document, Store
+    from metier.record.state import OpenedState
+    from metier.record.store import Store
     from metier.sandbox import Runner
     from metier.session.context import Approve
     from metier.session.policy import Policy
@@ -25,10 +26,11 @@ class SharedOptions(TypedDict, total=False):
     preload: Sequence[str]
     only: Sequence[str] | None
     has_read_tool: bool
-    state: "Mapping[str, object] | Document | None"
+    state: "Mapping[str, object] | OpenedState | None"
     files: "Files | None"
     runner: "Runner | None"
     surface: str
+    cwd: str | None
     store_required: bool
     clock: Callable[[], int] | None
     ids: Callable[[], str] | None

@@ -6,7 +6,7 @@ open, the effective tools are those allowed by the policy and by every open hint
 than one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, cast
@@ -15,6 +15,7 @@ from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
 from metier.model import ROLES, Skill
+from metier.record.state import Window
 from metier.results import Request
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -86,7 +87,6 @@ class Policy:
     warnings: list[str] = field(default_factory=list[str])
     remembered: list[Rule] = field(default_factory=list[Rule])
     on_remember: Callable[[Rule], None] | None = None
-    _windows: dict[str, Skill] = field(default_factory=dict[str, Skill])
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
@@ -191,32 +191,11 @@ class Policy:
             return False
         return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
 
-    def open_window(self, skill: Skill) -> None:
-        """Apply a skill's hint, and the rules about the skill, until the turn ends."""
-        self._windows[skill.path] = skill
-
-    def hint_allows(self, skill: Skill, tool: str, command: str) -> bool:
-        """Whether a skill's own `allowed-tools` allows a runtime tool, by name or as a shell command."""
-        if not skill.allowed_tools:
-            return True
-        for entry in skill.allowed_tools:
-            name, _, pattern = entry.partition("(")
-            if name == tool or (name == "Bash" and (not pattern or fnmatchcase(command, _glob(pattern)))):
-                return True
-        return False
-
-    def windows(self) -> list[str]:
-        """The paths of the skills with an open window."""
-        return list(self._windows)
-
-    def close_windows(self) -> None:
-        self._windows.clear()
-
-    def may_use(self, tool: str, command: str = "") -> bool:
+    def may_use(self, tool: str, command: str = "", windows: Iterable[Window] = ()) -> bool:
         """Whether the policy and every open window allow a host tool now, for `command` if one is given."""
         return self._host_allows(tool, "", command) and all(
-            self._host_allows(tool, skill.name, command) and _hinted(skill.allowed_tools, tool, command)
-            for skill in self._windows.values()
+            self._host_allows(tool, window.name, command) and _hinted(window.allowed_tools, tool, command)
+            for window in windows
         )
 
     def redact(self, text: str) -> str:
@@ -253,6 +232,17 @@ def _glob(pattern: str) -> str:
 
 def _tool_name(entry: str) -> str:
     return entry.partition("(")[0]
+
+
+def hint_allows_run(hint: Sequence[str], tool: str, command: str) -> bool:
+    """Whether a skill's `allowed-tools` allow it to run scripts: by the name of the tool, or as a shell command."""
+    if not hint:
+        return True
+    for entry in hint:
+        name, _, pattern = entry.partition("(")
+        if name == tool or (name == "Bash" and (not pattern or not command or fnmatchcase(command, _glob(pattern)))):
+            return True
+    return False
 
 
 def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:

@@ -117,4 +117,4 @@ class MayUse(Operation[Allowance]):
     command: str = field(default="", metadata=about("The command that it would run."))
 
     def perform(self, context: SessionContext) -> Allowance:
-        return Allowance(context.policy.may_use(self.tool, self.command))
+        return Allowance(context.may_use(self.tool, self.command))

@@ -28,41 +28,59 @@ _LOGGED: Final[set[tuple[str, str]]] = set()
 
 
 class Reader:
-    """See the module. `warned` are the notes that the session's record has already: a path and a text each."""
+    """See the module."""
 
-    def __init__(
-        self, files: Files, profile: Profile, recorder: Recorder, warned: Iterable[tuple[str, str]] = ()
-    ) -> None:
+    def __init__(self, files: Files, profile: Profile, recorder: Recorder) -> None:
         self._files, self._profile, self._recorder = files, profile, recorder
-        self.warned = set(warned)
+
+    def on(self, recorder: Recorder) -> "Reader":
+        """The same with another recorder."""
+        return Reader(self._files, self._profile, recorder)
 
     def skill(self, skill: Skill, offered: Offered, arguments: str = "", command: bool = False) -> Loaded:
         """SKILL.md as the profile's host presents it."""
-        rules = self._profile.load
+        return self.presented(skill, self.skill_content(skill), offered, arguments, command)
+
+    def skill_content(self, skill: Skill, limit: int = limits.SKILL_FILE_BYTES) -> Content:
+        """The bytes of SKILL.md, kept for a replay."""
         try:
-            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
+            content = self._files.skill_file(skill, limit)
         except ResourceError as error:
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
             raise
-        digest = digest_of(content.data)
         if self._recorder.keeps_record:
-            self._recorder.note(artifacts={digest: content.data})
+            self._recorder.note(artifacts={digest_of(content.data): content.data})
+        return content
+
+    def presented(
+        self, skill: Skill, content: Content, offered: Offered, arguments: str = "", command: bool = False
+    ) -> Loaded:
+        """The bytes of SKILL.md as the profile's host presents them. Bytes that are no skill any more are refused."""
+        rules = self._profile.load
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
         file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
             return activation.present(file, self._profile, offered, arguments, command)
         except InvalidSkill as broken:
+            digest = digest_of(content.data)
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
             raise
 
     def text(self, skill: Skill, path: str, relative: str) -> Resource:
         """A file as text, within the limits of the profile. `path` is what was asked for, `relative` what it means."""
-        limit = min(self._profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
         try:
-            content = self._content(skill, relative, limit)
+            content = self._content(skill, relative, self._limit)
         except ResourceNotFound as error:
             listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
             raise ResourceNotFound(path, listing.files) from error
+        return self.as_text(skill, path, relative, content)
+
+    @property
+    def _limit(self) -> int:
+        return min(self._profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
+
+    def as_text(self, skill: Skill, path: str, relative: str, content: Content) -> Resource:
+        """Bytes of a file as text, with a notice where they are cut."""
         truncated = content.size > len(content.data)
         text = beneath.decode(content.data, path, partial=truncated)
         digest = digest_of(content.data)
@@ -85,7 +103,10 @@ class Reader:
 
     def whole(self, skill: Skill, relative: str) -> Resource:
         """A file as its bytes, whatever they are. The text is empty where they are not text."""
-        content = self._content(skill, relative, limits.WHOLE_FILE_BYTES)
+        return self.as_bytes(skill, relative, self._content(skill, relative, limits.WHOLE_FILE_BYTES))
+
+    def as_bytes(self, skill: Skill, relative: str, content: Content) -> Resource:
+        """Bytes of a file as they are."""
         data, digest = content.data, digest_of(content.data)
         if content.size > len(data):
             message = f"{relative} has more than {limits.WHOLE_FILE_BYTES} bytes"
@@ -111,6 +132,13 @@ class Reader:
             return self._files.skill_file(skill, limit)
         return self._files.resource(skill, relative, limit)
 
+    def skill_file(self, skill: Skill, path: str, raw: bool) -> tuple[Resource, Content]:
+        """SKILL.md as a file, and the bytes that were read."""
+        content = self.skill_content(skill, limits.WHOLE_FILE_BYTES if raw else self._limit)
+        if raw:
+            return self.as_bytes(skill, SKILL_FILE, content), content
+        return self.as_text(skill, path, SKILL_FILE, content), content
+
     def warnings(self, skill: Skill, notes: Iterable[str]) -> list[SkillWarning]:
         """The warnings that the record does not have yet; each is logged once."""
         fresh: list[SkillWarning] = []
@@ -119,7 +147,6 @@ class Reader:
             if key not in _LOGGED:
                 _LOGGED.add(key)
                 _LOG.warning("%s: %s", skill.name, note)
-            if key not in self.warned:
-                self.warned.add(key)
+            if not {(skill.name, note), (skill.path, note)} & self._recorder.state.warned:  # 0.1 kept the path
                 fresh.append(SkillWarning("truncated", note, skill.name))
         return fresh

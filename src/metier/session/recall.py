@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 
-from metier.errors import MetierError, ResourceError
+from metier.errors import MetierError, ResourceError, StoreError
 from metier.files.digests import digest_of
+from metier.record.state import LoadedSkill, SessionState, apply, ref_of
 from metier.results import Compaction, Request
 from metier.session.activation import reminder
 from metier.session.context import SessionContext
 
 
 def text_of(context: SessionContext, ref: str) -> str:
-    """A text by its ref: from this process, from the store, or made again from an unchanged file."""
-    text = context.loaded.texts.get(ref)
+    """A text by its ref: from this process, from the store, or made again from an unchanged file.
+
+    A ref is good as long as the record, also after the skill was loaded again with another text.
+    """
+    text = context.texts.get(ref)
     if text:
         return text
-    entry = context.loaded.by_ref(ref)
+    entry = context.state.by_ref(ref) or _given_before(context, ref)
     if entry is None:
         raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
     try:
@@ -25,22 +29,38 @@ def text_of(context: SessionContext, ref: str) -> str:
         loaded = context.reader.skill(skill, context.offered(), entry.arguments)
     if digest_of(loaded.text.encode()) != entry.rendered:
         raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
-    context.loaded.texts[ref] = loaded.text
+    context.texts[ref] = loaded.text
     return loaded.text
+
+
+def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
+    """What the record says of a text that is not the last one of its skill."""
+    recorder = context.recorder
+    for frame in recorder.store.read(context.id, context.id, ("skill_loaded",)):
+        if ref_of(frame["output"]) == ref and not frame.get("already_loaded"):
+            state = apply(SessionState(), {**frame, "chain": ""})
+            return state.by_ref(ref)
+    return None
 
 
 def requests(context: SessionContext, ref: str) -> Sequence[Request]:
     """What must be allowed before a text can be made again; nothing where it is still there."""
-    entry = context.loaded.by_ref(ref)
-    if entry is None or context.loaded.texts.get(ref):
+    if context.texts.get(ref):
         return ()
-    return context.file_requests(context.skills.catalog.find_path(entry.path))
+    entry = context.state.by_ref(ref) or _given_before(context, ref)
+    if entry is None:
+        return ()
+    try:
+        context.recorder.store.get_artifact(entry.rendered)
+    except StoreError:
+        return context.file_requests(context.skills.catalog.find_path(entry.path))
+    return ()
 
 
 def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:
     """Names and texts of what was given under these refs, as far as it can still be had."""
     found: list[tuple[str, str]] = []
-    for entry in filter(None, map(context.loaded.by_ref, refs)):
+    for entry in filter(None, map(context.state.by_ref, refs)):
         try:
             found.append((entry.name, text_of(context, entry.ref)))
         except MetierError:
@@ -64,8 +84,8 @@ def compact(context: SessionContext, budget: int) -> Compaction:
     restored: list[str] = []
     referenced: list[str] = []
     left = budget
-    for entry in context.loaded.newest_first():
-        if entry.ref in context.preloaded:
+    for entry in reversed(list(context.state.loaded.values())):
+        if entry.ref in context.state.preloaded:
             continue  # the system prompt still has it
         try:
             text = text_of(context, entry.ref)

@@ -19,7 +19,7 @@ from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session.policy import GRANTS, Policy
+from metier.session.policy import GRANTS, Policy, hint_allows_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,15 +82,24 @@ def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence
 
 
 def check(context: "SessionContext", script: Script) -> None:
-    """Raise where the file is not a script to this host, or the skill's own `allowed-tools` does not list running."""
+    """Raise where the file is not a script to this host, or the `allowed-tools` of an active skill do not list running.
+
+    The skill's own count even where it is not active any more.
+    """
     profile = context.profile
     folders = profile.run.folders
     if script.path.split("/", 1)[0] not in folders or "/" not in script.path:
         where = " or ".join(f"{folder}/" for folder in folders)
         message = f"{script.path} is not a script: only files in {where} run"
         raise ResourceError(message, path=script.path, reason="not-a-script")
-    if profile.policy.enforce_hints and not context.policy.hint_allows(script.skill, profile.tools.run, script.command):
-        raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
+    if profile.policy.enforce_hints:
+        own = context.state.windows.get(script.skill.path)
+        hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
+        if not hint_allows_run(hint, profile.tools.run, script.command):
+            raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
+        if closed := context.window_against_scripts(script.command):
+            why = f"the skill {closed} is active, and its allowed-tools do not list it"
+            raise PolicyDenied("skill_run", script.skill.name, why)
 
 
 def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
@@ -106,6 +115,7 @@ def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[
         _record_refusal(context, skill, path, script, error)
         raise
     context.recorder.note(artifacts={script.digest: script.content})
+    context.recorder.commit()  # what comes now is done only once
     return _Execution(context, script, granted, runner).run(stdin)
 
 
@@ -118,10 +128,13 @@ def grants(script: Script, policy: Policy) -> tuple[str, ...]:
 def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
     """The sandbox to use. Running without one needs a rule that says so, and the record says it, too."""
     runner = given or default_runner()
-    if runner is not None:
+    problem = runner.problem() if runner is not None else None
+    if runner is not None and problem is None:
         return runner
     if "run_unsandboxed" in granted:
         return choose(["none"])
+    if problem is not None:
+        raise SandboxUnavailable(problem)
     return choose()  # raises, with what was tried and the line that installs a sandbox
 
 
@@ -198,6 +211,7 @@ class _Execution:
                 args=tuple(self._redact(argument) for argument in script.arguments),
                 grants=self._granted,
                 protections=protections,
+                process=self._context.recorder.inputs.process(),
             )
         )
 

@@ -1,31 +1,32 @@
 """One conversation of one agent with its skills: what it loads, reads and calls, and what it has already seen.
 
 A session is what a host embeds. Every method builds an operation and performs it: policy is asked first, without the
-session's lock; then the operation runs under the lock, one at a time, and its events and the session's state are
-written in one transaction. The state is names and digests, never bodies.
+session's lock; then the operation runs under the lock, one at a time, and its events are written in one transaction.
+What the session knows is the fold of its events, so any process that opens it knows the same.
 """
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
 from metier.catalog.search import SearchResult
-from metier.errors import MetierError
+from metier.errors import MetierError, PolicyDenied
+from metier.files.shapes import is_items
 from metier.files.source import DiskFiles, Files
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
 from metier.model import JsonObject, Role, Skill
 from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
-from metier.record.recorder import Recorder, random_ids, system_clock
-from metier.record.store import Document, Frame, Store
+from metier.record.recorder import Inputs, Recorder, Returned
+from metier.record.state import OpenedState, SessionState
+from metier.record.store import Frame, Store
 from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
 from metier.sandbox import Runner
 from metier.session import load, operations, queries
 from metier.session.context import Approve, SessionContext
-from metier.session.loaded import LoadedSkills
 from metier.session.operation import Operation
 from metier.session.policy import Policy
 from metier.session.reading import Reader
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from metier.skills import Skills
 
 R = TypeVar("R", bound=Answer)
+
+_GRACE_MS: Final = 60_000
+"""How long after its limit a script of another machine counts as lost."""
 
 
 class Session:
@@ -56,28 +60,27 @@ class Session:
         preload: Sequence[str] = (),
         only: Sequence[str] | None = None,
         has_read_tool: bool = True,
-        state: Mapping[str, object] | Document | None = None,
+        state: Mapping[str, object] | OpenedState | None = None,
         files: Files | None = None,
         runner: Runner | None = None,
         surface: str = "python",
+        cwd: str | None = None,
         store_required: bool = True,
-        clock: Callable[[], int] = system_clock,
-        ids: Callable[[], str] = random_ids,
+        inputs: Inputs | None = None,
     ) -> None:
-        """See `Skills.session`."""
-        self.id = id or ids()
-        given = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
-        known: Mapping[str, object] = (state.value if isinstance(state, Document) else state) or {}
-        rules = replace(given, _windows={})  # several sessions may share rules and answers, but no window
+        """See `Skills.session`. `cwd` is the session's own working directory, and `inputs` what a replay gives."""
+        given_inputs = inputs or Inputs()
+        self.id = id or given_inputs.ids()
+        rules = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
         source = files or DiskFiles()
         recorder = Recorder(
             store,
             self.id,
-            clock,
-            ids,
+            given_inputs,
+            skills.profile,
             required=store_required,
             keeps_artifacts=not rules.redact_arguments,
-            version=state.version if isinstance(state, Document) else 0,
+            opened=state if isinstance(state, OpenedState) else None,
         )
         self._context = SessionContext(
             id=self.id,
@@ -86,31 +89,24 @@ class Session:
             recorder=recorder,
             visibility=Visibility(skills, rules, only, recorder),
             files=source,
-            reader=Reader(source, skills.profile, recorder, _pairs(known.get("warned"))),
-            loaded=LoadedSkills(known),
+            reader=Reader(source, skills.profile, recorder),
             runner=runner,
             approve=approve,
             tools_enabled=tools,
             has_read_tool=has_read_tool,
-            preloaded=_texts(known.get("preloaded")),
-            injected=_texts(known.get("injected")),
-            overrides=dict(_table(known.get("overrides"))),
         )
-        self.preloaded = self._preload(preload)
+        known = None if isinstance(state, OpenedState) else state
+        self.preloaded = self._begin(known, preload, surface, cwd)
         """The skills that were preloaded now."""
-        self._begin(self.state() if preload else known or None, surface)
+        recorder.recover(int(self.profile.run.seconds * 1000) + _GRACE_MS)
 
-    def _preload(self, names: Sequence[str]) -> tuple[Loaded, ...]:
+    def _begin(
+        self, known: Mapping[str, object] | None, preload: Sequence[str], surface: str, cwd: str | None
+    ) -> tuple[Loaded, ...]:
         context = self._context
-        skills = [load.preloadable(context, name) for name in names]  # an unknown name ends it before any record
+        skills = [load.preloadable(context, name) for name in preload]  # an unknown name ends it before any record
         requests = [request for skill in skills for request in context.file_requests(skill)]
         context.use_answers(context.put(requests))
-        preloaded = tuple(load.preload(context, skill) for skill in skills)
-        context.preloaded += (loaded.ref for loaded in preloaded)
-        return preloaded
-
-    def _begin(self, state: Mapping[str, object] | None, surface: str) -> None:
-        context = self._context
         started = SessionStarted(
             profile=self.profile.name,
             surface=surface,
@@ -120,40 +116,53 @@ class Session:
             runs=self.can_run,
             policy=self.policy.as_dict(),
             only=tuple(sorted(self.only)) if self.only is not None else None,
-            state=state,
+            state=(_with_windows(known, self.skills) if context.version > 1 else known) if known else None,
+            version=context.version,
+            cwd=cwd,
         )
         notes: list[Event] = [PolicyChosen(self.policy.name)] if self.policy.name != "default" else []
         notes += (SkillWarning("policy", warning) for warning in self.policy.warnings)
-        context.recorder.begin(started, notes, self.skills.catalog, self.skills.snapshot)
-        for path in _texts((state or {}).get("windows")):
-            if skill := next((one for one in self.skills.catalog.skills if one.path == path), None):
-                self.policy.open_window(skill)
+        loads = (lambda: tuple(load.preload(context, skill) for skill in skills)) if skills else None
+        return context.recorder.begin(started, notes, context.visibility.notice, loads) or ()
 
     # --- operations ---
 
     def perform(self, operation: Operation[R]) -> R:
-        """Do what an operation says: ask policy, then do it, record it and save the session's state."""
+        """Do what an operation says: ask policy, then do it and record it."""
+        return self._record(operation) if operation.recorded else self._show(operation)
+
+    def _record(self, operation: Operation[R], given: Mapping[Request, str] | None = None) -> R:
+        """Perform and record an operation. `given` are the answers, where a person was asked already."""
         context = self._context
         recorder, name = context.recorder, operation.operation
-        if not operation.recorded:
-            answers = context.ask(operation)
-            if not answers:
-                return operation.perform(context)  # what only shows something does not wait for a script
-            with recorder.lock:
-                context.use_answers(answers)
-                return operation.perform(context)
 
         def arguments() -> JsonObject:
             return self.policy.redacted(operation.as_dict())
 
+        def work(returned: Returned) -> R:
+            recorder.notice_policy(self.policy.as_dict())
+            context.use_answers(answers)
+            result = operation.perform(context)
+            returned.text, returned.code = result.text, operation.code(result)
+            return result
+
         with recorder.span(name, arguments) as watch:
             operation.rescan(context)
-            answers = context.ask(operation)
-            with recorder.lock, recorder.operation(name, arguments, self.keep, watch) as returned:
-                context.use_answers(answers)
-                result = operation.perform(context)
-                returned.text, returned.code = result.text, operation.code(result)
-        return result
+            answers = context.ask(operation) if given is None else given
+            with recorder.lock:
+                return recorder.operation(name, arguments, work, watch)
+
+    def _show(self, operation: Operation[R]) -> R:
+        """Perform what only shows something. It does not wait for a script; if somebody was asked, that is recorded."""
+        context = self._context
+        answers = context.ask(operation)
+        if answers:
+            with contextlib.suppress(PolicyDenied):  # the operation itself says what is missing
+                self._record(operations.Confirm(asked=tuple(answers)), answers)
+        context.recorder.refresh()
+        view = context.silent()
+        view.use_answers(answers)
+        return operation.perform(view)
 
     async def aperform(self, operation: Operation[R]) -> R:
         """`perform` for asyncio."""
@@ -364,22 +373,17 @@ class Session:
     @property
     def activated(self) -> list[str]:
         """The names of the skills that were activated, in order."""
-        return self._context.loaded.activated
+        return list(self._known.activated)
 
     @property
     def overrides(self) -> JsonObject:
         """What skills proposed and policy granted in this turn: a model, tool defaults, a scope."""
-        return self._context.overrides
+        return dict(self._known.overrides)
 
     @property
     def events(self) -> list[Frame]:
         """The frames of this session, in order."""
         return self._context.recorder.frames()
-
-    @property
-    def saved_version(self) -> int:
-        """The version of the state in the store that this session knows."""
-        return self._context.recorder.version
 
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by modes, policy and the limits of this session."""
@@ -405,39 +409,25 @@ class Session:
     def loaded_versions(self) -> dict[str, int]:
         """The skills that are loaded, by path, with the time of the file that was loaded."""
         times = {skill.path: skill.mtime_ms for skill in self.skills.catalog.skills}
-        return {loaded.path: times.get(loaded.path, 0) for loaded in self._context.loaded}
+        return {path: times.get(path, 0) for path in self._known.loaded}
 
     def state(self) -> JsonObject:
         """What the session knows, as data: names, paths and digests, never bodies."""
-        context = self._context
-        more = {
-            "windows": self.policy.windows(),
-            "preloaded": list(context.preloaded),
-            "injected": list(context.injected),
-            "overrides": dict(context.overrides),
-            "warned": sorted(map(list, context.reader.warned)),
-        }
-        known = context.loaded.state(self.policy.redact_arguments)
-        return {"version": 1, "id": self.id, **known, **{key: value for key, value in more.items() if value}}
+        return {"version": 1, "id": self.id, **self._known.as_dict()}
 
-    def keep(self) -> None:
-        """Save the state in the store; other processes know a new session from then on."""
-        self._context.recorder.save(self.state, self._context.loaded.merge)
+    @property
+    def _known(self) -> SessionState:
+        """What the session knows now, also of what other processes did."""
+        self._context.recorder.refresh()
+        return self._context.state
 
 
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in _items(value)]
-
-
-def _pairs(value: object) -> Iterable[tuple[str, str]]:
-    for item in _items(value):
-        path, note = _texts(item)
-        yield path, note
-
-
-def _items(value: object) -> Sequence[object]:
-    return list(value) if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-
-
-def _table(value: object) -> JsonObject:
-    return dict(value) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+def _with_windows(known: Mapping[str, object], skills: "Skills") -> JsonObject:
+    """A state from elsewhere. Version 0.1 kept only the paths of windows, so the catalog says what they allow."""
+    given = {key: value for key, value in known.items() if key not in ("begun", "catalog")}
+    paths = given.get("windows")
+    if is_items(paths):
+        at = {skill.path: skill for skill in skills.catalog.skills}
+        found = [at[path] for path in map(str, paths) if path in at]
+        given["windows"] = {skill.path: [skill.name, *skill.allowed_tools] for skill in found}
+    return given

@@ -26,10 +26,11 @@ def system_prompt(
     for skill in always:
         context.confirm_file(skill)
         applied.append((skill.name, context.reader.skill(skill, context.offered()).text))
-    preloaded = [*recall.given(context, context.preloaded), *applied, *recall.given(context, context.injected)]
+    state = context.state
+    preloaded = [*recall.given(context, state.preloaded), *applied, *recall.given(context, state.injected)]
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
     shown = "" if hidden else listing.prompt(context, message, budget, files).text
-    names = context.loaded.activated if rules.context.activated and rules.enabled else []
+    names = context.state.activated if rules.context.activated and rules.enabled else ()
     return assemble(base, agents_files(rules, context.skills.settings.place), shown, names, preloaded)
 
 

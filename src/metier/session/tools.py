@@ -206,6 +206,7 @@ def explain(error: MetierError, context: SessionContext) -> str:
 
 _RESOURCE_CODES: Final[Mapping[str, str]] = {
     "not-found": "NOT_FOUND",
+    "removed": "NOT_FOUND",
     "binary": "BINARY_FILE",
     "folder": "IS_DIRECTORY",
     "permission": "PERMISSION_DENIED",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.model import Skill
-from metier.record.recorder import Recorder
+from metier.record.recorder import NamedCatalog, Recorder
 from metier.results import Request
 from metier.session.policy import Policy
 
@@ -28,7 +28,16 @@ class Visibility:
         self._skills, self._policy, self._recorder = skills, policy, recorder
         self.only = frozenset(only) if only is not None else None
         self._visible: tuple[Catalog, list[Skill]] | None = None
-        self._before = skills.catalog
+
+    def on(self, recorder: Recorder) -> "Visibility":
+        """The same with another recorder."""
+        view = Visibility(self._skills, self._policy, self.only, recorder)
+        view._visible = self._visible
+        return view
+
+    def use(self, policy: Policy) -> None:
+        """Decide by another policy from now on."""
+        self._policy, self._visible = policy, None
 
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by modes, policy and the limits of this session."""
@@ -57,10 +66,7 @@ class Visibility:
         """Scan the disk before an operation, where the host does so on each call."""
         rules = self._skills.profile
         if rules.catalog.refresh == "call" and rules.load.refresh_on_call:
-            self._before = self._skills.catalog
             self._skills.refresh()
-        else:
-            self._before = self._skills.catalog
 
     def notice(self) -> None:
         """Record the catalog, if it is a new one."""
@@ -73,24 +79,35 @@ class Visibility:
 
         Raises `SkillNotFound`, `AmbiguousSkill`, or `InvalidSkill` where the skill is broken now.
         """
+        before = self._recorder.named_catalog
         self.notice()
         try:
-            return self.locate(name, path, by)
+            return self._locate(name, path, by, before)
         finally:
             self.notice()
 
     def locate(self, name: str | None, path: str | None, by: By) -> Skill:
         """The same without a word in the record."""
-        listed = self._before.by_name.get(name or "", ())
+        return self._locate(name, path, by, self._recorder.named_catalog)
+
+    def _locate(self, name: str | None, path: str | None, by: By, before: NamedCatalog) -> Skill:
         try:
             return self._look_up(name, path, by)
         except SkillNotFound:
-            for skill in listed:  # it was there a moment ago: what broke it says more than that it is gone
-                if skill.path in self._skills.catalog.failed and (by == "user" or self.shows(skill)):
-                    self._skills.catalog.find_path(skill.path)
+            self._refuse_broken(name, by, before)
             if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
                 raise
             return self._look_up(name, path, by)
+
+    def _refuse_broken(self, name: str | None, by: By, before: NamedCatalog) -> None:
+        """Raise what is wrong with a skill that the session knew by this name, if it is broken now.
+
+        That says more than that it is gone, which is all that a catalog knows of a file whose name cannot be read.
+        """
+        known = self._recorder.restored(before) if name else None
+        for skill in known.by_name.get(name or "", ()) if known is not None else ():
+            if skill.path in self._skills.catalog.failed and (by == "user" or self.shows(skill)):
+                self._skills.catalog.find_path(skill.path)
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
         skill = self._skills.catalog.find_path(path) if path else self._named(name or "", by)

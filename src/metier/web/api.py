@@ -146,9 +146,7 @@ class Api:
         given = await json_body(request, CREATE)
 
         def begin() -> str:
-            session = self.app.session(surface="http", **given)
-            session.keep()
-            return session.id
+            return self.app.session(surface="http", **given).id
 
         return self.answer({"session_id": await run_in_threadpool(begin)}, 201)
 

@@ -1,0 +1,30 @@
+"""Frames are chained: each has a hash over its own text and the hash of the frame before it.
+
+A frame that is changed, removed, moved or put in between no longer fits the frames after it. The chain has no key, so
+it shows damage and careless edits; whoever can rewrite the whole record can also rewrite the chain.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from metier.record.store.values import Frame, canonical
+
+
+def link(previous: str, frame: Frame) -> str:
+    """The hash of a frame after the one with the hash `previous`. The frame's own `chain` does not count."""
+    plain = {key: value for key, value in frame.items() if key != "chain"} if "chain" in frame else frame
+    return hashlib.sha256(f"{previous}\n{canonical(plain)}".encode()).hexdigest()
+
+
+def breaks(frames: Iterable[Frame]) -> Iterator[tuple[int, str, str]]:
+    """Where the frames of one stream, from its first, do not fit: the index, the expected hash and the one found.
+
+    Frames of version 0.1 have no hash. They are covered by the first frame that has one.
+    """
+    previous, chained = "", False
+    for index, frame in enumerate(frames):
+        found, expected = frame.get("chain"), link(previous, frame)
+        if found != expected and (found is not None or chained):
+            yield index, expected, str(found)
+        chained = chained or found is not None
+        previous = found if isinstance(found, str) else expected

@@ -1,0 +1,396 @@
+"""What a session knows, as a pure fold over its events: `state = fold(events)`.
+
+`apply` takes a state and one frame, and returns the next state. There is no other way for a session's state to change,
+so every process that reads the same events knows the same. The stored snapshot is a state at a sequence number; it
+saves time when a session is opened, and can be dropped at any moment. Long texts are artifacts, named by digest.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, cast
+
+from metier.errors import StoreError
+from metier.files.digests import digits
+from metier.files.shapes import is_items, is_mapping
+from metier.model import JsonObject
+from metier.record.chain import link
+from metier.record.store import Frame, Store
+
+SNAPSHOT: Final = "snapshot"
+"""The key of a session's snapshot in its store."""
+
+LIVES: Final = 16
+"""The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
+
+ARGUMENTS: Final = 4_096
+"""The longest arguments that are kept with a loaded skill. A text with longer ones is found only as an artifact."""
+
+_NEW_TURN: Final = ("end_turn", "invoke")
+"""The operations that begin the user's next turn."""
+
+_OPTIONS: Final = ("version", "profile", "surface", "tools", "asks", "has_read_tool", "runs", "only", "cwd")
+"""The fields of `session_started` that are options of the session. Its policy may change later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSkill:
+    """A skill that was loaded. `rendered` is the digest of the text that was given."""
+
+    name: str
+    path: str
+    digest: str
+    rendered: str
+    arguments: str = ""
+
+    @property
+    def ref(self) -> str:
+        return ref_of(self.rendered)
+
+    def as_dict(self) -> JsonObject:
+        values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
+        return {**values, "ref": self.ref, "arguments": self.arguments}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The execution window of a skill: the `allowed-tools` of the bytes that were loaded."""
+
+    name: str
+    allowed_tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A beginning of the session, by the id of its frame: the options, and the policy now in force."""
+
+    id: str
+    options: JsonObject
+    policy: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """An operation that has no end in the record yet. The other fields are those of its script, once it has started."""
+
+    life: str
+    operation: str
+    since_ms: int
+    name: str = ""
+    script: str = ""
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionState:
+    """See the module. Mappings keep the order of events, and are never changed in place."""
+
+    seq: int = -1
+    """The seq of the last event."""
+    chain: str = ""
+    """The hash of the last frame; see `metier.record.chain`."""
+    time_ms: int = 0
+    catalog: str = ""
+    """The artifact with the catalog that the record named last."""
+    lives: tuple[Life, ...] = ()
+    running: Mapping[str, Running] = field(default_factory=dict[str, Running])
+    activated: tuple[str, ...] = ()
+    """Names in the order of their first activation."""
+    loaded: Mapping[str, LoadedSkill] = field(default_factory=dict[str, LoadedSkill])
+    """Loaded skills by path, in the order in which they were last given whole."""
+    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """For a skill that another one asked for: the chain of skills that leads to it."""
+    windows: Mapping[str, Window] = field(default_factory=dict[str, Window])
+    preloaded: tuple[str, ...] = ()
+    """Refs of skills that stand in the system prompt from the first request on."""
+    injected: tuple[str, ...] = ()
+    """Refs of skills that stand in the system prompt of this turn only."""
+    overrides: JsonObject = field(default_factory=dict[str, Any])
+    """What skills proposed and policy granted, until the turn ends."""
+    warned: frozenset[tuple[str, str]] = frozenset()
+    """Warnings that the record has: a name and a text each."""
+    approved: frozenset[tuple[str, ...]] = frozenset()
+    """What a person allowed for the whole session: a tool, a name, a path and a digest each."""
+
+    def by_ref(self, ref: str) -> LoadedSkill | None:
+        return next((loaded for loaded in self.loaded.values() if loaded.ref == ref), None)
+
+    def life(self, id_: str) -> Life | None:
+        return next((life for life in self.lives if life.id == id_), None)
+
+    # --- as data ---
+
+    def as_dict(self) -> JsonObject:
+        """What the session knows about its skills: names, paths and digests, never bodies."""
+        known: JsonObject = {
+            "activated_skill_names": list(self.activated),
+            "loaded": [loaded.as_dict() for loaded in self.loaded.values()],
+        }
+        more: JsonObject = {
+            "chains": {name: list(chain) for name, chain in self.chains.items()},
+            "windows": {path: [window.name, *window.allowed_tools] for path, window in self.windows.items()},
+            "preloaded": list(self.preloaded),
+            "injected": list(self.injected),
+            "overrides": dict(self.overrides),
+            "warned": sorted(map(list, self.warned)),
+            "approved": sorted(map(list, self.approved)),
+        }
+        return known | {key: value for key, value in more.items() if value}
+
+    def knowing(self, known: Mapping[str, object]) -> "SessionState":
+        """This state with what `as_dict` gave elsewhere, also in version 0.1, in place of its own."""
+        return replace(self, **_known(known))
+
+    def snapshot(self) -> JsonObject:
+        """The whole state as a document for the store."""
+        return {
+            "seq": self.seq,
+            "chain": self.chain,
+            "time_ms": self.time_ms,
+            "catalog": self.catalog,
+            "lives": [[life.id, life.options, life.policy] for life in self.lives],
+            "running": {
+                id_: {item.name: getattr(one, item.name) for item in fields(Running)}
+                for id_, one in self.running.items()
+            },
+            "known": self.as_dict(),
+        }
+
+
+def ref_of(digest: str) -> str:
+    """The short name of a text that was given, by its digest."""
+    return f"skill-{digits(digest)[:12]}"
+
+
+def from_snapshot(value: Mapping[str, Any]) -> SessionState:
+    """The state that `SessionState.snapshot` gave. Raises an error of lookup or type where it is not one."""
+    return SessionState(
+        seq=int(value["seq"]),
+        chain=str(value["chain"]),
+        time_ms=int(value["time_ms"]),
+        catalog=str(value["catalog"]),
+        lives=tuple(Life(str(id_), dict(options), dict(policy)) for id_, options, policy in value["lives"]),
+        running={str(id_): Running(**one) for id_, one in value["running"].items()},
+    ).knowing(value["known"])
+
+
+def _known(value: Mapping[str, object]) -> dict[str, Any]:
+    loaded = [cast("Mapping[str, str]", one) for one in _items(value.get("loaded"))]
+    chains = cast("Mapping[str, list[str]]", value.get("chains") or {})
+    windows = value.get("windows")
+    return {
+        "activated": _texts(value.get("activated_skill_names")),
+        "loaded": {
+            one["path"]: LoadedSkill(
+                name=one["name"],
+                path=one["path"],
+                digest=one["digest"],
+                rendered=one["rendered"],
+                arguments=one.get("arguments", ""),
+            )
+            for one in loaded
+        },
+        "chains": {name: tuple(chain) for name, chain in chains.items()},
+        "windows": _windows(windows),
+        "preloaded": _texts(value.get("preloaded")),
+        "injected": _texts(value.get("injected")),
+        "overrides": dict(cast("JsonObject", value.get("overrides") or {})),
+        "warned": frozenset(_pairs(value.get("warned"))),
+        "approved": frozenset(map(_texts, _items(value.get("approved")))),
+    }
+
+
+def _windows(value: object) -> dict[str, Window]:
+    if is_mapping(value):
+        return {str(path): Window(*_named_tools(given)) for path, given in value.items()}
+    return {path: Window("") for path in _texts(value)}  # version 0.1 kept only the paths
+
+
+def _named_tools(given: object) -> tuple[str, tuple[str, ...]]:
+    name, *tools = _texts(given)
+    return name, tuple(tools)
+
+
+def _items(value: object) -> Iterable[object]:
+    return value if is_items(value) else ()
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in _items(value))
+
+
+def _pairs(value: object) -> Iterable[tuple[str, str]]:
+    for item in _items(value):
+        first, second = _texts(item)
+        yield first, second
+
+
+# --- the fold ---
+
+
+def fold(frames: Iterable[Frame], state: SessionState | None = None) -> SessionState:
+    """The state after these frames of a session's stream, in order."""
+    state = state or SessionState()
+    for frame in frames:
+        state = apply(state, frame)
+    return state
+
+
+def apply(state: SessionState, frame: Frame) -> SessionState:
+    """The state after one more frame."""
+    step = _STEPS.get(frame["type"])
+    change = step(state, frame) if step is not None else {}
+    # Frames of version 0.1 have no hash of their own, but the first one after them depends on all of them.
+    chain = frame["chain"] if "chain" in frame else link(state.chain, frame)
+    return replace(state, seq=frame["seq"], chain=chain, time_ms=max(state.time_ms, frame["timestamp_ms"]), **change)
+
+
+_Change = dict[str, Any]
+
+
+def options_of(started: Mapping[str, Any]) -> JsonObject:
+    """The options in the data of a `session_started`, as JSON has them."""
+    given: JsonObject = {key: started[key] for key in _OPTIONS if key in started}
+    return {key: list(value) if is_items(value) else value for key, value in given.items()}
+
+
+def _started(state: SessionState, frame: Frame) -> _Change:
+    life = Life(frame["id"], options_of(frame), frame["policy"])
+    change: _Change = {"lives": (*state.lives, life)[-LIVES:]}
+    return change | (_known(frame["state"]) if frame.get("state") else {})
+
+
+def _policy_changed(state: SessionState, frame: Frame) -> _Change:
+    running = state.running.get(frame.get("op", ""))
+    id_ = running.life if running else ""
+    return {"lives": tuple(replace(one, policy=frame["policy"]) if one.id == id_ else one for one in state.lives)}
+
+
+def _catalog(state: SessionState, frame: Frame) -> _Change:
+    return {"catalog": frame.get("snapshot", "")}
+
+
+def _called(state: SessionState, frame: Frame) -> _Change:
+    running = Running(life=frame.get("life", ""), operation=frame["operation"], since_ms=frame["timestamp_ms"])
+    change: _Change = {"running": {**state.running, frame["id"]: running}} if "op" in frame else {}
+    life = state.life(running.life)
+    if life is not None and life is not state.lives[-1]:  # those in use are remembered
+        change["lives"] = (*(one for one in state.lives if one is not life), life)
+    if frame["operation"] in _NEW_TURN:
+        change |= {"injected": (), "overrides": {}, "windows": {}}
+    return change
+
+
+def _returned(state: SessionState, frame: Frame) -> _Change:
+    return {"running": {id_: one for id_, one in state.running.items() if id_ != frame.get("op")}}
+
+
+def _tool_started(state: SessionState, frame: Frame) -> _Change:
+    running = state.running.get(frame.get("op", ""))
+    if running is None:
+        return {}
+    started = replace(
+        running, since_ms=frame["timestamp_ms"], name=frame["name"], script=frame["script"], process=frame["process"]
+    )
+    return {"running": {**state.running, frame["op"]: started}}
+
+
+def _loaded(state: SessionState, frame: Frame) -> _Change:
+    name, path = frame["name"], frame["path"]
+    change: _Change = {}
+    if not frame.get("preloaded"):
+        change["activated"] = _with(state.activated, name)
+    if not frame.get("already_loaded"):
+        loaded = LoadedSkill(
+            name=name,
+            path=path,
+            digest=frame["digest"],
+            rendered=frame["output"],
+            arguments=frame.get("arguments", ""),
+        )
+        others = {key: value for key, value in state.loaded.items() if key != path}
+        change["loaded"] = {**others, path: loaded}
+    if frame.get("preloaded"):
+        change["preloaded"] = _with(state.preloaded, ref_of(frame["output"]))
+    if frame.get("injected"):
+        known = change.get("loaded", state.loaded)
+        change["injected"] = (known[path].ref,)
+    if frame.get("window") is not None:
+        change["windows"] = {**state.windows, path: Window(name, tuple(frame["window"]))}
+    return change
+
+
+def _invoked(state: SessionState, frame: Frame) -> _Change:
+    name, parent = frame["name"], frame.get("parent")
+    change: _Change = {}
+    if frame.get("activated"):
+        change["activated"] = _with(state.activated, name)
+    if parent:
+        change["chains"] = {**state.chains, name: (*state.chains.get(parent, (parent,)), name)}
+    elif name in state.chains:
+        change["chains"] = {key: chain for key, chain in state.chains.items() if key != name}
+    return change
+
+
+def _warned(state: SessionState, frame: Frame) -> _Change:
+    if frame["kind"] != "truncated":
+        return {}
+    return {"warned": state.warned | {(frame.get("name", ""), frame["detail"])}}
+
+
+def _override(state: SessionState, frame: Frame) -> _Change:
+    return {"overrides": {**state.overrides, frame["key"]: frame.get("value")}} if frame["granted"] else {}
+
+
+def _asked(state: SessionState, frame: Frame) -> _Change:
+    if not frame.get("for_session"):
+        return {}
+    asked = (frame["tool"], *(frame.get(key, "") for key in ("name", "path", "digest")))
+    return {"approved": state.approved | {asked}}
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return names if name in names else (*names, name)
+
+
+_STEPS: Final[Mapping[str, Callable[[SessionState, Frame], _Change]]] = {
+    "session_started": _started,
+    "policy_changed": _policy_changed,
+    "skill_catalog_updated": _catalog,
+    "session_called": _called,
+    "session_returned": _returned,
+    "tool_started": _tool_started,
+    "skill_loaded": _loaded,
+    "skill_invoked": _invoked,
+    "skill_warning": _warned,
+    "skill_override_proposed": _override,
+    "policy_asked": _asked,
+}
+
+
+# --- from a store ---
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """The state of a session in a store, and the seq of the snapshot that it was read from (-1: none)."""
+
+    state: SessionState
+    snapshot_seq: int = -1
+
+
+def read_state(store: Store, session_id: str) -> OpenedState:
+    """The state of a session in a store: its snapshot, if there is a good one, and the events since."""
+    known = _snapshot(store, session_id)
+    if known is not None:
+        frames = store.read(session_id, session_id, after=known.seq - 1)
+        if frames and frames[0]["seq"] == known.seq and frames[0].get("chain") == known.chain:
+            return OpenedState(fold(frames[1:], known), known.seq)
+    return OpenedState(fold(store.read(session_id, session_id)))
+
+
+def _snapshot(store: Store, session_id: str) -> SessionState | None:
+    try:
+        document = store.load_state(session_id, SNAPSHOT)
+        return from_snapshot(document.value) if document is not None else None
+    except (StoreError, LookupError, TypeError, ValueError, AttributeError):
+        return None  # the events say the same
