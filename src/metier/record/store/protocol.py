@@ -17,7 +17,6 @@ from metier.record.store.values import (
     Imported,
     Page,
     Pruned,
-    StateWrite,
     Stats,
     Summary,
 )
@@ -69,7 +68,6 @@ class Store(Protocol):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: StateWrite | tuple[str, object, int] | None = None,
         *,
         expected_seq: int | None = None,
     ) -> list[Frame]:
@@ -84,10 +82,7 @@ class Store(Protocol):
         Otherwise nothing is written (`StreamConflict`). Of several writers that expect the same seq, exactly one
         succeeds. An append without a new draft, such as a repeat, is never a conflict.
 
-        `state` is a document of the session to save in the same transaction: a `StateWrite`, or a plain tuple with its
-        fields. If the store has another version of it than expected, nothing is written (`StateConflict`).
-
-        Without drafts, no stream is created; the artifacts and the document are still written.
+        Without drafts, no stream is created; the artifacts are still written.
         """
         ...
 
