@@ -42,6 +42,7 @@ StoreReason = Literal[
     "gap",
     "missing-artifact",
     "changed-artifact",
+    "changed",
     "failed",
 ]
 """Stable words for why a store failed."""

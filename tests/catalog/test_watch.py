@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from random_edits import BROKEN, RandomEdits
@@ -132,6 +133,56 @@ def test_the_catalog_is_current_when_a_listener_is_called(world: World) -> None:
         world.skill(f"{SKILLS}/pdf")
         wait_for(lambda: bool(seen))
     assert seen == [["pdf"]]
+
+
+@pytest.mark.parametrize("seconds", [watch.LONGEST, 0.0], ids=["quick", "late"])
+@pytest.mark.parametrize(
+    ("moment", "changed"),
+    [
+        *((moment, "root") for moment in ("before look", "after look", "before follow", "after follow")),
+        *((moment, "skill") for moment in ("before look", "after look", "before follow", "after follow")),
+        *((moment, "file") for moment in ("before follow", "after follow")),
+    ],
+)
+def test_a_change_at_any_moment_of_the_first_scan_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, moment: str, changed: str, seconds: float
+) -> None:
+    """`late`: each scan takes longer than a watcher waits for quiet. Only what is told on its own counts here."""
+    monkeypatch.setattr(watch, "ANYWAY", 3_600.0)
+    monkeypatch.setattr(watch, "LONGEST", seconds)
+    if changed != "root":
+        world.skill(f"{SKILLS}/kept", files={"notes.md": "Old."})
+    pending = [moment]
+
+    def change() -> None:
+        if changed == "file":
+            (world.project / SKILLS / "kept/notes.md").write_text("Newer.")
+        else:
+            world.skill(f"{SKILLS}/new")
+
+    def interrupted(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            if pending == [f"before {name}"]:
+                pending.clear()
+                change()
+            result = step(*given)
+            if pending == [f"after {name}"]:
+                pending.clear()
+                change()
+            return result
+
+        return run
+
+    skills = world.discover()
+    monkeypatch.setattr(Skills, "look", interrupted("look", Skills.look))
+    follow = watched_folders.WatchedFolders.follow
+    monkeypatch.setattr(watched_folders.WatchedFolders, "follow", interrupted("follow", follow))
+    told: list[News] = []
+    with Watcher(skills, told.append, files=True):
+        wait_for(lambda: bool(told), f"the change {moment}")
+    assert [(news.changes.added, news.files) for news in told] == [
+        ((), ("kept",)) if changed == "file" else (("new",), ())
+    ]
 
 
 def test_a_file_that_is_half_written_is_no_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,14 +134,13 @@ class FullStore(MemoryStore):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: tuple[str, object, int] | None = None,
         *,
         expected_seq: int | None = None,
     ) -> list[Frame]:
         given = list(drafts)
         if self.full and given[0].type == "skill_installed":
             raise StoreError("no space", reason="full")
-        return super().append(session_id, stream_kind, stream_id, given, artifacts, state, expected_seq=expected_seq)
+        return super().append(session_id, stream_kind, stream_id, given, artifacts, expected_seq=expected_seq)
 
 
 @pytest.mark.parametrize("before", [True, False])

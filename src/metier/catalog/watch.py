@@ -178,68 +178,82 @@ class Watcher:
         touched: set[str] | None = None
         try:
             while not self._stopped.is_set():
+                complete = True
                 try:
-                    self._rescan(touched)
+                    complete = self._rescan(touched)
                     self._problem = ""
                 except MetierError as error:  # such as a folder named by the user that was deleted
                     self._warn_once(str(error))
                 except Exception:  # noqa: BLE001 - a watcher that stops silently would be worse
                     _LOG.exception("the scan for changed skills failed; it will be tried again")
                 self._ready.set()
-                touched = self._wait()
+                touched = self._wait() if complete else None
         finally:
             self._folders.close()
 
-    def _rescan(self, touched: AbstractSet[str] | None) -> None:
+    def _rescan(self, touched: AbstractSet[str] | None) -> bool:
         """Scan until nothing disappears any more, then refresh the target and tell the listeners.
 
         `touched` are the paths with notices; `None` means that anything may have changed.
+
+        A change must be seen by a scan or noticed after it. So the last scan begins after all folders are watched and
+        after the fingerprints were taken. Returns whether there was time for that.
         """
         until = time.monotonic() + LONGEST
         missing: frozenset[str] = frozenset()
         altered: set[str] = set()
+        fresh: frozenset[str] = frozenset()
+        fingerprints = _fingerprints([(skills, skills.catalog) for skills in self.target.catalogs])
         while True:
             began = time.monotonic()
             catalogs = self.target.catalogs
             self._known = {skills: skills.catalog for skills in catalogs} | self._known
             found = [(skills, skills.look()) for skills in catalogs]
             if self._skill_files is not None:
-                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), touched)
-            followed = self._follow(found, touched)
+                dirty = None if touched is None else touched | fresh
+                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), dirty)
+            before, fingerprints = fingerprints, _fingerprints(found)
+            fresh = self._follow(found, fingerprints, touched)
+            complete = not fresh and fingerprints == before
             self._scan_seconds = time.monotonic() - began
             touched = set()
             late = time.monotonic() > until or self._stopped.is_set()
-            if followed and not late:
-                continue  # something may have happened in these folders before they were watched
-            before, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
-            if not missing - before or late:
+            if not complete and not late:
+                continue
+            known, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
+            if not missing - known or late:
                 break
             touched = self._collect(SETTLE)
         if any(_differ(skills.catalog, new) for skills, new in found):
             self.target.refresh()
         self._tell(catalogs, altered)
+        return complete
 
-    def _follow(self, found: list[tuple[LiveCatalog, Catalog]], touched: AbstractSet[str] | None) -> bool:
-        """Watch every folder in which a skill is or may appear. Returns whether some of them are new."""
-        fingerprints = _fingerprints(found)
+    def _follow(
+        self,
+        found: list[tuple[LiveCatalog, Catalog]],
+        fingerprints: dict[str, object],
+        touched: AbstractSet[str] | None,
+    ) -> frozenset[str]:
+        """Watch every folder in which a skill is or may appear. Returns those that were not watched before."""
         moved = {path for path, sign in fingerprints.items() if self._fingerprints.get(path, sign) != sign}
         self._fingerprints = fingerprints
         if found and all(new.profile.catalog.refresh == "start" for _, new in found):
             self._set_state("off", f"not watching: {found[0][1].profile.name} looks for skills only when it starts")
-            return False
+            return frozenset()
         why = self._refusal or network_mount(root.path for _, new in found for root in new.roots)
         if not why:
             try:
                 self._folders.forget({*(touched or ()), *moved})
                 below = self._skill_files.folders if self._skill_files is not None else ()
-                followed = self._folders.follow((*_places(found), *below))
+                fresh = self._folders.follow((*_places(found), *below))
                 self._set_state("watching", "watching")
-                return followed
+                return fresh
             except CannotWatch as error:
                 why = self._refusal = str(error)
         self._folders.close()
         self._set_state("polling", f"polling every {self._poll_seconds:.3g} s: {why}")
-        return False
+        return frozenset()
 
     @property
     def _poll_seconds(self) -> float:

@@ -60,8 +60,12 @@ class WatchedFolders:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, wanted: Iterable[str]) -> bool:
-        """Watch these folders, too. Returns whether any is new. A folder with two paths is watched by the first."""
+    def follow(self, wanted: Iterable[str]) -> frozenset[str]:
+        """Watch these folders, too. A folder with two paths is watched by the first.
+
+        Returns the folders that are watched from now on: the new ones, and those of the sets that were recreated for
+        them, whose last notices may be lost. What happened in them before is only seen by a scan that begins now.
+        """
         known = set(self._followed.values())
         new: list[str] = []
         for path in wanted:
@@ -71,7 +75,7 @@ class WatchedFolders:
             self._followed[path] = identity
             new.append(path)
         if not new:
-            return False
+            return frozenset()
         small = [part for part in self._parts if len(part[0]) < PART // 2]
         self._parts = [part for part in self._parts if len(part[0]) >= PART // 2]
         together = [*(path for paths, _ in small for path in paths), *new]
@@ -82,7 +86,7 @@ class WatchedFolders:
             for part in small:  # closed only after the new sets exist, so that no change is missed
                 self._drain(part[1])
                 part[1].close()
-        return True
+        return frozenset(together)
 
     def forget(self, touched: AbstractSet[str]) -> None:
         """Stop watching the folders that were created, moved or removed, and all folders below them."""

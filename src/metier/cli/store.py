@@ -64,7 +64,7 @@ def store_export(context: Context) -> None:
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
     with context.open_store() as store:
-        imported = store.import_lines(line for line in file if line.strip())
+        imported = store.import_lines(file)
     if context.as_json:
         output.json_out(imported.as_dict())
     else:

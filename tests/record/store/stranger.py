@@ -90,16 +90,13 @@ class StrangerStore:
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: tuple[str, object, int] | None = None,
         *,
         expected_seq: int | None = None,
     ) -> list[Frame]:
-        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state, expected_seq=expected_seq)
+        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, expected_seq=expected_seq)
         with self._open():
             stream = self._streams.get(stream_id) or batch.new_stream()
             frames, rows = number_drafts(batch, stream, self._texts(batch.ids))
-            if batch.state is not None:
-                self._save(batch.state)
             self._put(batch.artifacts)
             self._add(rows, {stream_id: stream})
             return frames

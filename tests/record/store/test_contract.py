@@ -14,7 +14,6 @@ from metier.record.store import (
     Draft,
     Frame,
     StateConflict,
-    StateWrite,
     Store,
     StoreError,
     StreamConflict,
@@ -258,6 +257,30 @@ def test_of_many_writers_with_one_version_one_wins(store: Store) -> None:
         assert sum(pool.map(save, range(6))) == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "version"), [("k", {"x": "\ud800"}, 0), ("", {}, 0), ("k", {}, -1), ("k", object(), 0)]
+)
+def test_a_document_that_cannot_be_saved_is_refused(store: Store, key: str, value: object, version: int) -> None:
+    with pytest.raises(StoreError) as caught:
+        store.save_state("s1", key, value, expected_version=version)
+    assert caught.value.reason == "invalid"
+    assert store.states() == []
+
+
+def test_documents_are_listed_by_session_and_by_key(store: Store) -> None:
+    for session, key in (("b", "chat"), ("a", "session"), ("a", "chat")):
+        store.save_state(session, key, {"of": session})
+
+    def places(found: list[tuple[str, Document]]) -> list[tuple[str, str]]:
+        return [(session, document.key) for session, document in found]
+
+    assert places(store.states()) == [("a", "chat"), ("a", "session"), ("b", "chat")]
+    assert places(store.states(key="chat")) == [("a", "chat"), ("b", "chat")]
+    assert places(store.states(session_id="a")) == [("a", "chat"), ("a", "session")]
+    assert places(store.states(session_id="a", key="session")) == [("a", "session")]
+    assert places(store.states(key="no-such")) == []
+
+
 # Following
 
 
@@ -442,61 +465,6 @@ def test_a_pruned_stream_starts_again_and_followers_still_move_forward(store: St
     assert store.last_seq("a") == -1
     fill(store, "a", 2)
     assert seqs(store.page(cursor).frames) == [0, 1]
-
-
-# Events and state in one transaction
-
-
-def test_a_document_is_saved_with_the_events_or_neither_is(store: Store) -> None:
-    first = [Draft("a0", 1, "x", {})]
-    assert [
-        frame["seq"] for frame in store.append("s", "session", "s", first, state=StateWrite("doc", {"n": 1}, 0))
-    ] == [0]
-    known = store.load_state("s", "doc")
-    assert known is not None
-    assert (known.version, known.value) == (1, {"n": 1})
-    with pytest.raises(StateConflict) as conflict:
-        store.append("s", "session", "s", [Draft("a1", 2, "x", {})], [b"artifact"], StateWrite("doc", {"n": 9}, 0))
-    assert conflict.value.actual == 1
-    assert [frame["id"] for frame in store.read("s")] == ["a0"]
-    assert store.load_state("s", "doc") == known
-    store.append("s", "session", "s", [Draft("a1", 2, "x", {})], [b"artifact"], StateWrite("doc", {"n": 2}, 1))
-    assert [frame["id"] for frame in store.read("s")] == ["a0", "a1"]
-    plain = ("doc", {"n": 3}, 2)  # the fields of a `StateWrite`
-    assert store.append("s", "session", "s", [], state=plain) == []
-    known = store.load_state("s", "doc")
-    assert known is not None
-    assert (known.version, known.value) == (3, {"n": 3})
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        StateWrite("doc", {"x": "\ud800"}, 0),
-        StateWrite("", {}, 0),
-        StateWrite("doc", {}, -1),
-        StateWrite("doc", object(), 0),
-    ],
-)
-def test_a_document_that_cannot_be_saved_takes_no_event_with_it(store: Store, state: StateWrite) -> None:
-    with pytest.raises(StoreError) as error:
-        store.append("s", "session", "s", [Draft("a0", 1, "x", {})], state=state)
-    assert error.value.reason == "invalid"
-    assert store.read("s") == []
-
-
-def test_documents_are_listed_by_session_and_by_key(store: Store) -> None:
-    for session, key in (("b", "chat"), ("a", "session"), ("a", "chat")):
-        store.save_state(session, key, {"of": session})
-
-    def places(found: list[tuple[str, Document]]) -> list[tuple[str, str]]:
-        return [(session, document.key) for session, document in found]
-
-    assert places(store.states()) == [("a", "chat"), ("a", "session"), ("b", "chat")]
-    assert places(store.states(key="chat")) == [("a", "chat"), ("b", "chat")]
-    assert places(store.states(session_id="a")) == [("a", "chat"), ("a", "session")]
-    assert places(store.states(session_id="a", key="session")) == [("a", "session")]
-    assert places(store.states(key="no-such")) == []
 
 
 # The interface

@@ -126,6 +126,12 @@ def test_an_append_whose_answer_was_lost_is_not_written_again(forgetful: Store) 
     assert [frame["seq"] for frame in forgetful.read()] == [0]
 
 
+def test_an_append_at_the_expected_end_whose_answer_was_lost_is_no_conflict(forgetful: Store) -> None:
+    drafts = [Draft("e0", 1, "x", {}), Draft("e1", 2, "x", {})]
+    assert [frame["seq"] for frame in forgetful.append("s", "session", "st", drafts, expected_seq=-1)] == [0, 1]
+    assert len(forgetful.read()) == 2
+
+
 def test_a_saved_state_whose_answer_was_lost_is_no_conflict(forgetful: Store) -> None:
     assert forgetful.save_state("s", "k", {"a": 1}, expected_version=0) == 1
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,47 @@ def test_a_newer_schema_is_refused_and_left_alone(file: Path) -> None:
     assert error.exit_code == 4
     with contextlib.closing(sqlite3.connect(file)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (99,)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_store_that_another_creates_between_any_two_statements_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    """The other one begins with us, or has already chosen the journal mode and goes on with the tables."""
+    connect = sqlite3.connect
+    due: list[tuple[int, Path]] = []
+    """The number of statements until the other one comes, and its file."""
+    created: list[Path] = []
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if due:
+                number, file = due.pop()
+                if number:
+                    due.append((number - 1, file))
+                else:
+                    try:
+                        SqliteStore(str(file), patience=0).close()
+                        created.append(file)
+                    except StoreError as error:
+                        if error.reason != "busy":  # while we write, nobody else does
+                            raise
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: connect(*given, **named, factory=Interrupted))
+    for number in range(100):
+        file = tmp_path / f"{number}.db"
+        if prepared:
+            with contextlib.closing(connect(file)) as db:
+                db.execute("PRAGMA journal_mode = WAL")
+        due.append((number, file))
+        with SqliteStore(str(file), patience=20) as store:
+            add(store, 0)
+            if due:
+                break
+            assert store.last_seq("st") == 0
+    assert due, "all statements were interrupted"
+    assert len(created) > 10
 
 
 def test_an_older_schema_is_brought_up_to_date_with_its_events(file: Path) -> None:

@@ -18,7 +18,7 @@ from metier.record.store import lines as jsonl
 from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.protocol import Listener, Store
 from metier.record.store.selection import Selection
-from metier.record.store.values import Document, Draft, Frame, Imported, Page, StateWrite
+from metier.record.store.values import Document, Draft, Frame, Imported, Page
 from metier.record.store.writes import (
     AppendBatch,
     RestoreBatch,
@@ -102,17 +102,14 @@ class BaseStore(Store):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: StateWrite | tuple[str, object, int] | None = None,
         *,
         expected_seq: int | None = None,
     ) -> list[Frame]:
-        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, state, expected_seq=expected_seq)
+        batch = prepare_append(session_id, stream_kind, stream_id, drafts, artifacts, expected_seq=expected_seq)
         self._check_open()
         if not batch.drafts:
             if batch.artifacts:
                 self._write_artifacts(batch.artifacts)
-            if batch.state is not None:
-                self._write_state(batch.state)
             return []
         frames = self._write(batch)
         self._wake()

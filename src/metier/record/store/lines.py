@@ -1,8 +1,9 @@
 """A store as JSON lines, and back. Equal content gives equal lines, whichever store it comes from.
 
-An export writes the text that is stored. An import keeps its input in an unnamed temporary file and reads it twice,
-first to check everything and then to write, so that a damaged file changes nothing. Each batch it writes is a
-transaction and a prefix of every stream, so an import that was interrupted is completed by running it again.
+An export writes the text that is stored, and ends each session with a line that seals it (`seal`). An import keeps its
+input in an unnamed temporary file and reads it twice, first to check everything and then to write, so that a damaged
+file changes nothing. Each batch it writes is a transaction and a prefix of every stream, so an import that was
+interrupted is completed by running it again.
 """
 
 import base64
@@ -23,6 +24,7 @@ from metier.record.store.checks import (
     plain,
 )
 from metier.record.store.protocol import Store
+from metier.record.store.seal import Seal, SealCheck, SealProblem, is_end
 from metier.record.store.values import Document, Frame, Imported, Json, canonical, encode
 from metier.record.store.writes import StreamHead, check_stream, seq_gap
 
@@ -38,17 +40,31 @@ def export_lines(store: Store, session_id: str | None = None) -> Iterator[str]:
         raise StoreError(f"there is no session {session_id!r}", reason="invalid")
     done: set[str] = set()
     for session in [session_id] if session_id is not None else known:
-        yield from _artifact_lines(store, store.artifacts(session), done)
-        page = store.page(0, session)
-        while page.frames:
-            yield from map(canonical, page.frames)
-            page = store.page(page.cursor, session)
-        yield from _state_lines(store, session)
+        seal = Seal()
+        yield from map(seal.add, _session_lines(store, session, done))
+        yield seal.end(session)
     if session_id is None:
-        yield from _artifact_lines(store, store.artifacts(), done)
-        others = sorted({session for session, _ in store.states()} - set(known))
-        for session in others:
-            yield from _state_lines(store, session)
+        seal = Seal()
+        yield from map(seal.add, _other_lines(store, known, done))
+        if seal.lines:
+            yield seal.end(None)
+
+
+def _session_lines(store: Store, session: str, done: set[str]) -> Iterator[str]:
+    """Yield all lines of a session, without the artifacts that were written for another one."""
+    yield from _artifact_lines(store, store.artifacts(session), done)
+    page = store.page(0, session)
+    while page.frames:
+        yield from map(canonical, page.frames)
+        page = store.page(page.cursor, session)
+    yield from _state_lines(store, session)
+
+
+def _other_lines(store: Store, known: list[str], done: set[str]) -> Iterator[str]:
+    """Yield the artifacts that no event names, and the documents of sessions without events."""
+    yield from _artifact_lines(store, store.artifacts(), done)
+    for session in sorted({session for session, _ in store.states()} - set(known)):
+        yield from _state_lines(store, session)
 
 
 def _artifact_lines(store: Store, digests: list[str], done: set[str]) -> Iterator[str]:
@@ -98,7 +114,8 @@ def import_lines(store: Store, lines: Iterable[str]) -> Imported:
         imported = Imported()
         pending = _Pending()
         for line in kept:
-            pending.add(_record(line))
+            if (record := _record(line)) is not None:
+                pending.add(record)
             if pending.full:
                 imported += store.restore(pending.frames, pending.artifacts, pending.states)
                 pending = _Pending()
@@ -107,7 +124,7 @@ def import_lines(store: Store, lines: Iterable[str]) -> Imported:
 
 def _checked(store: Store, lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines that are not blank, without line ends, each checked by itself and against those before it."""
-    check = _FrameCheck(store)
+    check, seal = _FrameCheck(store), SealCheck()
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -118,6 +135,13 @@ def _checked(store: Store, lines: Iterable[str]) -> Iterator[str]:
                 message = f"line {number}: {error.message}"
                 raise StoreError(message, reason=error.reason, hint=error.hint) from error
             yield line.rstrip("\r\n")
+        _refuse(seal.line(number, line))
+    _refuse(seal.finish())
+
+
+def _refuse(problem: SealProblem | None) -> None:
+    if problem is not None:
+        raise StoreError(str(problem), reason="changed", hint="export the session again")
 
 
 class _FrameCheck:
@@ -151,8 +175,8 @@ class _FrameCheck:
             seq = frames[-1]["seq"] + 1
 
 
-def _record(line: str) -> bytes | Frame | tuple[str, Document]:
-    """Return what a line holds: the content of an artifact, a frame, or a document with its session."""
+def _record(line: str) -> bytes | Frame | tuple[str, Document] | None:
+    """Return what a line holds: the content of an artifact, a frame, a document with its session, or no content."""
     try:
         record: Json = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -165,7 +189,7 @@ def _record(line: str) -> bytes | Frame | tuple[str, Document]:
         session = check_name(record.get("session_id"), "the session id")
         version = check_integer(record.get("version"), "the version", 1)
         return session, Document(check_name(record["state"], "the key"), version, plain(record.get("value"), "value"))
-    return check_frame(record)
+    return None if is_end(record) else check_frame(record)
 
 
 def _artifact(digest: str, encoded: str) -> bytes:

@@ -76,8 +76,6 @@ class MemoryStore(BaseStore):
         with self._lock:
             stream = self._streams.get(batch.stream_id) or batch.new_stream()
             frames, rows = number_drafts(batch, stream, self._texts(batch.ids))
-            if batch.state is not None:
-                self._write_state(batch.state)
             self._write_artifacts(batch.artifacts)
             self._streams[stream.id] = stream
             self._insert(rows)

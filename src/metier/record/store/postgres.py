@@ -61,7 +61,7 @@ class PostgresStore(BaseStore):
     # Writing
 
     def _write(self, batch: AppendBatch) -> list[Frame]:
-        def work(connection: Connection, repeated: bool) -> list[Frame]:
+        def work(connection: Connection, _: bool) -> list[Frame]:
             with connection.pipeline():
                 with connection.transaction():
                     connection.execute(statements.SETTINGS, self._settings)
@@ -69,8 +69,6 @@ class PostgresStore(BaseStore):
                     frames, rows = number_drafts(batch, streams[batch.stream_id], known)
                     self._insert_artifacts(connection, batch.artifacts)
                     self._insert(connection, rows)
-                    if batch.state is not None:
-                        self._save(connection, batch.state, repeated)
                 self._notify_followers(connection)
             return frames
 

@@ -17,7 +17,6 @@ from metier.record.store.values import (
     Imported,
     Page,
     Pruned,
-    StateWrite,
     Stats,
     Summary,
 )
@@ -69,7 +68,6 @@ class Store(Protocol):
         stream_id: str,
         drafts: Iterable[Draft],
         artifacts: Iterable[bytes] = (),
-        state: StateWrite | tuple[str, object, int] | None = None,
         *,
         expected_seq: int | None = None,
     ) -> list[Frame]:
@@ -84,10 +82,7 @@ class Store(Protocol):
         Otherwise nothing is written (`StreamConflict`). Of several writers that expect the same seq, exactly one
         succeeds. An append without a new draft, such as a repeat, is never a conflict.
 
-        `state` is a document of the session to save in the same transaction: a `StateWrite`, or a plain tuple with its
-        fields. If the store has another version of it than expected, nothing is written (`StateConflict`).
-
-        Without drafts, no stream is created; the artifacts and the document are still written.
+        Without drafts, no stream is created; the artifacts are still written.
         """
         ...
 
@@ -244,7 +239,9 @@ class Store(Protocol):
         """Yield one session, or the whole store, as JSON lines without line ends.
 
         Artifacts come first, then frames, then documents. An artifact is `{"artifact": digest, "base64": ...}`, and a
-        document is `{"state": key, "session_id": ..., "version": ..., "value": ...}`. Every other line is a frame.
+        document is `{"state": key, "session_id": ..., "version": ..., "value": ...}`. Each session ends with the line
+        `{"end": session_id, "lines": ..., "sha256": ...}`: the number of its lines, and the hash of their texts with a
+        line feed after each. What belongs to no session comes last, with the end `null`. Every other line is a frame.
         """
         ...
 
@@ -253,7 +250,8 @@ class Store(Protocol):
         """Write the lines of an export. Content that is already stored is skipped, so an import can be repeated.
 
         All lines are checked before anything is written: their form, digests, gaps in seq, and differences from what is
-        stored. An error names the number of the line.
+        stored. A session whose end line does not fit, or a file that was cut before one, is refused (reason "changed");
+        older exports have no end lines. An error names the number of the line.
         """
         ...
 

@@ -93,8 +93,6 @@ class SqliteStore(BaseStore):
             frames, rows = number_drafts(batch, stream, self._select_texts(db, batch.ids))
             self._insert_artifacts(db, batch.artifacts)
             self._insert(db, rows, {stream.id: stream})
-            if batch.state is not None:
-                self._save(db, batch.state)
         return frames
 
     def _write_restored(self, batch: RestoreBatch) -> Imported:
@@ -114,16 +112,12 @@ class SqliteStore(BaseStore):
             self._insert_artifacts(db, artifacts)
 
     def _write_state(self, change: StateChange) -> int:
-        with self._file.writing() as db:
-            return self._save(db, change)
-
-    @staticmethod
-    def _save(db: sqlite3.Connection, change: StateChange) -> int:
         query = "SELECT version FROM states WHERE session_id = ? AND key = ?"
-        found = db.execute(query, (change.session_id, change.key)).fetchone()
-        version = change.next_version(int(found[0]) if found else 0)
         statement = "REPLACE INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)"
-        db.execute(statement, (change.session_id, change.key, version, now_ms(), change.text))
+        with self._file.writing() as db:
+            found = db.execute(query, (change.session_id, change.key)).fetchone()
+            version = change.next_version(int(found[0]) if found else 0)
+            db.execute(statement, (change.session_id, change.key, version, now_ms(), change.text))
         return version
 
     def _write_notice(self, channel: str, payload: str) -> None:

@@ -126,7 +126,11 @@ class SqliteFile:
     def _prepare(self) -> int:
         """Check that the file is a Metier store before changing it, then run the missing migrations."""
         db, steps = self._writer, migrations("sqlite")
-        version = self._schema_of(db)
+        db.execute("BEGIN")
+        try:
+            version = self._schema_of(db)
+        finally:
+            _roll_back(db)
         if version == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -146,7 +150,11 @@ class SqliteFile:
         return len(steps)
 
     def _schema_of(self, db: sqlite3.Connection) -> int:
-        """Return the schema of the file, 0 for an empty one, or refuse a file that is not ours."""
+        """Return the schema of the file, 0 for an empty one, or refuse a file that is not ours.
+
+        The caller has begun a transaction, so that all statements see one state of the file: another process may be
+        creating the store at this moment.
+        """
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         application = int(db.execute("PRAGMA application_id").fetchone()[0])
         if application != _APPLICATION and (

@@ -7,7 +7,7 @@ frame into text. Stores keep that text and never encode a frame again, so a read
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from metier import limits
 from metier.errors import StoreError
@@ -44,14 +44,6 @@ class Draft:
     timestamp_ms: int
     type: str
     data: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-
-
-class StateWrite(NamedTuple):
-    """A document to save together with events, if its version in the store is `expected_version` (0: none yet)."""
-
-    key: str
-    value: object
-    expected_version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,6 @@ class AppendBatch:
     stream_id: str
     drafts: tuple[Draft, ...]
     artifacts: Mapping[str, bytes]
-    state: StateChange | None
     expected_seq: int | None
 
     @property
@@ -119,7 +118,6 @@ def prepare_append(
     stream_id: str,
     drafts: Iterable[Draft],
     artifacts: Iterable[bytes] = (),
-    state: tuple[str, object, int] | None = None,
     *,
     expected_seq: int | None = None,
 ) -> AppendBatch:
@@ -130,13 +128,8 @@ def prepare_append(
         stream_id=check_name(stream_id, "the stream id"),
         drafts=tuple(map(check_draft, drafts)),
         artifacts=check_artifacts(artifacts),
-        state=None if state is None else _state_of(session_id, *state),
         expected_seq=None if expected_seq is None else check_integer(expected_seq, "the expected seq", -1),
     )
-
-
-def _state_of(session_id: str, key: str, value: object, expected_version: int) -> StateChange:
-    return prepare_state(session_id, key, value, check_integer(expected_version, "the expected version"))
 
 
 def prepare_state(session_id: str, key: str, value: object, expected_version: int | None = None) -> StateChange:
