@@ -133,6 +133,7 @@ class Session:
 
     def perform(self, operation: Operation[R]) -> R:
         """Do what an operation says: ask policy, then do it, record it and save the session's state."""
+        operation.check()
         context = self._context
         recorder, name = context.recorder, operation.operation
         if not operation.recorded:
