@@ -1,4 +1,4 @@
-"""An operation is checked before it is asked, recorded or performed; what cannot be recorded is refused by its field."""
+"""An operation is checked before it is asked, recorded or performed: what cannot be recorded is refused by field."""
 
 from collections.abc import Callable
 from typing import Any
