@@ -10,14 +10,19 @@ from metier.cli.session_options import Opening, opens_sessions
 
 
 @click.command(
-    "rpc", epilog='Example:\n\n\b\n  echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc'
+    "rpc",
+    epilog='Examples:\n\n\b\n  echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc\n'
+    "  metier rpc --session ID",
 )
 @opens_sessions
 def rpc_command(opening: Opening) -> None:
-    """Serve JSON-RPC 2.0 on standard input and output, one message per line."""
+    """Serve JSON-RPC 2.0 on standard input and output, one message per line.
+
+    Calls that name no session use that of --session, or a new one.
+    """
     from metier import rpc
 
-    rpc.main(opening.app("rpc"))
+    rpc.main(opening.app("rpc"), opening.context.session)
 
 
 @click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")

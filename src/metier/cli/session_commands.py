@@ -360,9 +360,9 @@ def run_command(
         click.echo(output.safe(result.stdout), nl=False)
         click.echo(output.safe(result.stderr), nl=False, err=True)
         for artifact in result.artifacts:
-            click.echo(f"wrote {artifact.path} ({artifact.size:,} bytes, {artifact.digest})", err=True)
+            click.echo(f"wrote {printable(artifact.path)} ({artifact.size:,} bytes, {artifact.digest})", err=True)
         for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
-            click.echo(f"note: {note}", err=True)
+            click.echo(f"note: {printable(note)}", err=True)
     if result.exit_code:
         raise click.exceptions.Exit(result.exit_code)
 

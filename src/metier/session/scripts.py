@@ -14,7 +14,7 @@ from metier import limits
 from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused
 from metier.files import beneath
 from metier.files.digests import digest_of
-from metier.files.text import from_utf8
+from metier.files.text import from_utf8, storable_text
 from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
@@ -219,8 +219,9 @@ class _Execution:
         script = self._script
         kept = {digest_of(data): data for data in (outcome.stdout, outcome.stderr)}
         kept |= {digest_of(file.data): file.data for file in outcome.files}
-        artifacts = tuple(Artifact(file.path, digest_of(file.data), file.size) for file in outcome.files)
-        notes = (*outcome.notes, *(f"not kept: {what}" for what in outcome.left_out))
+        # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
+        artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
+        notes = (*outcome.notes, *(f"not kept: {storable_text(what)}" for what in outcome.left_out))
         ended = ToolEnded(
             exit_code=outcome.exit_code,
             duration_ms=outcome.duration_ms,
