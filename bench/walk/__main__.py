@@ -17,11 +17,15 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from metier.hosts import profiles
 
+from .kills import Kills
 from .session import Plan, Walk
+
+_SHOWN: Final = 1_500
+"""Characters of an example that are printed."""
 
 
 def plan_of(options: argparse.Namespace, number: int, folder: str) -> Plan:
@@ -38,10 +42,10 @@ def plan_of(options: argparse.Namespace, number: int, folder: str) -> Plan:
     )
 
 
-def walk(plan: Plan, keep: bool) -> dict[str, Any]:
-    """Walk one session. Its folder is removed, or kept with a log."""
+def walk(plan: Plan, keep: bool, kills: int = 0) -> dict[str, Any]:
+    """Walk one session, or kill its processes. Its folder is removed, or kept with a log."""
     os.makedirs(plan.folder)
-    session = Walk(plan)
+    session = Kills(plan, kills) if kills else Walk(plan)
     report = session.run()
     if keep:
         with open(os.path.join(plan.folder, "log"), "w", encoding="utf-8", errors="backslashreplace") as stream:
@@ -104,15 +108,17 @@ def summary(reports: list[dict[str, Any]], options: argparse.Namespace, seconds:
     """Print what was found, by kind. Return the exit code."""
     bad = [report for report in reports if report["wrong"]]
     kinds: dict[str, list[int]] = defaultdict(list)
+    times: Counter[str] = Counter()
     examples: dict[str, str] = {}
     for report in sorted(bad, key=lambda one: one["number"]):
         for kind, detail in report["wrong"]:
             if report["number"] not in kinds[kind]:
                 kinds[kind].append(report["number"])
+            times[kind] += 1
             examples.setdefault(kind, detail)
     for kind, numbers in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        print(f"{kind}: {len(numbers)} sessions, such as {', '.join(map(str, numbers[:5]))}")
-        print(f"    {examples[kind][:400]}")
+        print(f"{kind}: {times[kind]} times in {len(numbers)} sessions, such as {', '.join(map(str, numbers[:5]))}")
+        print(f"    {examples[kind][:_SHOWN]}")
     by_profile = Counter(report["profile"] for report in bad)
     of_each = Counter(report["profile"] for report in reports)
     print(", ".join(f"{name} {by_profile[name]}/{count}" for name, count in sorted(of_each.items())))
@@ -126,7 +132,7 @@ def summary(reports: list[dict[str, Any]], options: argparse.Namespace, seconds:
         print(
             f"repeat one: python -m bench.walk --seed {options.seed} --steps {options.steps} --only {bad[0]['number']}"
         )
-    return 1 if bad or len(reports) != options.sessions else 0
+    return 1 if bad else 0
 
 
 def parse() -> argparse.Namespace:
@@ -141,6 +147,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sandbox", type=float, default=0.25, help="the share of sessions with a real sandbox")
     parser.add_argument("--no-drop", action="store_true", help="never take the stored snapshot away")
     parser.add_argument("--only", type=int, help="repeat this session, and keep its folder")
+    parser.add_argument("--kills", type=int, default=0, help="kill processes this many times, in one session")
     parser.add_argument("--keep", action="store_true", help="keep all folders")
     parser.add_argument("--reports", help="also write a JSON line about each session to this file")
     parser.add_argument("--folder", help="work here instead of in a temporary folder")
@@ -150,22 +157,23 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     options = parse()
     folder = options.folder or tempfile.mkdtemp(prefix="walk-")
-    if options.only is not None:
-        report = walk(plan_of(options, options.only, folder), keep=True)
-        for kind, detail in report["wrong"]:
-            print(f"{kind}\n    {detail}")
-        print(f"{report['steps']} steps, {report['frames']} frames, {report['profile']}; see {folder}")
-        return 1 if report["wrong"] else 0
-    numbers = range(options.first, options.first + options.sessions)
     begun = time.monotonic()
-    pipes = [start(options, numbers[job :: options.jobs], folder) for job in range(options.jobs)]
-    reports = collect(pipes, len(numbers))
+    if options.only is not None or options.kills:
+        plan = plan_of(options, options.only or 0, folder)
+        reports = [walk(plan, keep=True, kills=options.kills)]
+        print(f"everything it did is in {plan.folder}/log")
+    else:
+        numbers = range(options.first, options.first + options.sessions)
+        pipes = [start(options, numbers[job :: options.jobs], folder) for job in range(options.jobs)]
+        reports = collect(pipes, len(numbers))
+        if not options.keep and not options.folder:
+            shutil.rmtree(folder, ignore_errors=True)
     if options.reports:
         with open(options.reports, "w", encoding="utf-8") as stream:
             stream.writelines(f"{json.dumps(report)}\n" for report in reports)
-    if not options.keep and not options.folder:
-        shutil.rmtree(folder, ignore_errors=True)
-    return summary(reports, options, time.monotonic() - begun)
+    code = summary(reports, options, time.monotonic() - begun)
+    complete = len(reports) == options.sessions or options.only is not None or options.kills
+    return code if complete else 1
 
 
 if __name__ == "__main__":

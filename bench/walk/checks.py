@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from metier import replay
@@ -11,8 +12,11 @@ from metier.record.store import Frame, open_store
 from .processes import Json
 
 
-def check(url: str, session_id: str, folder: str) -> Json:
-    """Verify and replay a session of a store, and its export. Return what is wrong, and what was counted."""
+def check(url: str, session_id: str, folder: str, tokens: Sequence[str] = ()) -> Json:
+    """Verify and replay a session of a store, and its export. Return what is wrong, and what was counted.
+
+    Each of the tokens must be in the arguments of an operation.
+    """
     file = os.path.join(folder, "record.jsonl")
     with open_store(url) as store:
         frames = store.read(session_id)
@@ -28,6 +32,11 @@ def check(url: str, session_id: str, folder: str) -> Json:
     back = next((n for n in range(1, len(times)) if times[n] < times[n - 1]), None)
     if back is not None:
         wrong.append(("time-backwards", f"frame {back} is {times[back - 1] - times[back]} ms before the last"))
+    kinds = Counter(str(frame["type"]) for frame in frames)
+    if kinds["tool_started"] > kinds["tool_ended"] + kinds["tool_failed"]:
+        wrong.append(("script-without-end", f"{kinds['tool_started']} scripts began, {kinds['tool_ended']} ended"))
+    asked = json.dumps([frame["args"] for frame in frames if frame["type"] == "session_called"])
+    wrong += (("lost", f"{token} was acknowledged and is not in the record") for token in tokens if token not in asked)
     returned = Counter(str(frame["operation"]) for frame in frames if frame["type"] == "session_returned")
     not_compared = int(getattr(again, "not_compared", 0))
     return {"frames": len(frames), "wrong": wrong, "returned": returned, "not_compared": not_compared}

@@ -22,7 +22,9 @@ from metier.cli import main as command_line
 
 for _module in (
     *(f"metier.cli.{name}" for name in sorted(set(COMMANDS.values()))),
+    "ctypes",
     "metier.app",
+    "metier.catalog.search.finder",
     "metier.record.store.memory",
     "metier.record.store.sqlite",
     "metier.replay",
@@ -248,6 +250,19 @@ class Rpc:
     def call(self, method: str, params: Json) -> Json:
         """Send a call and return its answer, which has a result or an error."""
         return self.receive(self.send(method, params))
+
+    def kill(self) -> dict[int, Json]:
+        """End it with SIGKILL. Return the answers that it had given, by id."""
+        os.kill(self.child.pid, signal.SIGKILL)
+        while chunk := os.read(self.child.stdout, 1 << 20):
+            self._buffer += chunk
+        *lines, _ = self._buffer.split(b"\n")  # the last line may be half of one
+        for message in map(json.loads, lines):
+            if isinstance(message.get("id"), int) and "method" not in message:
+                self._answers[message["id"]] = message
+        self.child.wait()
+        self.child.close()
+        return self._answers
 
     def end(self) -> int:
         """Close its input, and return its exit code."""

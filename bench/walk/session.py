@@ -5,7 +5,7 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,8 +51,6 @@ class Plan:
     drops: bool = True
     sandbox: float = 0.25
     """The share of sessions whose processes have a sandbox; where they have none, scripts are refused."""
-    torn: bool = True
-    """Whether texts have NULs and half surrogate pairs now and then."""
 
 
 @dataclass(slots=True)
@@ -109,8 +107,9 @@ class Walk:
 
     def surroundings(self) -> tuple[str, Surroundings]:
         """A policy, and a sandbox or none: the processes of a session need not agree."""
-        policy = self.chance.choice(_CHOSEN)
-        sandbox = self.sandboxed and self.chance.random() < 0.8
+        return self.surroundings_of(self.chance.choice(_CHOSEN), self.sandboxed and self.chance.random() < 0.8)
+
+    def surroundings_of(self, policy: str, sandbox: bool) -> tuple[str, Surroundings]:
         folder = os.path.join(self.plan.folder, f"config-{policy}")
         os.makedirs(os.path.join(folder, "metier"), exist_ok=True)
         with open(os.path.join(folder, "metier", "config.toml"), "w", encoding="utf-8") as stream:
@@ -168,15 +167,19 @@ class Walk:
         """Wait for an answer, and look at it."""
         answer = member.rpc.receive(id_)
         self.note(f"{member.name} {method} {_short(params)} -> {_short(answer)}")
+        self.look_at(method, params, answer)
+        return answer
+
+    def look_at(self, method: str, params: Json, answer: Json) -> None:
+        """Note an answer that must not be, and keep what it acknowledges."""
         error = answer.get("error")
         if error is not None:
             self._judge(f"{method} {_short(params)}", error)
-        else:
-            operation = method.removeprefix("session.")
-            self._learn(operation, params, answer["result"])
-            if operation in RECORDED:
-                self.acknowledged[operation] += 1
-        return answer
+            return
+        operation = method.removeprefix("session.")
+        self._learn(operation, params, answer["result"])
+        if operation in RECORDED:
+            self.acknowledged[operation] += 1
 
     def _judge(self, what: str, error: Json) -> None:
         message = str(error.get("message"))
@@ -345,11 +348,11 @@ class Walk:
                 last = text[place:].strip().splitlines()
                 self.wrong("traceback", f"{last[0] if sign != 'Traceback' else last[-1]}")
 
-    def check_record(self) -> None:
-        """The record verifies and replays, and has everything that was acknowledged."""
+    def check_record(self, tokens: Sequence[str] = ()) -> None:
+        """The record verifies and replays, and has everything that was acknowledged: operations, and these texts."""
         surroundings = Surroundings(self.plan.folder, {"HOME": self.world.home}, f"{self.errors}-check")
         try:
-            found = in_child(lambda: checks.check(self.store, self.session, self.plan.folder), surroundings)
+            found = in_child(lambda: checks.check(self.store, self.session, self.plan.folder, tokens), surroundings)
         except Gone as error:
             self.wrong("check-failed", str(error)[-300:])
             return
