@@ -128,10 +128,11 @@ def summary(reports: list[dict[str, Any]], options: argparse.Namespace, seconds:
         f"({sum(report['not_compared'] for report in reports)} not compared), {len(bad)} sessions wrong, "
         f"seed {options.seed}, {seconds:.0f} s"
     )
-    if bad:
-        print(
-            f"repeat one: python -m bench.walk --seed {options.seed} --steps {options.steps} --only {bad[0]['number']}"
-        )
+    if bad and not options.kills:
+        same = [f"--seed {options.seed}", f"--steps {options.steps}"]
+        same += [f"--profiles {options.profiles}"] if options.profiles else []
+        same += ["--no-drop"] if options.no_drop else []
+        print(f"repeat one: python -m bench.walk {' '.join(same)} --only {bad[0]['number']}")
     return 1 if bad else 0
 
 

@@ -54,6 +54,7 @@ class Kills(Walk):
                 self.finish(member)
         except Gone as error:
             self.wrong("process-died", str(error))
+        finally:
             for member in self.members:
                 member.rpc.child.kill()
         self.check_errors()

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from metier.files.digests import digest_of
+from metier.files.digests import digest_of, digits
 
 from . import checks
 from .processes import Child, Done, Gone, Json, Rpc, Surroundings, command, in_child, read_all
-from .steps import RECORDED, Asked, Chooser, command_of
+from .steps import NO_REF, RECORDED, Asked, Chooser, command_of
 from .world import World, profile_of
 
 POLICIES: Final = {
@@ -89,6 +89,7 @@ class Walk:
         self.chooser = Chooser(self.world, profile, self.chance)
         self.session = f"walk-{plan.number}"
         self.sandboxed = self.chance.random() < plan.sandbox
+        self.drops_always = plan.drops and self.chance.random() < 0.1
         self.texts: dict[str, str] = {}
         """What was given under each ref."""
         self.acknowledged: Counter[str] = Counter()
@@ -194,12 +195,12 @@ class Walk:
 
     def _learn(self, operation: str, params: Json, result: Any) -> None:
         """Remember refs with their texts, and compare texts that come again."""
-        for found in _with_refs(result):
+        for found in _with_refs(result) if operation in ("load", "call", "invoke") else ():
             ref, text = found["ref"], found.get("text")
             if ref not in self.chooser.refs:
                 self.chooser.refs.append(ref)
-            if isinstance(text, str) and ref == f"skill-{digest_of(text.encode()).removeprefix('sha256:')[:12]}":
-                self._same(ref, text)
+            if isinstance(text, str) and ref == f"skill-{digits(digest_of(text.encode()))[:12]}":
+                self._same(ref, text)  # else it is only a reminder that the skill is loaded
         if operation == "output" and set(params) <= {"ref", "session_id"}:
             self._same(params["ref"], result["text"])
 
@@ -250,6 +251,8 @@ class Walk:
             for number, member in enumerate(self.members):
                 self.create(member, first=number == 0)
             for _ in range(self.plan.steps):
+                if self.drops_always:
+                    self.drop()
                 self.step()
                 self.report.steps += 1
             self.check_refs()
@@ -258,6 +261,7 @@ class Walk:
                 self.finish(member)
         except Gone as error:
             self.wrong("process-died", str(error))
+        finally:
             for member in self.members:
                 member.rpc.child.kill()
         self.check_errors()
@@ -326,9 +330,8 @@ class Walk:
         fresh = self.start("C")
         self.members.append(fresh)
         self.create(fresh)
-        asked: list[Any] = [
-            self.ask(one, "session.state", {"session_id": self.session}).get("result") for one in self.members
-        ]
+        params: Json = {"session_id": self.session}
+        asked: list[Json] = [self.ask(one, "session.state", params).get("result") or {} for one in self.members]
         for member, state in zip(self.members[1:], asked[1:], strict=True):
             if state != asked[0]:
                 keys = sorted(key for key in {*state, *asked[0]} if state.get(key) != asked[0].get(key))
@@ -350,7 +353,8 @@ class Walk:
 
     def check_record(self, tokens: Sequence[str] = ()) -> None:
         """The record verifies and replays, and has everything that was acknowledged: operations, and these texts."""
-        surroundings = Surroundings(self.plan.folder, {"HOME": self.world.home}, f"{self.errors}-check")
+        surroundings = Surroundings(self.plan.folder, {"HOME": self.plan.folder}, f"{self.errors}-check")
+        self.world.hide()
         try:
             found = in_child(lambda: checks.check(self.store, self.session, self.plan.folder, tokens), surroundings)
         except Gone as error:
@@ -362,13 +366,19 @@ class Walk:
         for operation, count in self.acknowledged.items():
             if found["returned"].get(operation, 0) < count:
                 self.wrong("lost-operation", f"{count} times {operation}, of which {found['returned'].get(operation)}")
+        if self.plan.number % 20 == 0 and not self.report.wrong:
+            done = read_all(
+                command(["replay", "--verify", os.path.join(self.plan.folder, "record.jsonl")], surroundings)
+            )
+            if done.code:
+                self.wrong("command-replay", done.out)
 
 
 def _with_refs(value: Any) -> Iterator[Json]:
     """All objects with a ref of a skill, at any depth."""
     if isinstance(value, dict):
         ref = value.get("ref")
-        if isinstance(ref, str) and ref.startswith("skill-"):
+        if isinstance(ref, str) and ref.startswith("skill-") and ref != NO_REF:
             yield value
         for item in value.values():
             yield from _with_refs(item)

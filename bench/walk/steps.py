@@ -10,6 +10,9 @@ from metier.hosts.schema import Profile
 from .processes import Json
 from .world import PATHS, SCRIPTS, WORDS, World
 
+NO_REF: Final = "skill-000000000000"
+"""A ref that nobody gave."""
+
 RECORDED: Final = ("load", "read", "search", "run", "output", "compact", "invoke", "end_turn", "call")
 """The operations that the record has."""
 
@@ -57,7 +60,7 @@ class Chooser:
     def text(self) -> str:
         chance = self.chance
         if chance.random() < 0.02:
-            return chance.choice(("a\0b", "half \ud800 a pair", "x" * 20_000))
+            return chance.choice(("a\0b", "half \ud800 a pair", "x" * 20_000, "long " * 60_000))
         return chance.choice(("", "", "first", "second thing", f"number {chance.randrange(100)}", "é 𝄞"))
 
     def script(self) -> str:
@@ -65,7 +68,7 @@ class Chooser:
 
     def ref(self) -> str:
         if not self.refs or self.chance.random() < 0.05:
-            return "skill-000000000000"
+            return NO_REF
         return self.chance.choice(self.refs)
 
     def operation(self) -> Asked:

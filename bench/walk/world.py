@@ -107,11 +107,14 @@ class World:
         skill = os.path.join(root, name)
         file = os.path.join(skill, "SKILL.md")
         kind = chance.choice(
-            ("body", "body", "frontmatter", "yaml", "remove", "again", "new", "chmod", "mtime", "reference", "script")
+            (
+                *("body", "body", "frontmatter", "yaml", "remove", "again", "new", "chmod", "mtime", "reference"),
+                *("script", "rename", "latin", "link"),
+            )
         )
         if kind in ("body", "again"):
             if kind == "again":
-                shutil.rmtree(skill, ignore_errors=True)
+                _remove(skill)
             self.write(name, root)
         elif kind == "frontmatter" and os.path.isfile(file):
             with open(file, "rb") as stream:
@@ -121,7 +124,7 @@ class World:
         elif kind == "yaml":
             self.write(name, root, chance.choice(BROKEN))
         elif kind == "remove":
-            shutil.rmtree(skill, ignore_errors=True)
+            _remove(skill)
         elif kind == "new":
             self.names.append(f"s{len(self.names)}")
             self.write(self.names[-1], chance.choice(self.roots))
@@ -129,6 +132,16 @@ class World:
             os.chmod(file, chance.choice((0o000, 0o644, 0o644)))
         elif kind == "mtime" and os.path.isfile(file):
             os.utime(file)
+        elif kind == "rename" and os.path.isdir(skill):
+            shutil.rmtree(f"{skill}-moved", ignore_errors=True)
+            os.rename(skill, f"{skill}-moved")
+        elif kind == "latin":
+            self.write(name, root, f"---\nname: {name}\ndescription: caf\udce9\n---\n# caf\udce9 $ARGUMENTS\n")
+        elif kind == "link" and os.path.isdir(skill):
+            other = os.path.join(self.folder, f"elsewhere-{self.edits}")
+            self.edits += 1
+            os.rename(skill, other)
+            os.symlink(other, skill)
         elif kind in ("reference", "script"):
             relative = "references/a.md" if kind == "reference" else "scripts/say.sh"
             path = os.path.join(skill, relative)
@@ -137,8 +150,20 @@ class World:
                     stream.write(f"# and more {self.edits}\n")
         return f"{kind} {name}"
 
+    def hide(self) -> None:
+        """Move the files away: a record needs none of them."""
+        for folder in (self.project, self.home):
+            os.rename(folder, f"{folder}-gone")
+
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _remove(skill: str) -> None:
+    if os.path.islink(skill):
+        os.unlink(skill)
+    else:
+        shutil.rmtree(skill, ignore_errors=True)
 
 
 def profile_of(name: str) -> Profile:
