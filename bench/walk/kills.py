@@ -53,7 +53,7 @@ class Kills(Walk):
             for member in self.members:
                 self.finish(member)
         except Gone as error:
-            self.wrong("process-died", str(error))
+            self.wrong("process-died", f"{error}: {self.said_last()}")
         finally:
             for member in self.members:
                 member.rpc.child.kill()

@@ -223,7 +223,7 @@ class Rpc:
             while data:
                 data = data[os.write(self.child.stdin, data) :]
         except OSError as error:
-            raise Gone(f"it takes no input: {error.strerror}") from error
+            raise Gone(f"it ended with {self.child.wait()}") from error
 
     def receive(self, id_: int, seconds: float = PATIENCE) -> Json:
         """Return the answer to a call."""

@@ -148,7 +148,7 @@ class Walk:
     def finish(self, member: Member) -> None:
         code = member.rpc.end()
         if code:
-            self.wrong("process-died", f"{member.name} ended with {code}")
+            self.wrong("process-died", f"{member.name} ended with {code}: {self.said_last()}")
 
     # --- what is noted ---
 
@@ -260,7 +260,7 @@ class Walk:
             for member in self.members:
                 self.finish(member)
         except Gone as error:
-            self.wrong("process-died", str(error))
+            self.wrong("process-died", f"{error}: {self.said_last()}")
         finally:
             for member in self.members:
                 member.rpc.child.kill()
@@ -339,12 +339,19 @@ class Walk:
                 shown = {key: (asked[0].get(key), state.get(key)) for key in keys}
                 self.wrong(f"state-differs in {', '.join(keys)}", f"{detail}: {_short(shown, 800)}")
 
+    def said(self) -> str:
+        """The standard error of all processes."""
+        if not os.path.exists(self.errors):
+            return ""
+        with open(self.errors, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+
+    def said_last(self) -> str:
+        return " | ".join(self.said().strip().splitlines()[-3:])
+
     def check_errors(self) -> None:
         """No traceback on standard error."""
-        if not os.path.exists(self.errors):
-            return
-        with open(self.errors, encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
+        text = self.said()
         for sign in ("Traceback", "this is a bug"):
             place = text.find(sign)
             if place >= 0:
