@@ -287,5 +287,6 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
 
 def main(app: App, session_id: str | None = None) -> None:
     """Speak JSON-RPC on standard input and output."""
-    with io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n") as sink:  # whatever the locale says
-        serve(app, sys.stdin.buffer, sink, session_id)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale says
+    serve(app, sys.stdin.buffer, sys.stdout, session_id)

@@ -16,6 +16,7 @@ from metier.app import App
 from metier.cli import cli
 from metier.files.digests import digest_of
 from metier.record.store.memory import MemoryStore
+from metier.record.store.values import encode
 from recording import answers, drive, fake_runner, write_catalog
 from worlds import World
 
@@ -189,7 +190,7 @@ def name_of(line: Line) -> str:
 
 
 def write(lines: Lines, file: Path) -> replay.Record:
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file.write_text("".join(encode(line) + "\n" for line in lines))
     return replay.from_file(str(file))
 
 
