@@ -19,7 +19,8 @@ from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session.policy import GRANTS, Policy, hint_allows_run
+from metier.session import windows
+from metier.session.policy import GRANTS, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,11 +96,12 @@ def check(context: "SessionContext", script: Script) -> None:
     if profile.policy.enforce_hints:
         own = context.state.windows.get(script.skill.path)
         hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
-        if not hint_allows_run(hint, profile.tools.run, script.command):
+        if not windows.lists_scripts(hint, profile, script.command):
             raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
-        if closed := context.window_against_scripts(script.command):
-            why = f"the skill {closed} is active, and its allowed-tools do not list it"
-            raise PolicyDenied("skill_run", script.skill.name, why)
+        others = context.state.windows.values() if context.version > 1 else ()
+        active = windows.refusing(context.policy, profile, others, "skill_run", script.command)
+        if active:
+            raise PolicyDenied("skill_run", script.skill.name, windows.reason(active))
 
 
 def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
