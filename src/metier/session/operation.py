@@ -110,7 +110,7 @@ DEPTH: Final = 32
 
 _WRONG: Final[Mapping[Flaw, str]] = {
     "not-json": f"must be JSON that is at most {DEPTH} levels deep, with finite numbers of at most 300 digits",
-    "torn": "must not hold half a surrogate pair; send whole characters",
+    "torn": "must be valid UTF-8; send whole characters, and not half a surrogate pair",
     "too-large": f"must have at most {limits.OPERATION_BYTES:,} bytes",
 }
 
@@ -120,7 +120,7 @@ def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     if not _is_json(value):
         return "not-json"
     try:
-        size = len(json.dumps(value, ensure_ascii=False).encode())
+        size = len(json.dumps(value, ensure_ascii=False, default=dict).encode())  # a mapping may be of any kind
     except UnicodeEncodeError:
         return "torn"
     return "too-large" if limit is not None and size > limit else None
