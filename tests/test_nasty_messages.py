@@ -145,6 +145,32 @@ def test_mcp_answers_every_nasty_message_and_the_next_call(nasty_world: World) -
     assert found.count(0) > EACH // 20
 
 
+def test_mcp_answers_a_line_that_is_no_message_with_its_id_and_never_answers_an_answer(nasty_world: World) -> None:
+    call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "skill_load", "arguments": {"name": "\ud800"}}}
+    lines = {
+        encode({**call, "id": 7}): (7, -32602),
+        encode({**call, "id": "seven"}): ("seven", -32602),
+        encode({**call, "id": "\ud800"}): (None, -32602),
+        encode({"jsonrpc": "2.0", "id": 8, "method": "ping", "params": [1]}): (8, -32600),
+        encode({"jsonrpc": "2.0", "id": 9, "method": 5}): (9, -32600),
+        b"[]": (None, -32600),
+        b"7": (None, -32600),
+        b"{": (None, -32700),
+        b"[" * 50_000: (None, -32700),
+        b'{"jsonrpc":"2.0","id":1,"result":7}': None,
+        b'{"jsonrpc":"2.0","id":1,"error":"\\ud800"}': None,
+    }
+    with pipe(nasty_world, "mcp") as server:
+        server.ask({"method": "initialize", "params": HELLO})
+        for line, expected in lines.items():
+            server.write(line + b"\n")
+            answers = server.send(encode({"jsonrpc": "2.0", "id": "next", "method": "ping"}))
+            if expected is not None:
+                answer = next(answers)
+                assert (answer["id"], code(answer)) == expected, line[:100]
+            assert next(answers)["id"] == "next"
+
+
 def test_http_answers_every_nasty_request_and_the_next_call(nasty_world: World) -> None:
     nasty = Nasty(17)
     with serving(nasty_world) as client:

@@ -180,13 +180,13 @@ def _session_id(context: click.Context, parameter: click.Parameter, value: str |
     """Refuse an id that no store can hold before anything is opened."""
     if value is None:
         return None
-    from metier.errors import StoreError
+    from metier.errors import ConfigError, StoreError
     from metier.record.store import check_name
 
     try:
         return check_name(value, "the session id")
     except StoreError as error:
-        raise click.BadParameter(str(error)) from error
+        raise ConfigError(error.message, key="--session", hint=error.hint) from error
 
 
 Command = Callable[..., None]

@@ -10,9 +10,7 @@ from metier.cli.session_options import Opening, opens_sessions
 
 
 @click.command(
-    "rpc",
-    epilog='Examples:\n\n\b\n  echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc\n'
-    "  metier rpc --session ID",
+    "rpc", epilog='Example:\n\n\b\n  echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc'
 )
 @opens_sessions
 def rpc_command(opening: Opening) -> None:

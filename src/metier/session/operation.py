@@ -110,9 +110,11 @@ DEPTH: Final = 32
 
 _WRONG: Final[Mapping[Flaw, str]] = {
     "not-json": f"must be JSON that is at most {DEPTH} levels deep, with finite numbers of at most 300 digits",
-    "torn": "must not hold half a surrogate pair; send whole characters",
+    "torn": "must be valid UTF-8; send whole characters, and not half a surrogate pair",
     "too-large": f"must have at most {limits.OPERATION_BYTES:,} bytes",
 }
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=dict)  # a mapping may be of any kind
 
 
 def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
@@ -120,7 +122,7 @@ def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     if not _is_json(value):
         return "not-json"
     try:
-        size = len(json.dumps(value, ensure_ascii=False).encode())
+        size = len(_ENCODER.encode(value).encode())
     except UnicodeEncodeError:
         return "torn"
     return "too-large" if limit is not None and size > limit else None
@@ -139,6 +141,8 @@ def check_values(given: Mapping[str, object]) -> None:
 
 
 def _is_json(value: object, depth: int = DEPTH) -> bool:
+    if value is None or isinstance(value, str):
+        return True
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
         return depth > 0 and all(isinstance(key, str) and _is_json(item, depth - 1) for key, item in items)
@@ -146,7 +150,7 @@ def _is_json(value: object, depth: int = DEPTH) -> bool:
         return depth > 0 and all(_is_json(item, depth - 1) for item in cast("list[object]", value))
     if isinstance(value, float):
         return isfinite(value)
-    return value is None or isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= 1024)
+    return isinstance(value, int) and value.bit_length() <= 1024
 
 
 # --- fields ---
