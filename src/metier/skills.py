@@ -368,12 +368,15 @@ class Skills:
         """
         from metier.record.recorder import random_ids, system_clock
         from metier.record.store import open_store
+        from metier.session.policy import Policy
         from metier.session.session import Session
 
-        session = Session(
+        if not isinstance(policy, Policy):
+            policy = Policy.from_settings(self.settings.permissions if policy is None else policy, self.profile)
+        return Session(
             self,
             id=id,
-            policy=policy if policy is not None else self.settings.permissions,
+            policy=policy.with_answers_of(self.settings),
             store=open_store(store) if isinstance(store, str) else store,
             approve=approve,
             tools=tools,
@@ -388,9 +391,6 @@ class Skills:
             clock=clock or system_clock,
             ids=ids or random_ids,
         )
-        if session.policy.on_remember is None and self.settings.config_folder:
-            session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
-        return session
 
     # --- persistent modes ---
 

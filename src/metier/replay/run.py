@@ -24,6 +24,7 @@ from metier.replay.record import REDACTED, Difference, Record, redacted, verify
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.session.operations import OPERATIONS
+from metier.session.policy import Policy, Rule
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -114,7 +115,7 @@ class _Replay:
         session = Session(
             skills,
             id=self._session_id,
-            policy=started["policy"],
+            policy=Policy.recorded(started["policy"], skills.profile),
             store=self._store,
             approve=_again(answers) if started["asks"] else None,
             tools=started["tools"],
@@ -214,8 +215,9 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
     started = record.frames[0]
     runner = _UnchangedScripts(record.artifact, started["runs"])
     answers: list[str] = []
+    recorded = Policy.recorded(started["policy"], skills.profile)
     session = skills.session(
-        policy=started["policy"],
+        policy=replace(recorded, on_remember=_forget),  # the user's file has no part in this
         approve=_again(answers) if started["asks"] else None,
         tools=started["tools"],
         only=started.get("only"),
@@ -223,7 +225,6 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
         state=started.get("state"),
         runner=runner,
     )
-    session.policy.on_remember = None
     found: list[Difference] = []
     for called, inside in _operations(record.frames):
         returned = next((frame for frame in inside if frame["type"] == "session_returned"), None)
@@ -237,6 +238,10 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
             asked = json.dumps(called["args"], ensure_ascii=False)
             found.append(Difference(called["seq"], "drift", f"{called['operation']} {asked}", before, now))
     return found
+
+
+def _forget(rule: Rule) -> None:
+    """Keep an answer only while the record is compared."""
 
 
 class _UnchangedScripts(RecordedRunner):

@@ -17,7 +17,7 @@ from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts
 from metier.session.loaded import LoadedSkills
-from metier.session.policy import Policy
+from metier.session.policy import By, Policy
 from metier.session.reading import Reader
 from metier.session.visibility import Visibility
 
@@ -102,13 +102,16 @@ class SessionContext:
         """Take these answers for the operation that is performed next."""
         self._answers = answers
 
-    def confirm(self, request: Request) -> None:
-        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise."""
+    def confirm(self, request: Request, by: By = "model") -> None:
+        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise.
+
+        `by` decides where nobody can be asked: what a person or the host named is allowed unless a rule denies it.
+        """
         answer = self._answers.get(request)
         if answer is not None:
             name, digest = request.skill_name or None, request.digest or None
             self.recorder.note(PolicyAsked(request.tool, answer, name, digest))
-        self.policy.enforce(request, self._answered if self.approve is not None else None)
+        self.policy.enforce(request, self._answered if self.approve is not None else None, by)
 
     def _answered(self, request: Request) -> str:
         if request not in self._answers:
@@ -127,10 +130,10 @@ class SessionContext:
         """What must be allowed before a file is read, and was not allowed before in this session."""
         return [request for request in self.files.requests(skill, path) if request not in self._passed]
 
-    def confirm_file(self, skill: Skill, path: str = SKILL_FILE) -> None:
+    def confirm_file(self, skill: Skill, path: str = SKILL_FILE, by: By = "model") -> None:
         """Have the reading of a file allowed, where it comes from elsewhere."""
         for request in self.file_requests(skill, path):
-            self.confirm(request)
+            self.confirm(request, by)
             self._passed.add(request)
 
     # --- scripts ---

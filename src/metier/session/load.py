@@ -25,7 +25,7 @@ def load(
 ) -> Loaded:
     """Activate a skill that policy allows. `parent` is the skill that asks for it, `command` a user's slash command."""
     chain = context.loaded.chain(skill.name, parent)
-    context.confirm_file(skill)
+    context.confirm_file(skill, by=by)
     offered = context.offered()
     loaded = context.reader.skill(skill, offered, arguments, command)
     context.loaded.follow(chain)
@@ -49,7 +49,7 @@ def load(
 
 def preload(context: SessionContext, skill: Skill) -> Loaded:
     """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
-    context.confirm_file(skill)
+    context.confirm_file(skill, by="user")
     loaded = context.reader.skill(skill, context.offered())
     text = loaded.text.encode()
     rendered = digest_of(text)

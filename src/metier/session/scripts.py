@@ -19,7 +19,7 @@ from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session.policy import GRANTS, Policy
+from metier.session.policy import GRANTS, By, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,13 +93,15 @@ def check(context: "SessionContext", script: Script) -> None:
         raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
 
 
-def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
+def run(
+    context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None, *, by: By
+) -> RunResult:
     """Run a script of a loaded skill, if policy allows it."""
     script: Script | None = None
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
-        context.confirm(script.request)
+        context.confirm(script.request, by)
         granted = grants(script, context.policy)
         runner = _runner(granted, context.runner)
     except MetierError as error:

@@ -5,20 +5,17 @@ from models. The policy decides who sees what, and the profile decides when the 
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.model import Skill
 from metier.record.recorder import Recorder
 from metier.results import Request
-from metier.session.policy import Policy
+from metier.session.policy import By, Policy
 
 if TYPE_CHECKING:
     from metier.skills import Skills
-
-By = Literal["user", "model"]
-"""Who asks: a person or the host, or the model."""
 
 
 class Visibility:
