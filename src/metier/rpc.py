@@ -40,10 +40,6 @@ MESSAGE_BYTES: Final = 4 * limits.MIB
 BATCH: Final = 100
 BACKLOG: Final = 16
 """Messages that are read before the ones ahead of them are answered."""
-ASK_SECONDS: Final = 300
-"""How long a client's answer is waited for, unless it says another time."""
-QUESTIONS: Final = 100
-"""Questions that can be open at once. More are answered with no."""
 CHOICES: Final = ("once", "always", "no")
 
 _LOG: Final = logging.getLogger("metier")
@@ -157,7 +153,7 @@ class Questions:
         """Put a question to the client; its answer, or `no` if none comes."""
         answer: queue.SimpleQueue[str] = queue.SimpleQueue()
         with self._lock:
-            if self._ended or len(self._open) >= QUESTIONS:
+            if self._ended or len(self._open) >= limits.OPEN_QUESTIONS:
                 return "no"
             id_ = f"ask-{next(self._numbers)}"
             self._open[id_] = answer
@@ -303,7 +299,7 @@ def _context_inspect(client: Dispatcher, params: Params) -> JsonObject:
 
 def _create(client: Dispatcher, params: Params) -> JsonObject:
     given = _checked(params, {"session_id": TEXT, **BEGIN, **_ASKS})
-    asks, seconds = bool(given.pop("asks", False)), int(given.pop("ask_seconds", ASK_SECONDS))
+    asks, seconds = bool(given.pop("asks", False)), int(given.pop("ask_seconds", limits.ANSWER_SECONDS))
     session = client.create(given.pop("session_id", None), asks=asks, seconds=seconds, **given)
     client.own = session.id
     return {"session_id": session.id}
