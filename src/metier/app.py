@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypedDict, cast
 
 from metier.errors import StoreError
@@ -139,6 +139,7 @@ class App:
         only: Sequence[str] | None = None,
         has_read_tool: bool | None = None,
         surface: str | None = None,
+        applies: Collection[str] | None = None,
     ) -> Session:
         """The session with this id, in the state that its last process saved. Without an id, a new session.
 
@@ -168,6 +169,7 @@ class App:
                 surface=surface or self.surface,
                 runner=self.runner,
                 store_required=self.config.store_required,
+                applies=applies,
             )
             with self._lock:
                 self._sessions[wanted] = session
@@ -210,6 +212,7 @@ def open_session(
     surface: str,
     runner: Runner | None = None,
     store_required: bool = True,
+    applies: Collection[str] | None = None,
 ) -> Session:
     """Open a session on a store: a new one, or one that continues in the state that its last process saved.
 
@@ -236,6 +239,7 @@ def open_session(
         surface=surface,
         runner=runner,
         store_required=store_required,
+        applies=applies,
     )
     if begun != kept:
         try:

@@ -9,7 +9,7 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`. All other me
 import gc
 import os
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -342,6 +342,7 @@ class Skills:
         runner: "Runner | None" = None,
         surface: str = "python",
         store_required: bool = True,
+        applies: Collection[str] | None = None,
         clock: Callable[[], int] | None = None,
         ids: Callable[[], str] | None = None,
     ) -> "Session":
@@ -363,6 +364,8 @@ class Skills:
             runner: The runner for scripts. The machine's own sandbox by default.
             surface: The surface that uses the session, for the record.
             store_required: Raise store errors. Otherwise they are logged, and events are written later.
+            applies: The kinds of overrides (`"model"`, `"tools"`, ...) that your host applies if a skill proposes them
+                and policy grants them. All others are refused. By default, your host looks at `session.overrides`.
             clock: Returns milliseconds since 1970, for a deterministic run.
             ids: Returns ids for events, for a deterministic run.
         """
@@ -373,6 +376,8 @@ class Skills:
 
         if not isinstance(policy, Policy):
             policy = Policy.from_settings(self.settings.permissions if policy is None else policy, self.profile)
+        if applies is not None:
+            policy = replace(policy, applies=frozenset(applies))
         return Session(
             self,
             id=id,

@@ -68,6 +68,8 @@ class Policy:
     unasked: Unasked | None = "refuse"
     """A model's call that must be confirmed where nobody can be asked: `refuse` it, let `loads` and reads of skills
     through, or `allow` scripts, too. `None` in records that are older than this setting."""
+    applies: frozenset[str] | None = None
+    """The kinds of overrides that the host applies; all others are refused. `None`: it looks at them itself."""
     redact_arguments: bool = False
     warnings: list[str] = field(default_factory=list[str])
     remembered: RememberedRules = field(default_factory=RememberedRules)
@@ -80,7 +82,7 @@ class Policy:
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
         """Build a policy from `{profile?, allow?, deny?, ask?, tools?, unasked?, redact?}`, as in `[permissions]`."""
         given = cast("Mapping[str, Any]", settings.get("permissions", settings))
-        known = ("profile", "allow", "deny", "ask", "tools", "unasked", "redact")
+        known = ("profile", "allow", "deny", "ask", "tools", "unasked", "applies", "redact")
         unknown = next((key for key in given if key not in known), None)
         if unknown is not None:
             raise ConfigError(f"unknown key permissions.{unknown}", key=unknown, hint=f"known: {', '.join(known)}")
@@ -92,7 +94,7 @@ class Policy:
             hint = "known: refuse, loads, allow"
             raise ConfigError(f"permissions.unasked cannot be {unasked!r}", key="unasked", hint=hint)
         lists = read_lists(given, profile)
-        tools = given.get("tools")
+        tools, applies = given.get("tools"), given.get("applies")
         return cls(
             name=name,
             allow=lists.allow,
@@ -101,6 +103,7 @@ class Policy:
             tools=frozenset(tools) if tools is not None else None,
             confirm_loads=profile.policy.confirm_loads,
             unasked=unasked,
+            applies=frozenset(applies) if applies is not None else None,
             redact_arguments=bool(given.get("redact", False)),
             warnings=list(lists.warnings),
         )
@@ -140,7 +143,16 @@ class Policy:
     def as_dict(self) -> dict[str, Any]:
         """The rules in force in the format of a configuration file."""
         answers = self.remembered.current()
-        own = (self.name, self.redact_arguments, self.unasked, self.tools, self.deny, self.allow, self.ask)
+        own = (
+            self.name,
+            self.redact_arguments,
+            self.unasked,
+            self.applies,
+            self.tools,
+            self.deny,
+            self.allow,
+            self.ask,
+        )
         if self._shown[0] != (*own, answers):
             rules = self.rules()
             given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
@@ -148,12 +160,17 @@ class Policy:
             listed = ((key, cast("tuple[Rule, ...]", getattr(rules, key))) for key in ("allow", "deny", "ask"))
             given |= {key: [rule.as_dict() for rule in found] for key, found in listed if found}
             given |= {"tools": sorted(self.tools)} if self.tools is not None else {}
+            given |= {"applies": sorted(self.applies)} if self.applies is not None else {}
             self._shown = ((*own, answers), given)
         return dict(self._shown[1])
 
     def decide(self, request: Request) -> Decision:
         """Check deny, allow and ask rules in that order, then the default. The first matching rule is the reason."""
         answers = self.remembered.current()
+        if request.tool == "override" and self.applies is not None:
+            kind = request.path.partition(".")[0]
+            if kind not in self.applies:
+                return Decision("deny", f"this host does not apply what a skill proposes for {kind!r}")
         for verdict in LISTS:
             for rules in (getattr(self, verdict), getattr(answers, verdict)):
                 for rule in cast("tuple[Rule, ...]", rules):
