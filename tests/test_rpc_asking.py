@@ -11,6 +11,7 @@ import pytest
 
 from metier.app import App
 from metier.rpc import INVALID_PARAMS, Dispatcher
+from piping import reading
 from worlds import World
 
 LOAD = {"tool": "skill_load", "args": {"name": "one"}}
@@ -24,7 +25,7 @@ class Client:
         line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--store", "memory:"]
         line += ["--cwd", str(world.project), "--home", str(world.home)]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._kept: list[dict[str, Any]] = []
+        self._lines = reading(self.process.stdout)
 
     def send(self, id_: object, method: str, **params: object) -> None:
         self.write({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
@@ -35,8 +36,7 @@ class Client:
         self.process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self._lines.get(timeout=30))
 
     def call(self, method: str, **params: object) -> Any:
         self.send(method, method, **params)
@@ -54,8 +54,6 @@ class Client:
     def end(self) -> None:
         self.close_input()
         assert self.process.wait(30) == 0
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from metier.sandbox.fake import FakeRunner
 from metier.session.policy import Policy, Request, Rule
 from metier.session.remembered import RememberedRules
 from metier.session.session import Session
+from piping import reading
 from worlds import World
 
 SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
@@ -40,6 +42,7 @@ class Other:
     def __init__(self, world: World) -> None:
         line = [sys.executable, "-c", PROCESS, str(world.project), str(world.home)]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._lines = reading(self.process.stdout)
         assert self.hear() == "ready"
 
     def tell(self, what: str, name: str) -> None:
@@ -48,8 +51,7 @@ class Other:
         self.process.stdin.flush()
 
     def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self._lines.get(timeout=30).strip()
 
     def verdict(self, name: str) -> str:
         self.tell("decide", name)
@@ -59,8 +61,6 @@ class Other:
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(30) == 0
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 def answers(world: World) -> Path:
@@ -127,8 +127,10 @@ def test_sessions_that_share_a_policy_share_answers_where_there_is_no_file(world
 def test_a_rule_that_a_person_writes_into_the_file_holds_at_the_next_decision(world: World) -> None:
     policy = Policy.configured(resolve(world.project, home=world.home))
     file = answers(world)
-    for name in ("aaa", "bbb", "ccc"):  # of equal size, written in place and without a pause
+    coarse = time.time_ns() + 10**10  # a clock that does not tick between two writes
+    for name in ("aaa", "bbb", "ccc"):  # of equal size, written in place
         file.write_text(f'[[deny]]\ntool = "skill_load"\nskill_name = "{name}"\n')
+        os.utime(file, ns=(coarse, coarse))
         assert policy.decide(Request("skill_load", name)).verdict == "deny"
         assert policy.as_dict()["deny"] == [{"tool": "skill_load", "skill_name": name}]
     file.unlink()
