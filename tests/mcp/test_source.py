@@ -17,6 +17,7 @@ from metier.mcp.client import ListedSkills, ServerConfig
 from metier.mcp.source import McpSource
 from metier.record.events import PolicyAsked, ResourceRefused
 from metier.record.store import open_store
+from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.session.policy import Request
 from metier.session.session import Session
@@ -334,11 +335,13 @@ def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
     server: UntrustedServer, joined: Callable[..., Skills], unasked: str
 ) -> None:
     server.publish()
-    session = joined().session(policy={"unasked": unasked})
+    store = MemoryStore()
+    session = joined().session(policy={"unasked": unasked}, store=store)
     refused = session.call("skill_load", {"name": "deploy"})
     assert not refused.ok
     assert "nobody can be asked here" in refused.text
-    assert 'tool = "mcp_load", skill_name = "deploy", digest = "sha256:' in refused.text
+    assert 'tool = "mcp_load", skill_name = "deploy" }' in refused.text
+    assert replay(from_store(store, session.id)).identical
     assert server.asked() == ["skills/list"]
 
 

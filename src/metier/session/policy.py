@@ -77,6 +77,9 @@ class Policy:
     """Called with each rule that an answer adds, for hosts that keep answers themselves."""
     _windows: dict[str, Skill] = field(default_factory=dict[str, Skill])
     _shown: tuple[tuple[object, ...], dict[str, Any]] = field(default=((), {}), compare=False, repr=False)
+    _by_tool: tuple[tuple[object, ...], Mapping[str, Sequence[tuple[Verdict, Rule]]]] = field(
+        default=((), {}), compare=False, repr=False
+    )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
@@ -171,15 +174,24 @@ class Policy:
             kind = request.path.partition(".")[0]
             if kind not in self.applies:
                 return Decision("deny", f"this host does not apply what a skill proposes for {kind!r}")
-        for verdict in LISTS:
-            for rules in (getattr(self, verdict), getattr(answers, verdict)):
-                for rule in cast("tuple[Rule, ...]", rules):
-                    if rule.matches(request):
-                        return Decision(verdict, f"{verdict} rule: {rule}", rule)
+        for verdict, rule in self._about(request.tool, answers):
+            if rule.matches(request):
+                return Decision(verdict, f"{verdict} rule: {rule}", rule)
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
+
+    def _about(self, tool: str, answers: RuleLists) -> Sequence[tuple[Verdict, Rule]]:
+        """The rules about a tool, in order. A catalog of thousands of skills is decided on with every prompt."""
+        own = (self.deny, self.allow, self.ask, answers)
+        if self._by_tool[0] != own:
+            found: dict[str, list[tuple[Verdict, Rule]]] = {}
+            for verdict in LISTS:
+                for rule in (*getattr(self, verdict), *getattr(answers, verdict)):
+                    found.setdefault(rule.tool, []).append((verdict, rule))
+            self._by_tool = (own, found)
+        return self._by_tool[1].get(tool, ())
 
     def enforce(
         self, request: Request, approve: "Callable[[Request], bool | str] | None", by: By = "model"
@@ -221,10 +233,12 @@ class Policy:
         """Why a model's call was refused, and what would allow it. Says nothing about this machine's folders."""
         if self.unasked is None:
             return "it must be confirmed, and nobody can be asked"
-        rule = Rule.covering(request).as_toml()
+        rule = Rule.covering(request)
+        if request.tool == REMOTE_LOAD:
+            rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
         return (
             "it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of "
-            f"~/.config/metier/config.toml with allow = [{rule}], and a host with an approve callback"
+            f"~/.config/metier/config.toml with allow = [{rule.as_toml()}], and a host with an approve callback"
         )
 
     def remember(self, request: Request) -> Rule:
