@@ -137,6 +137,17 @@ def test_a_rule_that_a_person_writes_into_the_file_holds_at_the_next_decision(wo
     assert policy.decide(Request("skill_load", "ccc")).verdict == "allow"
 
 
+def test_a_skill_that_the_file_denies_by_now_is_gone_from_an_open_session(world: World) -> None:
+    world.skill(".agents/skills/one", files=SCRIPT)
+    opened = session(world)
+    assert "one" in opened.prompt().text
+    answers(world).write_text('[[deny]]\ntool = "skill_load"\nskill_name = "one"\n')
+    assert opened.prompt().text == ""
+    assert not opened.call("skill_load", {"name": "one"}).ok
+    answers(world).unlink()
+    assert "one" in opened.prompt().text
+
+
 def test_an_unchanged_file_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file = answers(world)
     file.write_text('[[allow]]\ntool = "skill_run"\n')

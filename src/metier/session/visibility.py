@@ -13,6 +13,7 @@ from metier.model import Skill
 from metier.record.recorder import Recorder
 from metier.results import Request
 from metier.session.policy import By, Policy
+from metier.session.rules import RuleLists
 
 if TYPE_CHECKING:
     from metier.skills import Skills
@@ -24,15 +25,16 @@ class Visibility:
     def __init__(self, skills: "Skills", policy: Policy, only: Collection[str] | None, recorder: Recorder) -> None:
         self._skills, self._policy, self._recorder = skills, policy, recorder
         self.only = frozenset(only) if only is not None else None
-        self._visible: tuple[Catalog, list[Skill]] | None = None
+        self._visible: tuple[Catalog, RuleLists, list[Skill]] | None = None
         self._before = skills.catalog
 
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by modes, policy and the limits of this session."""
-        catalog = self._skills.catalog
-        if self._visible is None or self._visible[0] is not catalog:
-            self._visible = (catalog, [skill for skill in catalog.skills if self.shows(skill)])
-        return self._visible[1]
+        catalog, answers = self._skills.catalog, self._policy.remembered.current()
+        known = self._visible
+        if known is None or known[0] is not catalog or known[1] is not answers:
+            known = self._visible = (catalog, answers, [skill for skill in catalog.skills if self.shows(skill)])
+        return known[2]
 
     def shows(self, skill: Skill) -> bool:
         """Whether the model may see the skill."""
