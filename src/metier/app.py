@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -140,6 +140,7 @@ class App:
         only: Sequence[str] | None = None,
         has_read_tool: bool | None = None,
         surface: str | None = None,
+        applies: Collection[str] | None = None,
     ) -> Session:
         """The session with this id, as its events say. Without an id, a new session.
 
@@ -168,6 +169,7 @@ class App:
                 surface=surface or self.surface,
                 runner=self.runner,
                 store_required=self.config.store_required,
+                applies=applies,
             )
             with self._lock:
                 self._sessions[wanted] = session
@@ -232,6 +234,7 @@ def open_session(
     surface: str,
     runner: Runner | None = None,
     store_required: bool = True,
+    applies: Collection[str] | None = None,
 ) -> Session:
     """Open a session on a store: a new one, or one that continues as its events say.
 
@@ -251,6 +254,7 @@ def open_session(
         cwd=os.path.abspath(cwd) if cwd is not None else begun.cwd,
         runner=runner,
         store_required=store_required,
+        applies=applies,
     )
 
 

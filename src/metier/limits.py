@@ -107,3 +107,9 @@ INDEX_BYTES: Final = 4 * MIB
 INSTALL_SECONDS: Final = 60
 INSTALL_REDIRECTS: Final = 3
 """The time for all connections of one install, and the number of redirects that each may follow."""
+
+ANSWER_SECONDS: Final = 300
+"""How long a client's answer to a question is waited for. No answer is a no."""
+
+OPEN_QUESTIONS: Final = 100
+"""Questions to clients of one server that can be open at once. Each holds a thread."""

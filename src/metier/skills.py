@@ -9,7 +9,7 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`. All other me
 import gc
 import os
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -344,6 +344,7 @@ class Skills:
         surface: str = "python",
         cwd: str | None = None,
         store_required: bool = True,
+        applies: Collection[str] | None = None,
         clock: Callable[[], int] | None = None,
         ids: Callable[[], str] | None = None,
     ) -> "Session":
@@ -366,17 +367,24 @@ class Skills:
             surface: The surface that uses the session, for the record.
             cwd: The session's own working directory, for the record.
             store_required: Raise store errors. Otherwise they are logged, and events are written later.
+            applies: The kinds of overrides (`"model"`, `"tools"`, ...) that your host applies if a skill proposes them
+                and policy grants them. All others are refused. By default, your host looks at `session.overrides`.
             clock: Returns milliseconds since 1970, for a deterministic run.
             ids: Returns ids for events, for a deterministic run.
         """
         from metier.record.recorder import Inputs, random_ids, system_clock
         from metier.record.store import open_store
+        from metier.session.policy import Policy
         from metier.session.session import Session
 
-        session = Session(
+        if not isinstance(policy, Policy):
+            policy = Policy.from_settings(self.settings.permissions if policy is None else policy, self.profile)
+        if applies is not None:
+            policy = replace(policy, applies=frozenset(applies))
+        return Session(
             self,
             id=id,
-            policy=policy if policy is not None else self.settings.permissions,
+            policy=policy.with_answers_of(self.settings),
             store=open_store(store) if isinstance(store, str) else store,
             approve=approve,
             tools=tools,
@@ -391,9 +399,6 @@ class Skills:
             store_required=store_required,
             inputs=Inputs(clock=clock or system_clock, ids=ids or random_ids),
         )
-        if session.policy.on_remember is None and self.settings.config_folder:
-            session.policy.on_remember = lambda rule: settings.remember(self.settings.config_folder, rule.as_dict())
-        return session
 
     # --- persistent modes ---
 

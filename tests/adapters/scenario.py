@@ -77,7 +77,7 @@ def runner() -> FakeRunner:
 
 def plain(skills: Skills, steps: Iterable[Step], approve: bool = True) -> Session:
     """A session with the same calls, without a framework."""
-    session = skills.session(runner=runner(), policy=POLICY, approve=lambda _: approve)
+    session = skills.session(runner=runner(), policy=POLICY, approve=lambda _: approve, applies=())
     for step in steps:
         if not isinstance(step, str):
             session.call(*step)

@@ -52,6 +52,19 @@ def test_the_trail_is_that_of_the_plain_library(driver: type[Driver], world: Wor
 
 
 @each
+def test_an_override_that_an_adapter_cannot_apply_is_not_granted(driver: type[Driver], world: World) -> None:
+    world.skill(".agents/skills/deep", model="large")
+    store = MemoryStore()
+    model = Model([("skill_load", {"name": "deep"}), "Done."])
+    agent = driver(skills(world), model, policy={"profile": "full-auto"}, store=store)
+    agent.say("Think.")
+    (proposed,) = [frame for frame in agent.session.events if frame["type"] == "skill_override_proposed"]
+    assert (proposed["granted"], agent.session.overrides) == (False, {})
+    assert proposed["rule"] == "this host does not apply what a skill proposes for 'model'"
+    assert replay.replay(replay.from_store(store, agent.session.id)).identical
+
+
+@each
 def test_a_turn_can_be_run_again_from_its_trail(driver: type[Driver], world: World) -> None:
     store = MemoryStore()
     agent = driver(skills(world), Model([*TURN]), runner=runner(), policy=POLICY, store=store)

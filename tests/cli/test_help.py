@@ -76,6 +76,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / ".metier").mkdir()
     (project / ".metier/config.toml").write_text('custom_directories = ["skills", "pdf"]\n')
     (home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "skill_run" }]\n')
+    answer = '[[allow]]\ntool = "skill_load"\nskill_name = "release-notes"\n'  # its id begins with 7b95d83f
+    (home / ".config/metier/permissions.toml").write_text(answer)
     (project / "args.json").write_text('{"query": "pdf"}')
     with zipfile.ZipFile(project / "pdf.skill", "w") as archive:
         archive.write(project / "pdf/SKILL.md", "pdf/SKILL.md")

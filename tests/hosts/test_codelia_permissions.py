@@ -94,7 +94,7 @@ def test_a_remembered_answer_covers_that_skill_and_no_other(world: World) -> Non
     opened = session(world, approve=asked)
     assert [load(opened, "a")["ok"] for _ in range(2)] == [True, True]
     assert asked.names == ["a"]
-    stored = [kept.as_dict() for kept in opened.policy.remembered]
+    stored = [kept.as_dict() for kept in opened.policy.rules().allow]
     assert stored == [{"tool": "skill_load", "skill_name": "a"}]
     later = Asked(False)
     again = session(world, policy={"allow": stored}, approve=later)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import anyio
 import mcp_types as types
 import uvicorn
 from mcp import Client, StdioServerParameters
+from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_requests import ask
@@ -75,26 +77,34 @@ async def serve_http(application: HttpApp) -> AsyncGenerator[str, None]:
 
 @asynccontextmanager
 async def connected(
-    world: World, transport: str, era: str, app: App | None = None, *, page_size: int = PAGE
+    world: World,
+    transport: str,
+    era: str,
+    app: App | None = None,
+    *,
+    page_size: int = PAGE,
+    asked: ElicitationFnT | None = None,
 ) -> AsyncGenerator[Client, None]:
-    """A client of our server. `app` and `page_size` are not used for `stdio`."""
+    """A client of our server, which answers questions if it has `asked`. `stdio` has no `app` and no `page_size`."""
     mode, version = ERAS[era]
     if transport == "stdio":
         first, *rest = command(world)
-        target = StdioServerParameters(command=first, args=rest)
-        async with Client(target, mode=mode, cache=None) as client:
+        python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
+        target = StdioServerParameters(command=first, args=rest, env={"PYTHONPATH": python_path})
+        async with Client(target, mode=mode, cache=None, elicitation_callback=asked) as client:
             assert client.protocol_version == version
             yield client
         return
     shared = app or open_app(world)
     if transport == "memory":
-        async with Client(McpServer(shared, watch=False, page_size=page_size), mode=mode, cache=None) as client:
+        server = McpServer(shared, watch=False, page_size=page_size)
+        async with Client(server, mode=mode, cache=None, elicitation_callback=asked) as client:
             assert client.protocol_version == version
             yield client
         return
     async with (
         serve_http(http_app(shared, watch=False, page_size=page_size)) as url,
-        Client(streamable_http_client(url), mode=mode, cache=None) as client,
+        Client(streamable_http_client(url), mode=mode, cache=None, elicitation_callback=asked) as client,
     ):
         assert client.protocol_version == version
         yield client

@@ -17,6 +17,7 @@ from metier.mcp.client import ListedSkills, ServerConfig
 from metier.mcp.source import McpSource
 from metier.record.events import PolicyAsked, ResourceRefused
 from metier.record.store import open_store
+from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.session.policy import Request
 from metier.session.session import Session
@@ -329,15 +330,31 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 # --- approval ---
 
 
-def test_nobody_to_ask_means_no(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+@pytest.mark.parametrize("unasked", ["refuse", "loads", "allow"])
+def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
+    server: UntrustedServer, joined: Callable[..., Skills], unasked: str
+) -> None:
     server.publish()
-    session = joined().session()
-    with pytest.raises(PolicyDenied, match="nobody can be asked"):
-        session.load("deploy")
-    assert not session.call("skill_load", {"name": "deploy"}).ok
-    with pytest.raises(PolicyDenied):
-        session.invoke("/deploy now")
+    store = MemoryStore()
+    session = joined().session(policy={"unasked": unasked}, store=store)
+    refused = session.call("skill_load", {"name": "deploy"})
+    assert not refused.ok
+    assert "nobody can be asked here" in refused.text
+    assert 'tool = "mcp_load", skill_name = "deploy" }' in refused.text
+    assert replay(from_store(store, session.id)).identical
     assert server.asked() == ["skills/list"]
+
+
+def test_where_nobody_can_be_asked_a_person_who_names_a_skill_has_said_yes(
+    server: UntrustedServer, joined: Callable[..., Skills]
+) -> None:
+    server.publish()
+    skills = joined()
+    assert skills.session().load("deploy").text
+    assert skills.session().invoke("/deploy now").loaded is not None
+    denied = skills.session(policy={"deny": [{"tool": "mcp_load"}]})
+    with pytest.raises(PolicyDenied, match="deny rule"):
+        denied.load("deploy")
 
 
 def test_an_approval_is_of_the_whole_set_and_asked_for_once(
@@ -386,15 +403,14 @@ def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, join
     skills = joined()
     session = skills.session(approve=lambda request: "always")
     session.load("deploy")
-    (rule,) = session.policy.remembered
+    (rule,) = session.policy.rules().allow
     allowed = {"allow": [rule.as_dict()]}
     assert "STEPS" in skills.session(policy=allowed).load("deploy").text
     server.files["guide.md"] = "another"
     server.publish()
     server.clock += 10
     skills.refresh()
-    with pytest.raises(PolicyDenied):
-        skills.session(policy=allowed).load("deploy")
+    assert not skills.session(policy=allowed).call("skill_load", {"name": "deploy"}).ok
 
 
 def test_allowed_tools_count_only_where_the_user_said_so(

@@ -65,6 +65,7 @@ def test_no_field_of_a_type_hides_the_envelope(kind: type[Any]) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_same_surroundings_give_the_same_flat_lines(world: World, profile: str) -> None:
     def once() -> list[str]:
+        (world.home / ".config/metier/permissions.toml").unlink(missing_ok=True)  # the answers of an earlier run
         counter = Counter()
         session = discover(world, profile).session(
             id="s", clock=counter.clock, ids=counter.ids, approve=answers(), runner=fake_runner(), policy={}

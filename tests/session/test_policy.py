@@ -13,7 +13,7 @@ from hosts.asking import metier
 from metier.cli import cli
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import build, load
-from metier.hosts.settings import remember, resolve
+from metier.hosts.settings import resolve
 from metier.model import Root, Skill
 from metier.record.state import Window
 from metier.sandbox import Outcome
@@ -184,12 +184,6 @@ def test_anything_else_is_a_no_and_nothing_runs(world: World, answer: bool | str
     assert frames(session, "tool_failed")[0]["reason"] == "PolicyDenied"
 
 
-def test_a_question_that_nobody_can_answer_is_a_no(world: World) -> None:
-    world.skill(".agents/skills/one", files=SCRIPT)
-    with pytest.raises(PolicyDenied, match="nobody can be asked"):
-        run(world.discover().session(runner=FakeRunner()))
-
-
 def test_an_answer_for_good_is_of_this_script_and_no_other(world: World) -> None:
     path = world.skill(".agents/skills/one", files=SCRIPT)
     asked: list[str] = []
@@ -219,19 +213,20 @@ def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_proce
     assert shown["allow"] == [{"tool": "skill_run", "skill_name": "one", "digest": digest}]
     assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
     later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
-    assert run(later) == "x"
+    later.load("one")
+    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
+    assert later.call(*call).ok
     (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nother\n")
-    with pytest.raises(PolicyDenied):
-        run(later)
+    assert not later.call(*call).ok
 
 
 @pytest.mark.parametrize("name", ["größe", 'a"b', "a\x7fb", "\U0001f600", "a\\b"])
 def test_any_name_survives_the_file_of_answers(world: World, name: str) -> None:
     config = resolve(world.project, home=world.home)
-    for _ in range(2):
-        remember(config.config_folder, {"tool": "skill_load", "skill_name": name})
-    rules = resolve(world.project, home=world.home).permissions["allow"]
-    assert rules == [{"tool": "skill_load", "skill_name": name}] * 2
+    first, second = Policy.configured(config), Policy.configured(config)
+    for rules in (first, second, first):
+        rules.remember(Request("skill_load", name))
+    assert [rule.as_dict() for rule in second.rules().allow] == [{"tool": "skill_load", "skill_name": name}]
 
 
 def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) -> None:
@@ -331,7 +326,8 @@ def test_no_skill_and_no_number_of_skills_makes_more_usable(
         after = usable(rules, command, windows)
         assert after <= before
         if hint:
-            assert after <= {entry.partition("(")[0] for entry in hint}
+            listed = {entry.partition("(")[0] for entry in hint}
+            assert after <= (listed | {"skill_run"} if "Bash" in listed else listed)
         before = after
     assert usable(rules, command) == alone
 

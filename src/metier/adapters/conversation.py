@@ -89,6 +89,7 @@ class Conversation:
         if asks:
             options.setdefault("approve", Answers())
         options.setdefault("surface", framework)
+        options.setdefault("applies", ())  # a framework's model and tools belong to the agent
         return cls(given.session(**options), budget=budget, restore=restore)
 
     # --- what a model is shown ---
@@ -223,7 +224,7 @@ class Conversations:
     def _new(self, key: str) -> Conversation:
         given = self._given
         if isinstance(given, App):
-            given = given.session(key or None, approve=Answers(), surface=self._framework)
+            given = given.session(key or None, approve=Answers(), surface=self._framework, applies=())
         return Conversation.of(
             given, self._framework, asks=True, budget=self._budget, restore=self._restore, **self._options
         )

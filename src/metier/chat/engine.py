@@ -59,6 +59,10 @@ class Asker:
         return turn.ask(request) if turn is not None else "no"
 
 
+APPLIES: Final = ("model",)
+"""What a skill may propose for its turn of a chat, if policy grants it."""
+
+
 class Chats:
     """The chats of one `App`. Belongs to one event loop."""
 
@@ -100,7 +104,9 @@ class Chats:
 
         def open_session() -> Session:
             self._stoppable_runner()
-            return self.app.session(chat_id, approve=Asker(self, chat_id), tools=choice.tools, surface="chat")
+            return self.app.session(
+                chat_id, approve=Asker(self, chat_id), tools=choice.tools, surface="chat", applies=APPLIES
+            )
 
         async def work(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
             return await self._in_thread(on_behalf_of, chat_id, functools.partial(function, *args, **named))

@@ -116,6 +116,11 @@ def _explain(error: BaseException, choice: ModelChoice) -> str:
     return f"{server} could not be asked ({type(error).__name__}). Try again."
 
 
+def unknown_model(error: BaseException) -> bool:
+    """Whether the server may refuse a request because it does not have the model."""
+    return _status(error) in (400, 404)
+
+
 def _status(error: BaseException) -> int | None:
     """The HTTP status of an error of the client library, or of the provider's library below it."""
     found: object = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, Literal, ParamSpec, Protocol, TypeVar
 
 from pydantic_ai.direct import model_request_stream
@@ -31,7 +32,7 @@ from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.demo_model import CALLED
 from metier.chat.items import ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.chat.live import LiveTurn
-from metier.chat.model_choice import ModelChoice
+from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
 from metier.model import Skill
 from metier.results import Invocation, Loaded
@@ -67,6 +68,10 @@ class TurnFailed(Exception):
     """The turn cannot continue. The text is shown to the user."""
 
 
+class _NoSuchModel(Exception):
+    """The server does not have the model that a skill asked for."""
+
+
 class Work(Protocol):
     """Calls a function of the session in a thread, on behalf of the chat."""
 
@@ -87,7 +92,10 @@ class Turn:
         work: Work,
         redact: Callable[[str], str],
     ) -> None:
-        self.chat_id, self.head, self.choice = chat_id, head, choice
+        self.chat_id, self.head = chat_id, head
+        self._own_choice: ModelChoice = choice
+        self.choice: ModelChoice = choice
+        """The model that answers now. A skill may propose another one of the same provider for its turn."""
         self.status: Status = "running"
         self.ended = False
         self.live = LiveTurn(chat_id, store, redact)
@@ -198,8 +206,12 @@ class Turn:
         self._session = session = await self._work(self._open_session)
         called = await self._call_by_name(session, message, again=text is None)
         names = {str(role): history.wire_name(name) for role, name in session.offered().items()}
-        async with models.opened(self.choice, names) as model:
-            await self._rounds(model, session, message.text, called)
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def open_model(choice: ModelChoice) -> Model:
+                return await stack.enter_async_context(models.opened(choice, names))
+
+            await self._rounds(open_model, session, message.text, called)
 
     @property
     def _all(self) -> list[Item]:
@@ -263,10 +275,25 @@ class Turn:
 
     # --- rounds ---
 
-    async def _rounds(self, model: Model, session: Session, question: str, called: str) -> None:
+    async def _rounds(
+        self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str, called: str
+    ) -> None:
         messages = history.messages(self._all)
+        model = await open_model(self.choice)
+        missing: set[str] = set()
         for _ in range(ROUNDS):
-            response, calls = await self._ask_model(model, session, messages, question, called)
+            wanted = self._wanted(session)
+            if wanted != self.choice and wanted.name not in missing:
+                self.choice, model = wanted, await open_model(wanted)
+                await self.live.show(NoticeItem(text=f"A skill asked for the model {wanted.name}, which answers now."))
+            try:
+                response, calls = await self._ask_model(model, session, messages, question, called)
+            except _NoSuchModel:
+                missing.add(self.choice.name)
+                text = f"The server does not have the model {self.choice.name}, so {self._own_choice.name} answers."
+                await self.live.show(NoticeItem(text=text))
+                self.choice, model = self._own_choice, await open_model(self._own_choice)
+                continue
             if not calls:
                 return
             messages.append(history.sendable(response))
@@ -274,6 +301,14 @@ class Turn:
             messages.append(ModelRequest(parts=results))
             self._step += 1
         raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
+
+    def _wanted(self, session: Session) -> ModelChoice:
+        """The model for the next request: the one that a skill proposed and policy granted, of the same provider."""
+        name: object = session.overrides.get("model")
+        if self._own_choice.provider == "offline" or not isinstance(name, str) or name == "inherit":
+            return self._own_choice
+        usable = 0 < len(name) <= TEXT_CHARACTERS and name.isprintable()
+        return replace(self._own_choice, name=name) if usable else self._own_choice
 
     def _system(self, session: Session, question: str, called: str) -> str:
         base = BASE
@@ -309,6 +344,8 @@ class Turn:
         except (asyncio.CancelledError, TurnFailed, MetierError):
             raise
         except Exception as error:
+            if not parts and self.choice != self._own_choice and models.unknown_model(error):
+                raise _NoSuchModel from error
             raise TurnFailed(models.explain(error, self.choice)) from error
         for item in parts.values():
             item.done = True

@@ -1,33 +1,48 @@
-"""`policy`: the rules in force, and which rule decides."""
+"""`policy`: the rules in force, which rule decides, and taking back remembered answers."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.errors import ConfigError
+from metier.hosts.settings import Settings
+from metier.model import JsonObject
 from metier.session.policy import Policy, Request
+from metier.session.remembered import RememberedRules
+from metier.session.rules import LISTS, Rule, Verdict, read_lists
+
+_ID = 8
+"""The characters of an id that are shown."""
 
 
-@click.group("policy", epilog="Example:\n\n\b\n  metier policy explain skill_run --skill release-notes")
+@click.group(
+    "policy",
+    epilog="Examples:\n\n\b\n  metier policy list\n  metier policy explain skill_run --skill release-notes",
+)
 @shared
 def policy_group(context: Context) -> None:
-    """Show the rules in force, and which rule decides."""
+    """Show the rules in force, which rule decides, and take back remembered answers."""
 
 
 @policy_group.command("show", epilog="Example:\n\n\b\n  metier policy show --json")
 @shared
 def policy_show(context: Context) -> None:
-    """List the rules in the order in which they are applied."""
-    config = context.settings()
-    policy = Policy.from_settings(config.permissions, config.profile)
+    """Show the policy as a configuration file has it, in the order in which the rules are applied."""
+    policy = Policy.configured(context.settings())
+    rules = policy.rules()
     if context.as_json:
-        output.json_out(policy.as_dict() | {"warnings": policy.warnings})
+        output.json_out(policy.as_dict() | {"warnings": list(rules.warnings)})
         return
     click.echo(f"policy {policy.name}: deny, then allow, then ask, then the defaults of the policy")
-    rows = [("deny", str(r)) for r in policy.deny] + [("allow", str(r)) for r in policy.allow]
-    rows += [("ask", str(r)) for r in policy.ask]
+    rows = [("deny", str(r)) for r in rules.deny] + [("allow", str(r)) for r in rules.allow]
+    rows += [("ask", str(r)) for r in rules.ask]
     if rows:
         output.table(("verdict", "rule"), rows)
-    for warning in policy.warnings:
+    for warning in rules.warnings:
         click.echo(f"warning: {warning}", err=True)
 
 
@@ -40,7 +55,7 @@ def policy_show(context: Context) -> None:
 def policy_explain(context: Context, tool: str, skill_name: str, path: str, command: str) -> None:
     """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied."""
     config = context.settings()
-    policy = Policy.from_settings(config.permissions, config.profile)
+    policy = Policy.configured(config)
     decision = policy.decide(
         Request(tool=policy.canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
     )
@@ -51,6 +66,118 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         click.echo(f"{decision.verdict}: {decision.why}")
     if decision.verdict == "deny":
         raise click.exceptions.Exit(3)
+
+
+# --- list and revoke ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A rule in force and where it comes from. Only remembered answers have an id."""
+
+    verdict: Verdict
+    rule: Rule
+    origin: str
+    id: str = ""
+
+    def as_dict(self) -> JsonObject:
+        return {"verdict": self.verdict, **self.rule.as_dict(), "origin": self.origin} | (
+            {"id": self.id} if self.id else {}
+        )
+
+
+@policy_group.command(
+    "list", epilog="Examples:\n\n\b\n  metier policy list\n  metier policy list --json --profile codelia"
+)
+@shared
+def policy_list(context: Context) -> None:
+    """List every rule in force and where it comes from.
+
+    Rules are listed in the order in which they are applied: deny, allow, ask. Remembered answers have an ID for
+    `metier policy revoke`.
+    """
+    config = context.settings()
+    policy, answers = Policy.configured(config), _answers(config)
+    listed = [one for verdict in LISTS for one in _listed(config, answers, verdict)]
+    warnings = policy.rules().warnings
+    if context.as_json:
+        given = {"policy": policy.name, "unasked": policy.unasked, "rules": [one.as_dict() for one in listed]}
+        output.json_out({**given, "warnings": list(warnings)})
+        return
+    click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
+    if listed:
+        places = {one.origin: _place(one.origin, config) for one in listed}
+        rows = [(one.id[:_ID], one.verdict, one.rule.tool, _more(one.rule), places[one.origin]) for one in listed]
+        output.table(("id", "verdict", "tool", "limited to", "from"), rows, flexible=3)
+        for origin, place in places.items():
+            if os.path.isabs(origin):
+                click.echo(f"{place}: {output.safe(_below_home(origin, config))}")
+    else:
+        click.echo("no rules; the defaults of the policy decide")
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+@policy_group.command("revoke", epilog="Examples:\n\n\b\n  metier policy revoke 7b95d83f\n  metier policy revoke --all")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Take back all remembered answers.")
+@shared
+def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> None:
+    """Take back remembered answers, at once for all running processes.
+
+    `metier policy list` shows the IDs. The first characters of an ID are enough. Rules of your configuration file have
+    no ID; delete them there.
+    """
+    if bool(ids) == everything:
+        raise ConfigError("name the answers to take back", key="ID", hint="either ID... or --all")
+    revoked = _answers(context.settings()).revoke(None if everything else ids)
+    if context.as_json:
+        output.json_out({"revoked": [{"id": rule.id, **rule.as_dict()} for rule in revoked]})
+    elif not context.quiet:
+        for rule in revoked:
+            click.echo(f"revoked {rule.id[:_ID]}: {output.safe(str(rule))}")
+        if not revoked:
+            click.echo("there are no remembered answers")
+
+
+def _answers(config: Settings) -> RememberedRules:
+    return RememberedRules(config.answers_file, config.profile)
+
+
+def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[_Listed]:
+    given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
+    for one, origin in zip(given, origins, strict=False):
+        for rule in getattr(read_lists({verdict: [one]}, config.profile), verdict):
+            yield _Listed(verdict, rule, origin)
+    for written in dict.fromkeys(answers.written()[verdict]):
+        for rule in getattr(read_lists({verdict: [written]}, config.profile), verdict):
+            yield _Listed(verdict, rule, config.answers_file, written.id if verdict == "allow" else "")
+
+
+def _more(rule: Rule) -> str:
+    """What a rule is limited to, with a short digest."""
+    digest = f"digest {rule.digest.removeprefix('sha256:')[:12]}…" if rule.digest else ""
+    parts = (
+        rule.skill_name or "",
+        digest,
+        rule.path and f"path {rule.path}",
+        rule.command and f"command {rule.command}",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _place(origin: str, config: Settings) -> str:
+    """A word for the origin of a rule."""
+    if origin == config.answers_file:
+        return "answers"
+    if os.path.dirname(origin) == config.config_folder:
+        return "user"
+    return "project" if os.path.isabs(origin) else origin
+
+
+def _below_home(path: str, config: Settings) -> str:
+    home = config.place.home.rstrip("/") + "/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 COMMANDS = (policy_group,)

@@ -102,12 +102,17 @@ def _find(name: str, beside: str) -> str:
 
 def read_toml(file: str) -> Raw:
     """A TOML file as a dictionary; whatever is wrong with it becomes a `ConfigError` with the line."""
-    import tomllib
-
     try:
         data = read_regular(file, limits.REGISTRY_BYTES)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
+    return parse_toml(data, file)
+
+
+def parse_toml(data: bytes, file: str) -> Raw:
+    """The content of a TOML file as a dictionary. Raises `ConfigError`, which names the file and the line."""
+    import tomllib
+
     try:
         return tomllib.loads(data.decode())
     except RecursionError as error:

@@ -312,7 +312,10 @@ class PolicyRules:
     """What the host does where no rule of the policy applies."""
 
     confirm_loads: bool = False
-    """Whether a load that no rule covers is confirmed, if somebody can be asked."""
+    """Whether a load that no rule covers must be confirmed."""
+    unasked: Literal["refuse", "loads", "allow"] = "refuse"
+    """A model's call that must be confirmed where nobody can be asked: `refuse` it, let `loads` and reads of skills
+    through, or `allow` scripts, too. Skills of MCP servers need a rule in any case."""
     enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"

@@ -8,7 +8,6 @@ scripts, its policy) take effect only if the user trusts the project.
 """
 
 import functools
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,8 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `timeout`. Only in the user's own file.",
     "mcp": "MCP servers whose skills join the catalog: `servers.NAME` with a `command` or a `url`. Only in the user's "
     "own file.",
-    "permissions": 'The policy: `profile`, the lists `allow`, `deny` and `ask`, `redact`, and `trust = "required"`.',
+    "permissions": "The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and "
+    '`trust = "required"`.',
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
@@ -59,6 +59,13 @@ class Settings:
     mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     telemetry: bool = False
     model: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    rule_origins: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], hash=False)
+    """The file or argument of each rule in the lists of `permissions`."""
+
+    @property
+    def answers_file(self) -> str:
+        """The user's file of remembered answers. Empty if there is no folder for it."""
+        return os.path.join(self.config_folder, REMEMBERED) if self.config_folder else ""
 
 
 def resolve(
@@ -88,7 +95,8 @@ def resolve(
     data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
     raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins)
     own_file = os.path.join(config_folder, "config.toml")
-    permissions = _permissions(layers, own_file, config_folder, origins)
+    sources: dict[str, list[str]] = {}
+    permissions = _permissions(layers, own_file, origins, sources)
     mcp_servers = _mcp_servers(layers, own_file, notes, origins)
     model = _model(layers, own_file, notes, origins)
     if "trust" in permissions:
@@ -106,6 +114,7 @@ def resolve(
         store=_text_of(runtime, "store", os.path.join(data_folder, "metier.db")),
         store_required=bool(runtime.get("store_required", False)),
         permissions=permissions,
+        rule_origins=sources,
         origins=origins,
         diagnostics=(*notes, *diagnostics),
         mcp_servers=mcp_servers,
@@ -211,24 +220,23 @@ def _elsewhere(key: str, layer: Layer) -> Diagnostic:
 
 
 def _permissions(
-    layers: Sequence[Layer], trusted_file: str, config_folder: str, origins: dict[str, str]
+    layers: Sequence[Layer], trusted_file: str, origins: dict[str, str], sources: dict[str, list[str]]
 ) -> dict[str, Any]:
     """The rules of all layers. A project's files can only narrow: of theirs, only deny and ask rules count."""
     merged: dict[str, Any] = {}
-    remembered = os.path.join(config_folder, REMEMBERED)
-    if os.path.isfile(remembered):
-        layers = [Layer(remembered, {"permissions": profiles.read_toml(remembered)}), *layers]
     for layer in layers:
         origin, given = layer.origin, layer.values.get("permissions", {})
         if not isinstance(given, Mapping):
             raise ConfigError("permissions must be a table", file=origin, key="permissions")
-        narrowing = origin.endswith(".toml") and origin not in (trusted_file, remembered)
+        narrowing = origin.endswith(".toml") and origin != trusted_file
         for key, value in cast("Mapping[str, Any]", given).items():
             if narrowing and key not in ("deny", "ask"):
                 continue
             joined = isinstance(value, list) and isinstance(merged.get(key), list)
             merged[key] = [*merged[key], *cast("list[Any]", value)] if joined else value
             origins[f"permissions.{key}"] = origin
+            if isinstance(value, list):
+                sources[key] = [*(sources[key] if joined else ()), *([origin] * len(cast("list[Any]", value)))]
     return merged
 
 
@@ -267,30 +275,6 @@ def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], orig
         chosen.update(cast("Mapping[str, Any]", given))
         origins["model"] = origin
     return chosen
-
-
-def remember(config_folder: str, rule: Mapping[str, str]) -> None:
-    """Append an allow rule to the user's file of answers. Existing content, including comments, is kept."""
-    import tomllib
-
-    file = os.path.join(config_folder, REMEMBERED)
-    lines = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rule.items())
-    lines = lines.replace("\x7f", "\\u007f")  # the one character that JSON leaves unescaped and TOML rejects
-    try:
-        os.makedirs(config_folder, exist_ok=True)
-        with open(file, "a+", encoding="utf-8") as stream:
-            stream.seek(0)
-            text = stream.read()
-            added = f"\n[[allow]]\n{lines}"
-            if not text:
-                added = f"# Answers that were to be remembered; delete one to be asked again.\n{added}"
-            tomllib.loads(f"{text}\n{added}")
-            stream.write(added if text.endswith("\n") or not text else f"\n{added}")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
-    except ValueError as error:
-        hint = "write its rules as [[allow]] tables, or delete it"
-        raise ConfigError(f"the answer cannot be added: {error}", file=file, hint=hint) from error
 
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str:

@@ -102,7 +102,7 @@ class Installer:
         approve: Callable[[Request], bool] | None = None,
     ) -> None:
         self._config, self._sink, self._approve = config, sink, approve
-        self._policy = policy or Policy.from_settings(config.permissions, config.profile)
+        self._policy = policy or Policy.configured(config)
 
     def root(self, *, project: bool = False) -> str:
         """The folder in which skills are installed: the first one that the profile has for a user or a project."""

@@ -15,6 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 
 from metier.app import SESSIONS, App
+from metier.mcp.asking import approve, can_ask
 from metier.session.session import Session
 
 SESSION_KEY: Final = "metier/session"
@@ -36,18 +37,19 @@ class Clients:
         self._notified: OrderedDict[str, ServerSession] = OrderedDict()
 
     def session(self, ctx: Context) -> Session:
-        """The session of the client that sent this request."""
+        """The session of the client that sent this request. A client that shows forms is asked for confirmation."""
+        asks = approve if can_ask(ctx.session) else None
         if ctx.request is None:
-            session = self.app.session(self._pipe_session, surface="mcp")
+            session = self.app.session(self._pipe_session, approve=asks, surface="mcp")
             self._pipe_session = session.id
             return session
         sent = ctx.request.headers.get(_HEADER)
         if sent and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return self.app.session(f"{_PREFIX}{sent}", surface="mcp")
+            return self.app.session(f"{_PREFIX}{sent}", approve=asks, surface="mcp")
         named = (ctx.meta or {}).get(SESSION_KEY)
         if isinstance(named, str) and named.startswith(_PREFIX) and self.app.exists(named):
-            return self.app.session(named, surface="mcp")
-        return self.app.session(f"{_PREFIX}{uuid.uuid4().hex}", surface="mcp")
+            return self.app.session(named, approve=asks, surface="mcp")
+        return self.app.session(f"{_PREFIX}{uuid.uuid4().hex}", approve=asks, surface="mcp")
 
     def result_meta(self, ctx: Context, session: Session) -> dict[str, object] | None:
         """The `_meta` of a result: the session id for 2026 clients. For 2025 clients the connection identifies it."""

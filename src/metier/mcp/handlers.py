@@ -6,25 +6,30 @@ under the rules for a model: a client never sees a skill that is hidden from mod
 
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from metier import limits
 from metier.app import App
 from metier.errors import BinaryResource, MetierError, ResourceError
 from metier.files.beneath import decode
 from metier.files.shapes import is_dict
 from metier.files.text import storable_table, storable_text
 from metier.files.urls import format_url, parse_url
+from metier.mcp.asking import asking, can_ask
 from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
 from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, OperationParams, SkillParams, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
+from metier.results import Loaded, Request
 from metier.rpc import read_operation
 from metier.session.operation import Operation
+from metier.session.operations import Call, Invoke, Load, Read
 from metier.session.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
@@ -40,6 +45,8 @@ class Handlers:
         self.app, self.page_size = app, page_size
         self.manifests = Manifests()
         self._unrecorded: Session | None = None
+        self._waiting = anyio.CapacityLimiter(limits.OPEN_QUESTIONS)
+        """For calls that may wait for a person, so that they leave the other threads to the other calls."""
 
     def _listing_session(self) -> Session:
         """The session for listings. It keeps no record and loads no skill."""
@@ -50,7 +57,31 @@ class Handlers:
     async def _list(self, make: Callable[[Session], _T]) -> _T:
         return await self._in_thread(lambda: make(self._listing_session()), self._listing_session)
 
-    async def _in_thread(self, work: Callable[[], _T], session: Callable[[], Session]) -> _T:
+    async def _asked(
+        self,
+        ctx: Context,
+        session: Session,
+        params: types.InputResponseRequestParams,
+        operation: Callable[[], Operation[Any]],
+        work: Callable[[], _T],
+    ) -> _T | types.InputRequiredResult:
+        """Run work whose operation may have questions to the client, or return the questions to it."""
+
+        def answer() -> _T | types.InputRequiredResult:
+            def questions() -> Sequence[Request]:
+                return session.questions(operation())
+
+            with asking(ctx.session, ctx.request_id, params.input_responses, questions) as first:
+                return first if first is not None else work()
+
+        return await self._in_thread(answer, lambda: session, self._waiting if can_ask(ctx.session) else None)
+
+    async def _in_thread(
+        self,
+        work: Callable[[], _T],
+        session: Callable[[], Session],
+        limiter: anyio.CapacityLimiter | None = None,
+    ) -> _T:
         """Run work in a thread, because it may wait for a disk, a store or a script. Convert its errors."""
 
         def guarded() -> _T:
@@ -64,7 +95,7 @@ class Handlers:
                 _LOG.exception("a request over MCP failed")
                 raise MCPError(types.INTERNAL_ERROR, "Internal error") from error  # clients see no details
 
-        return await anyio.to_thread.run_sync(guarded)
+        return await anyio.to_thread.run_sync(guarded, limiter=limiter)
 
     def _skill(self, session: Session, name: str, uri: str) -> Skill:
         skill = served(session).get(name)
@@ -148,10 +179,15 @@ class Handlers:
         template = types.ResourceTemplate(uri_template=TEMPLATE, name="skill-file", description=about)
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
-    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
         uri = str(params.uri)
         session = await self._session(ctx)
-        read = await self._in_thread(lambda: session.read(uri, by="model", raw=True), lambda: session)
+        operation = Read(name=uri, by="model", raw=True)
+        read = await self._asked(ctx, session, params, lambda: operation, lambda: session.perform(operation))
+        if isinstance(read, types.InputRequiredResult):
+            return read
         data = read.data or b""  # the bytes of the digest, even if the host's own read returns other text
         content: types.TextResourceContents | types.BlobResourceContents
         try:
@@ -180,9 +216,14 @@ class Handlers:
 
         return await self._list(make)
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         session = await self._session(ctx)
-        result = await self._in_thread(lambda: session.call(params.name, params.arguments), lambda: session)
+        operation = Call(tool=params.name, arguments=params.arguments)
+        result = await self._asked(ctx, session, params, lambda: operation, lambda: session.perform(operation))
+        if isinstance(result, types.InputRequiredResult):
+            return result
         return types.CallToolResult(
             content=[types.TextContent(text=storable_text(result.text))],
             structured_content=storable_table(result.as_dict()),
@@ -199,7 +240,9 @@ class Handlers:
 
         return await self._list(make)
 
-    async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
         session = await self._session(ctx)
         text = (params.arguments or {}).get("arguments", "")
         name = params.name.removeprefix("/")
@@ -208,13 +251,13 @@ class Handlers:
             skill = _prompts(session).get(name)
             if skill is None:
                 raise invalid(f"no prompt {params.name!r}")
-            content = types.TextContent(text=storable_text(_invoke(session, name, text)))
+            content = types.TextContent(text=storable_text(_invoke(session, name, text).text))
             message = types.PromptMessage(role="user", content=content)
             return types.GetPromptResult(
                 description=storable_text(skill.description), messages=[message], _meta=_meta(ctx, session)
             )
 
-        return await self._in_thread(invoke, lambda: session)
+        return await self._asked(ctx, session, params, lambda: _invocation(session, name, text), invoke)
 
     # --- operations that the protocol has no method for ---
 
@@ -223,13 +266,15 @@ class Handlers:
 
         async def handler(ctx: Context, params: OperationParams) -> dict[str, Any]:
             session = await self._session(ctx)
-            given = params.model_dump(exclude={"meta", "_meta"}, exclude_none=True)
+            given = params.model_dump(exclude={"meta", "_meta", "input_responses", "request_state"}, exclude_none=True)
 
             def work() -> object:
                 operation = read_operation(kind, given)
                 return operation.data(session.perform(operation))
 
-            result = await self._in_thread(work, lambda: session)
+            result = await self._asked(ctx, session, params, lambda: read_operation(kind, given), work)
+            if isinstance(result, types.InputRequiredResult):
+                return result.model_dump(by_alias=True, mode="json", exclude_none=True)
             return _own_result(ctx, session, result if is_dict(result) else {kind.operation: result})
 
         return handler
@@ -289,11 +334,15 @@ def _prompt(skill: Skill) -> types.Prompt:
     return types.Prompt(name=skill.name, description=storable_text(skill.description), arguments=[argument])
 
 
-def _invoke(session: Session, name: str, arguments: str) -> str:
-    """What the user's command gives in the profile's grammar; where it only names the skill, what loading it gives."""
+def _invoke(session: Session, name: str, arguments: str) -> Loaded:
+    operation = _invocation(session, name, arguments)
+    loaded = session.perform(operation) if isinstance(operation, Load) else session.perform(operation).loaded
+    return loaded or session.load(name, arguments=arguments)
+
+
+def _invocation(session: Session, name: str, arguments: str) -> Invoke | Load:
+    """The user's command in the profile's grammar; where that only names the skill, a load."""
     form = session.command_form
     if form and session.profile.invocation.loads:
-        invocation = session.invoke(f"{form.replace('name', name)} {arguments}".rstrip())
-        if invocation.loaded is not None:
-            return invocation.loaded.text
-    return session.load(name, arguments=arguments).text
+        return Invoke(message=f"{form.replace('name', name)} {arguments}".rstrip())
+    return Load(name=name, arguments=arguments)

@@ -51,7 +51,7 @@ class DirectoryParams(types.PaginatedRequestParams):
     uri: str
 
 
-class OperationParams(types.RequestParams):
+class OperationParams(types.InputResponseRequestParams):
     """Parameters of `metier/<operation>`: the fields of the operation, which it checks itself."""
 
     model_config = ConfigDict(extra="allow")

@@ -503,6 +503,10 @@ class Recorder:
         )
         self.note(updated, *warnings, artifacts={digest: dump()} if digest else None)
 
+    def has_noticed(self, catalog: Catalog) -> bool:
+        """Whether this catalog was recorded last, or found to be the recorded one."""
+        return self._catalog is not None and self._catalog[0] is catalog
+
     @property
     def named_catalog(self) -> NamedCatalog:
         """The catalog that the record named last."""

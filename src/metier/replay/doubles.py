@@ -18,7 +18,8 @@ from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
-from metier.session.policy import REMOTE_LOAD, Policy, Rule
+from metier.session.policy import REMOTE_LOAD, Policy
+from metier.session.rules import Rule
 from metier.skills import Skills
 
 
@@ -139,7 +140,7 @@ class RecordedPolicy(Policy):
 
     def take(self, given: Mapping[str, object]) -> None:
         """Decide by these rules from now on."""
-        rules = Policy.from_settings(given, self._profile)
+        rules = Policy.recorded(given, self._profile)
         for item in fields(Policy):
             setattr(self, item.name, getattr(rules, item.name))
 

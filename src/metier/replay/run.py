@@ -25,6 +25,7 @@ from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, redacte
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.session.operations import RECORDED
+from metier.session.policy import Policy, Rule
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -333,8 +334,9 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
     started = record.frames[0]
     runner = _UnchangedScripts(record.artifact)
     answers: list[str] = []
+    recorded = Policy.recorded(started["policy"], skills.profile)
     session = skills.session(
-        policy=started["policy"],
+        policy=replace(recorded, on_remember=_forget),  # the user's file has no part in this
         approve=_again(answers) if started["asks"] else None,
         tools=started["tools"],
         only=started.get("only"),
@@ -342,7 +344,6 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
         state=started.get("state"),
         runner=runner,
     )
-    session.policy.on_remember = None
     found: list[Difference] = []
     for step in steps(record.frames):
         if step.head["type"] != "session_called" or not step.runnable:
@@ -357,6 +358,10 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
             asked = json.dumps(called["args"], ensure_ascii=False)
             found.append(Difference(called["seq"], "drift", f"{called['operation']} {asked}", before, now))
     return found
+
+
+def _forget(rule: Rule) -> None:
+    """Keep an answer only while the record is compared."""
 
 
 class _UnchangedScripts(RecordedRunner):

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from metier.catalog.build import Catalog
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files
+from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Role, Skill
 from metier.record.events import Event, PolicyAsked
-from metier.record.recorder import Recorder
+from metier.record.recorder import Overtaken, Recorder
 from metier.record.state import SessionState
 from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts, windows
-from metier.session.policy import Policy
+from metier.session.policy import By, Policy
 from metier.session.reading import Reader
 from metier.session.visibility import Visibility
 
@@ -57,6 +59,8 @@ class SessionContext:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     """What this process gave, by ref: a cache of artifacts, and all there is where policy keeps no artifacts."""
     _answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
+    _catalog: Catalog | None = None
+    """The catalog when the operation began."""
 
     @property
     def profile(self) -> "Profile":
@@ -72,12 +76,34 @@ class SessionContext:
         """The version of the record. A replay of an old one follows the rules of then."""
         return self.recorder.inputs.version
 
+    def has_loaded(self, skill: Skill) -> bool:
+        return storable_text(skill.path) in self.state.loaded
+
     def silent(self) -> "SessionContext":
         """The same for what only shows something, and so leaves no trace."""
         recorder = self.recorder.silent()
         return replace(
             self, recorder=recorder, visibility=self.visibility.on(recorder), reader=self.reader.on(recorder)
         )
+
+    # --- the catalog ---
+
+    def begin(self) -> None:
+        """Begin an operation on the catalog as it is now, under the policy as it is now."""
+        self._catalog = self.skills.catalog
+        self.recorder.notice_policy(self.policy.as_dict())
+
+    def check_catalog(self) -> None:
+        """Have the operation decided anew where another thread replaced the catalog in the middle of it."""
+        current = self.skills.catalog
+        if self._catalog is not None and current is not self._catalog and not self.recorder.has_noticed(current):
+            raise Overtaken
+
+    def commit(self) -> None:
+        """Write what the operation has decided. What comes now is done only once."""
+        self.check_catalog()
+        self.recorder.commit()
+        self._catalog = None
 
     # --- policy ---
 
@@ -113,9 +139,10 @@ class SessionContext:
         """Take these answers for the operation that is performed next."""
         self._answers = answers
 
-    def confirm(self, request: Request, *, for_session: bool = False) -> None:
+    def confirm(self, request: Request, by: By = "model", *, for_session: bool = False) -> None:
         """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise.
 
+        `by` decides where nobody can be asked: what a person or the host named is allowed unless a rule denies it.
         `for_session`: a yes holds as long as the session.
         """
         answer = self._answers.get(request)
@@ -131,7 +158,7 @@ class SessionContext:
                     path=(request.path or None) if lasts else None,
                 )
             )
-        self.policy.enforce(request, self._answered if self.approve is not None else None)
+        self.policy.enforce(request, self._answered if self.approve is not None else None, by)
         if answer is not None:
             self.recorder.notice_policy(self.policy.as_dict())
 
@@ -158,10 +185,10 @@ class SessionContext:
         requests = self.files.requests(skill, path)
         return [one for one in requests if (one.tool, one.skill_name, one.path, one.digest) not in approved]
 
-    def confirm_file(self, skill: Skill, path: str = SKILL_FILE) -> None:
+    def confirm_file(self, skill: Skill, path: str = SKILL_FILE, by: By = "model") -> None:
         """Have the reading of a file allowed, where it comes from elsewhere."""
         for request in self.file_requests(skill, path):
-            self.confirm(request, for_session=True)
+            self.confirm(request, by, for_session=True)
 
     # --- scripts ---
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from metier import limits
 from metier.errors import InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import digest_of
+from metier.files.text import storable_text
 from metier.model import Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
 from metier.record.state import ARGUMENTS, ref_of
@@ -35,12 +36,12 @@ def load(
     `inject` puts it into the system prompt of this turn.
     """
     _check_chain(context, skill.name, parent)
-    context.confirm_file(skill)
+    context.confirm_file(skill, by=by)
     offered = context.offered()
     loaded = context.reader.skill(skill, offered, arguments, command)
     text = loaded.text.encode()
     rendered = digest_of(text)
-    known = context.state.loaded.get(skill.path)
+    known = context.state.loaded.get(storable_text(skill.path))
     if known is not None and known.rendered == rendered and context.profile.load.reload == "remind":
         reminder = activation.reminder(skill.name, known.ref, offered)
         loaded = replace(loaded, text=reminder, body="", already_loaded=True, ref=known.ref, truncated=False)
@@ -62,10 +63,10 @@ def load(
 
 def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw: bool) -> Resource:
     """SKILL.md as a file. Reading it activates the skill, whichever way it is read. The text is given each time."""
-    context.confirm_file(skill)
+    context.confirm_file(skill, by=by)
     resource, content = context.reader.skill_file(skill, path, raw)
     loaded = context.reader.presented(skill, content, context.offered())
-    known = context.state.loaded.get(skill.path)
+    known = context.state.loaded.get(storable_text(skill.path))
     text = resource.text.encode()
     rendered = digest_of(text)
     loaded = replace(loaded, already_loaded=known is not None and known.digest == loaded.digest)
@@ -77,7 +78,7 @@ def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw:
 
 def preload(context: SessionContext, skill: Skill) -> Loaded:
     """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
-    context.confirm_file(skill)
+    context.confirm_file(skill, by="user")
     loaded = context.reader.skill(skill, context.offered())
     text = loaded.text.encode()
     rendered = digest_of(text)
@@ -115,7 +116,7 @@ def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
     """The record of a load; `output` is the digest of what the model gets."""
     return SkillLoaded(
         name=loaded.skill.name,
-        path=loaded.skill.path,
+        path=storable_text(loaded.skill.path),
         digest=loaded.digest,
         frontmatter=loaded.frontmatter,
         directory=loaded.skill.dir,

@@ -58,7 +58,7 @@ class Load(Operation[Loaded]):
 
     def perform(self, context: SessionContext) -> Loaded:
         skill = context.visibility.find(self.name, self.path, self.by)
-        context.confirm(Request("skill_load", skill.name, skill.path))
+        context.confirm(Request("skill_load", skill.name, skill.path), self.by)
         return load(context, skill, by=self.by, arguments=self.arguments, parent=self.parent)
 
 
@@ -104,13 +104,13 @@ class Read(Operation[Resource]):
     def _read(self, context: SessionContext, skill: Skill, path: str) -> Resource:
         relative = beneath.check_relative(path, context.profile.resources.parents)
         if relative == SKILL_FILE:
-            context.confirm(Request("skill_load", skill.name, skill.path))  # its body is in there
+            context.confirm(Request("skill_load", skill.name, skill.path), self.by)  # its body is in there
             if not context.profile.tools.load:  # hosts without a tool for it load a skill by reading it
                 return self._load(context, skill)
-        context.confirm(Request("skill_read", skill.name, relative))
+        context.confirm(Request("skill_read", skill.name, relative), self.by)
         if relative == SKILL_FILE and context.version > 1:
             return read_whole(context, skill, path, by=self.by, raw=self.raw)
-        context.confirm_file(skill, relative)
+        context.confirm_file(skill, relative, self.by)
         return context.reader.whole(skill, relative) if self.raw else context.reader.text(skill, path, relative)
 
     def _load(self, context: SessionContext, skill: Skill) -> Resource:
@@ -173,7 +173,7 @@ class Run(Operation[RunResult]):
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, None, self.by)
-        if skill.path not in context.state.loaded:
+        if not context.has_loaded(skill):
             if self.by == "model":
                 return
             yield Request("skill_load", skill.name, skill.path)
@@ -184,13 +184,13 @@ class Run(Operation[RunResult]):
 
     def perform(self, context: SessionContext) -> RunResult:
         skill = context.visibility.find(self.name, None, self.by)
-        if skill.path not in context.state.loaded:
+        if not context.has_loaded(skill):
             if self.by == "model":
                 raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
-            context.confirm(Request("skill_load", skill.name, skill.path))
+            context.confirm(Request("skill_load", skill.name, skill.path), self.by)
             load(context, skill, by=self.by)
-        context.confirm_file(skill)
-        return scripts.run(context, skill, self.script, self.arguments, self.stdin)
+        context.confirm_file(skill, by=self.by)
+        return scripts.run(context, skill, self.script, self.arguments, self.stdin, by=self.by)
 
 
 # --- what was given before ---

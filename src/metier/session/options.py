@@ -4,7 +4,7 @@
 there, too. A test compares the keys with the parameters of `Skills.session`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class SharedOptions(TypedDict, total=False):
     surface: str
     cwd: str | None
     store_required: bool
+    applies: Collection[str] | None
     clock: Callable[[], int] | None
     ids: Callable[[], str] | None
 

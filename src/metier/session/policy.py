@@ -4,21 +4,27 @@ There are three lists of rules: deny outranks allow, and allow outranks ask. A r
 defaults of the policy's profile. A skill's `allowed-tools` is a hint that can only narrow: while the skill's window is
 open, the effective tools are those allowed by the policy and by every open hint. Two active skills never allow more
 than one.
+
+Where a request must be confirmed and nobody can be asked, one rule holds: what a person or the host asks for by name is
+its own yes, and a model's call is refused with the rule that would allow it, unless `unasked` says otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
-from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
-from metier.model import ROLES, Skill
+from metier.hosts.settings import Settings
+from metier.model import Skill
 from metier.results import Request
+from metier.session.remembered import RememberedRules
+from metier.session.rules import LISTS, Rule, RuleLists, Verdict, canonical, read_lists
 
-Verdict = Literal["allow", "ask", "deny"]
 Name = Literal["default", "read-only", "full-auto"]
+Unasked = Literal["refuse", "loads", "allow"]
+By = Literal["user", "model"]
+"""Who asks: a person or the host, or the model."""
 
 REMOTE_LOAD: Final = "mcp_load"
 """The tool name of a request to load a skill from an MCP server. Its digest covers all files of the skill."""
@@ -33,32 +39,8 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
 GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
 """Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A condition on requests. Omitted fields match everything. Names match exactly, paths and commands by glob."""
-
-    tool: str
-    skill_name: str | None = None
-    path: str | None = None
-    command: str | None = None
-    digest: str | None = None
-
-    def matches(self, request: Request) -> bool:
-        return (
-            self.tool == request.tool
-            and self.skill_name in (None, request.skill_name)
-            and (self.path is None or fnmatchcase(request.path, self.path))
-            and (self.command is None or fnmatchcase(request.command, self.command))
-            and self.digest in (None, request.digest)
-        )
-
-    def as_dict(self) -> dict[str, str]:
-        given = {"tool": self.tool, "skill_name": self.skill_name, "path": self.path, "command": self.command}
-        return {key: value for key, value in (*given.items(), ("digest", self.digest)) if value is not None}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{key} = {value!r}" for key, value in self.as_dict().items())
+_TEXTS: Final = ("skill_load", "skill_read", "skill_search", "skill_output")
+"""The tools that only return text of skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +54,7 @@ class Decision:
 
 @dataclass(slots=True)
 class Policy:
-    """The rules of one session. `warnings` lists dropped rules, `remembered` holds rules added by answers."""
+    """The rules of one session. `warnings` lists dropped rules, `remembered` has the rules that answers added."""
 
     name: Name = "default"
     allow: tuple[Rule, ...] = ()
@@ -81,75 +63,147 @@ class Policy:
     tools: frozenset[str] | None = None
     """The host tools that the policy allows at all. `None` means the host has no such list."""
     confirm_loads: bool = False
-    """Ask before loads that match no rule, if there is someone to ask."""
+    """Ask before loads that match no rule."""
+    unasked: Unasked | None = "refuse"
+    """A model's call that must be confirmed where nobody can be asked: `refuse` it, let `loads` and reads of skills
+    through, or `allow` scripts, too. `None` in records that are older than this setting."""
+    applies: frozenset[str] | None = None
+    """The kinds of overrides that the host applies; all others are refused. `None`: it looks at them itself."""
     redact_arguments: bool = False
     warnings: list[str] = field(default_factory=list[str])
-    remembered: list[Rule] = field(default_factory=list[Rule])
+    remembered: RememberedRules = field(default_factory=RememberedRules)
     on_remember: Callable[[Rule], None] | None = None
+    """Called with each rule that an answer adds, for hosts that keep answers themselves."""
+    _shown: tuple[tuple[object, ...], dict[str, Any]] = field(default=((), {}), compare=False, repr=False)
+    _by_tool: tuple[tuple[object, ...], Mapping[str, Sequence[tuple[Verdict, Rule]]]] = field(
+        default=((), {}), compare=False, repr=False
+    )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
-        """Build a policy from `{profile?, allow?, deny?, ask?, tools?, redact?}`, as in a `[permissions]` table."""
+        """Build a policy from `{profile?, allow?, deny?, ask?, tools?, unasked?, redact?}`, as in `[permissions]`."""
         given = cast("Mapping[str, Any]", settings.get("permissions", settings))
-        known = ("profile", "allow", "deny", "ask", "tools", "redact")
+        known = ("profile", "allow", "deny", "ask", "tools", "unasked", "applies", "redact")
         unknown = next((key for key in given if key not in known), None)
         if unknown is not None:
             raise ConfigError(f"unknown key permissions.{unknown}", key=unknown, hint=f"known: {', '.join(known)}")
         name = given.get("profile", "default")
         if name not in DEFAULTS:
             raise ConfigError(f"there is no policy {name!r}", key="profile", hint=f"known: {', '.join(DEFAULTS)}")
-        warnings: list[str] = []
-        lists = {key: tuple(_rules(given.get(key, ()), key, profile, warnings)) for key in ("allow", "deny", "ask")}
-        tools = given.get("tools")
+        unasked = given.get("unasked", profile.policy.unasked)
+        if unasked not in ("refuse", "loads", "allow"):
+            hint = "known: refuse, loads, allow"
+            raise ConfigError(f"permissions.unasked cannot be {unasked!r}", key="unasked", hint=hint)
+        lists = read_lists(given, profile)
+        tools, applies = given.get("tools"), given.get("applies")
         return cls(
             name=name,
-            allow=lists["allow"],
-            deny=lists["deny"],
-            ask=lists["ask"],
+            allow=lists.allow,
+            deny=lists.deny,
+            ask=lists.ask,
             tools=frozenset(tools) if tools is not None else None,
             confirm_loads=profile.policy.confirm_loads,
+            unasked=unasked,
+            applies=frozenset(applies) if applies is not None else None,
             redact_arguments=bool(given.get("redact", False)),
-            warnings=warnings,
+            warnings=list(lists.warnings),
         )
+
+    @classmethod
+    def configured(cls, settings: Settings) -> "Policy":
+        """The policy of a configuration, with the answers in the user's file."""
+        return cls.from_settings(settings.permissions, settings.profile).with_answers_of(settings)
+
+    @classmethod
+    def recorded(cls, settings: Mapping[str, Any], profile: Profile) -> "Policy":
+        """The policy of a record, which may be older than the setting `unasked`."""
+        policy = cls.from_settings(settings, profile)
+        return policy if "unasked" in settings else replace(policy, unasked=None)
+
+    def with_answers_of(self, settings: Settings) -> "Policy":
+        """The policy with the answers in the user's file, unless it has a file or its host keeps answers itself."""
+        if self.on_remember is not None or self.remembered.file or not settings.answers_file:
+            return self
+        return replace(self, remembered=self.remembered.in_file(settings.answers_file, settings.profile))
 
     @staticmethod
     def canonical(tool: str, profile: Profile) -> str:
         """Metier's name for a tool, given the name that the profile's host uses."""
-        roles = (role for role in ROLES if getattr(profile.tools, role) == tool)
-        return next((f"skill_{role}" for role in roles), tool)
+        return canonical(tool, profile)
+
+    def rules(self) -> RuleLists:
+        """The rules in force, with those that answers added. They can change in any other process at any time."""
+        answers = self.remembered.current()
+        return RuleLists(
+            deny=(*self.deny, *answers.deny),
+            allow=(*self.allow, *answers.allow),
+            ask=(*self.ask, *answers.ask),
+            warnings=(*self.warnings, *answers.warnings),
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """The rules in the format of a configuration file."""
-        lists = {"allow": (*self.allow, *self.remembered), "deny": self.deny, "ask": self.ask}
-        given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
-        given.update({key: [rule.as_dict() for rule in rules] for key, rules in lists.items() if rules})
-        return given | ({"tools": sorted(self.tools)} if self.tools is not None else {})
+        """The rules in force in the format of a configuration file."""
+        answers = self.remembered.current()
+        own = (
+            self.name,
+            self.redact_arguments,
+            self.unasked,
+            self.applies,
+            self.tools,
+            self.deny,
+            self.allow,
+            self.ask,
+        )
+        if self._shown[0] != (*own, answers):
+            rules = self.rules()
+            given: dict[str, Any] = {"profile": self.name, "redact": self.redact_arguments}
+            given |= {"unasked": self.unasked} if self.unasked is not None else {}
+            listed = ((key, cast("tuple[Rule, ...]", getattr(rules, key))) for key in ("allow", "deny", "ask"))
+            given |= {key: [rule.as_dict() for rule in found] for key, found in listed if found}
+            given |= {"tools": sorted(self.tools)} if self.tools is not None else {}
+            given |= {"applies": sorted(self.applies)} if self.applies is not None else {}
+            self._shown = ((*own, answers), given)
+        return dict(self._shown[1])
 
     def decide(self, request: Request) -> Decision:
         """Check deny, allow and ask rules in that order, then the default. The first matching rule is the reason."""
-        lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
-            ("deny", self.deny),
-            ("allow", (*self.allow, *self.remembered)),
-            ("ask", self.ask),
-        )
-        for verdict, rules in lists:
-            for rule in rules:
-                if rule.matches(request):
-                    return Decision(verdict, f"{verdict} rule: {rule}", rule)
+        answers = self.remembered.current()
+        if request.tool == "override" and self.applies is not None:
+            kind = request.path.partition(".")[0]
+            if kind not in self.applies:
+                return Decision("deny", f"this host does not apply what a skill proposes for {kind!r}")
+        for verdict, rule in self._about(request.tool, answers):
+            if rule.matches(request):
+                return Decision(verdict, f"{verdict} rule: {rule}", rule)
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
 
-    def enforce(self, request: Request, approve: "Callable[[Request], bool | str] | None") -> Decision:
+    def _about(self, tool: str, answers: RuleLists) -> Sequence[tuple[Verdict, Rule]]:
+        """The rules about a tool, in order. A catalog of thousands of skills is decided on with every prompt."""
+        own = (self.deny, self.allow, self.ask, answers)
+        if self._by_tool[0] != own:
+            found: dict[str, list[tuple[Verdict, Rule]]] = {}
+            for verdict in LISTS:
+                for rule in (*getattr(self, verdict), *getattr(answers, verdict)):
+                    found.setdefault(rule.tool, []).append((verdict, rule))
+            self._by_tool = (own, found)
+        return self._by_tool[1].get(tool, ())
+
+    def enforce(
+        self, request: Request, approve: "Callable[[Request], bool | str] | None", by: By = "model"
+    ) -> Decision:
         """Return if the request is allowed. Raise `PolicyDenied` if a rule or the person asked refuses it."""
         decision = self.decide(request)
-        if decision.verdict == "allow" or (decision.verdict == "ask" and approve is None and self._optional(request)):
+        if decision.verdict == "allow":
             return decision
         if decision.verdict == "deny":
             raise PolicyDenied(request.tool, request.skill_name, decision.why)
         if approve is None:
-            raise PolicyDenied(request.tool, request.skill_name, "it must be confirmed, and nobody can be asked")
+            if not self._goes_unasked(request, by):
+                raise PolicyDenied(request.tool, request.skill_name, self._how_to_allow(request))
+            return decision
         answer = approve(request)
         if answer in ("always", "remember"):
             self.remember(request)
@@ -162,16 +216,34 @@ class Policy:
         """Whether an answer allows the request, once or always."""
         return answer is True or answer in ("once", "yes", "always", "remember")
 
-    def _optional(self, request: Request) -> bool:
-        """Whether the question can be skipped: only the host asks for it, and no allow or ask rule is about loads."""
-        listed = (*self.allow, *self.ask)
-        return self.confirm_loads and request.tool == "skill_load" and not any(r.tool == "skill_load" for r in listed)
+    def _goes_unasked(self, request: Request, by: By) -> bool:
+        """Whether a request that must be confirmed is allowed where nobody can be asked."""
+        if self.unasked is None:
+            about_loads = any(rule.tool == "skill_load" for rule in (*self.allow, *self.ask))
+            return self.confirm_loads and request.tool == "skill_load" and not about_loads
+        if by == "user":
+            return True
+        if request.tool == REMOTE_LOAD:
+            return False  # text of strangers: only a rule or a person lets it in
+        return self.unasked == "allow" or (self.unasked == "loads" and request.tool in _TEXTS)
+
+    def _how_to_allow(self, request: Request) -> str:
+        """Why a model's call was refused, and what would allow it. Says nothing about this machine's folders."""
+        if self.unasked is None:
+            return "it must be confirmed, and nobody can be asked"
+        rule = Rule.covering(request)
+        if request.tool == REMOTE_LOAD:
+            rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
+        return (
+            "it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of "
+            f"~/.config/metier/config.toml with allow = [{rule.as_toml()}], and a host with an approve callback"
+        )
 
     def remember(self, request: Request) -> Rule:
         """Remember a yes for this tool and skill. If the request has a digest, it covers only that content."""
-        rule = Rule(request.tool, request.skill_name or None, digest=request.digest or None)
-        if rule not in self.remembered:
-            self.remembered.append(rule)
+        rule = Rule.covering(request)
+        if rule not in self.remembered.current().allow:
+            self.remembered.add(rule)
             if self.on_remember is not None:
                 self.on_remember(rule)
         return rule
@@ -219,36 +291,3 @@ def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _tool_name(entry: str) -> str:
     return entry.partition("(")[0]
-
-
-def _flaw(name: object, profile: Profile) -> str:
-    """Why the name is invalid for a skill of this host. Names the host only warns about are valid in rules."""
-    if not isinstance(name, str) or not name:
-        return "is not a name"
-    checks = profile.validation
-    return name_flaw(name, checks.name_pattern) if checks.name_breach == "error" else ""
-
-
-def _rules(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:
-    if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"permissions.{where} must be a list of rules", key=where)
-    rules: list[Rule] = []
-    for one in cast("Sequence[object]", given):
-        if isinstance(one, Rule):
-            rules.append(one)
-            continue
-        if not isinstance(one, Mapping) or not isinstance(one.get("tool"), str):  # pyright: ignore[reportUnknownMemberType]
-            raise ConfigError(f"a rule in permissions.{where} must be a table with a tool", key=where)
-        rule = cast("Mapping[str, Any]", one)
-        unknown = next((key for key in rule if key not in ("tool", "skill_name", "path", "command", "digest")), None)
-        if unknown is not None:
-            raise ConfigError(f"unknown key {unknown} in a rule of permissions.{where}", key=unknown)
-        name = rule.get("skill_name")
-        if name is not None and (flaw := _flaw(name, profile)):
-            warnings.append(f"a rule in permissions.{where} was dropped: skill_name {name!r} {flaw}")
-            continue
-        tool: str = rule["tool"]
-        rules.append(
-            Rule(Policy.canonical(tool, profile), name, rule.get("path"), rule.get("command"), rule.get("digest"))
-        )
-    return rules

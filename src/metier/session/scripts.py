@@ -20,7 +20,7 @@ from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, Tool
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
 from metier.session import windows
-from metier.session.policy import GRANTS, Policy
+from metier.session.policy import GRANTS, By, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ def check(context: "SessionContext", script: Script) -> None:
         message = f"{script.path} is not a script: only files in {where} run"
         raise ResourceError(message, path=script.path, reason="not-a-script")
     if profile.policy.enforce_hints:
-        own = context.state.windows.get(script.skill.path)
+        own = context.state.windows.get(storable_text(script.skill.path))
         hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
         if not windows.lists_scripts(hint, profile, script.command):
             raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
@@ -104,20 +104,22 @@ def check(context: "SessionContext", script: Script) -> None:
             raise PolicyDenied("skill_run", script.skill.name, windows.reason(active))
 
 
-def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
+def run(
+    context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None, *, by: By
+) -> RunResult:
     """Run a script of a loaded skill, if policy allows it."""
     script: Script | None = None
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
-        context.confirm(script.request)
+        context.confirm(script.request, by)
         granted = grants(script, context.policy)
         runner = _runner(granted, context.runner)
     except MetierError as error:
         _record_refusal(context, skill, path, script, error)
         raise
     context.recorder.note(artifacts={script.digest: script.content})
-    context.recorder.commit()  # what comes now is done only once
+    context.commit()
     return _Execution(context, script, granted, runner).run(stdin)
 
 

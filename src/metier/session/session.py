@@ -141,9 +141,14 @@ class Session:
             return self.policy.redacted(operation.as_dict())
 
         def work(returned: Returned) -> R:
-            recorder.notice_policy(self.policy.as_dict())
+            context.begin()
             context.use_answers(answers)
-            result = operation.perform(context)
+            try:
+                result = operation.perform(context)
+            except MetierError:
+                context.check_catalog()
+                raise
+            context.check_catalog()
             returned.text, returned.code = result.text, operation.code(result)
             return result
 

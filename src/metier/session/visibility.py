@@ -4,21 +4,19 @@ For a model, a skill that is hidden from it does not exist, whichever way it ask
 from models. The policy decides who sees what, and the profile decides when the disk is scanned again.
 """
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.model import Skill
 from metier.record.recorder import NamedCatalog, Recorder
 from metier.results import Request
-from metier.session.policy import Policy
+from metier.session.policy import By, Policy
+from metier.session.rules import RuleLists
 
 if TYPE_CHECKING:
     from metier.skills import Skills
-
-By = Literal["user", "model"]
-"""Who asks: a person or the host, or the model."""
 
 
 class Visibility:
@@ -27,7 +25,7 @@ class Visibility:
     def __init__(self, skills: "Skills", policy: Policy, only: Collection[str] | None, recorder: Recorder) -> None:
         self._skills, self._policy, self._recorder = skills, policy, recorder
         self.only = frozenset(only) if only is not None else None
-        self._visible: tuple[Catalog, list[Skill]] | None = None
+        self._visible: tuple[Catalog, RuleLists, list[Skill]] | None = None
 
     def on(self, recorder: Recorder) -> "Visibility":
         """The same with another recorder."""
@@ -35,16 +33,13 @@ class Visibility:
         view._visible = self._visible
         return view
 
-    def use(self, policy: Policy) -> None:
-        """Decide by another policy from now on."""
-        self._policy, self._visible = policy, None
-
     def visible(self) -> list[Skill]:
         """The skills that the model may see, by modes, policy and the limits of this session."""
-        catalog = self._skills.catalog
-        if self._visible is None or self._visible[0] is not catalog:
-            self._visible = (catalog, [skill for skill in catalog.skills if self.shows(skill)])
-        return self._visible[1]
+        catalog, answers = self._skills.catalog, self._policy.remembered.current()
+        known = self._visible
+        if known is None or known[0] is not catalog or known[1] is not answers:
+            known = self._visible = (catalog, answers, [skill for skill in catalog.skills if self.shows(skill)])
+        return known[2]
 
     def shows(self, skill: Skill) -> bool:
         """Whether the model may see the skill."""
@@ -81,22 +76,22 @@ class Visibility:
         """
         before = self._recorder.named_catalog
         self.notice()
-        try:
-            return self._locate(name, path, by, before)
-        finally:
-            self.notice()
+        return self._locate(name, path, by, before, self.notice)
 
     def locate(self, name: str | None, path: str | None, by: By) -> Skill:
         """The same without a word in the record."""
-        return self._locate(name, path, by, self._recorder.named_catalog)
+        return self._locate(name, path, by, self._recorder.named_catalog, lambda: None)
 
-    def _locate(self, name: str | None, path: str | None, by: By, before: NamedCatalog) -> Skill:
+    def _locate(
+        self, name: str | None, path: str | None, by: By, before: NamedCatalog, notice: Callable[[], None]
+    ) -> Skill:
         try:
             return self._look_up(name, path, by)
         except SkillNotFound:
             self._refuse_broken(name, by, before)
             if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
                 raise
+            notice()
             return self._look_up(name, path, by)
 
     def _refuse_broken(self, name: str | None, by: By, before: NamedCatalog) -> None:

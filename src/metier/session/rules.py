@@ -1,0 +1,132 @@
+"""Rules of a policy: what one matches, and how lists of them are read from a configuration file or from data."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, Literal, cast
+
+from metier.catalog.validate import name_flaw
+from metier.errors import ConfigError
+from metier.hosts.profiles import Profile
+from metier.model import ROLES
+from metier.results import Request
+
+Verdict = Literal["allow", "ask", "deny"]
+
+LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
+"""The lists of a policy, in the order in which they are applied."""
+
+_FIELDS: Final = ("tool", "skill_name", "path", "command", "digest")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on requests. Omitted fields match everything. Names match exactly, paths and commands by glob."""
+
+    tool: str
+    skill_name: str | None = None
+    path: str | None = None
+    command: str | None = None
+    digest: str | None = None
+
+    def matches(self, request: Request) -> bool:
+        return (
+            self.tool == request.tool
+            and self.skill_name in (None, request.skill_name)
+            and (self.path is None or fnmatchcase(request.path, self.path))
+            and (self.command is None or fnmatchcase(request.command, self.command))
+            and self.digest in (None, request.digest)
+        )
+
+    @classmethod
+    def covering(cls, request: Request) -> "Rule":
+        """The rule that an answer for good adds: this tool, this skill, and this content if the request has one."""
+        return cls(request.tool, request.skill_name or None, digest=request.digest or None)
+
+    def as_dict(self) -> dict[str, str]:
+        return {key: value for key in _FIELDS if (value := getattr(self, key)) is not None}
+
+    def as_toml(self) -> str:
+        """The rule as an inline table, to show how to write it."""
+        return f"{{ {', '.join(f'{key} = {_quoted(value)}' for key, value in self.as_dict().items())} }}"
+
+    @property
+    def id(self) -> str:
+        """Names a remembered rule. Equal rules have equal ids."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key} = {value!r}" for key, value in self.as_dict().items())
+
+
+def _quoted(text: str) -> str:
+    # JSON leaves one character unescaped that TOML rejects.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def as_toml_lines(rule: Rule) -> str:
+    """The rule as the lines of a table."""
+    return "".join(f"{key} = {_quoted(value)}\n" for key, value in rule.as_dict().items())
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLists:
+    """The three lists of one source. `warnings` says which rules were dropped."""
+
+    deny: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_lists(given: Mapping[str, object], profile: Profile) -> RuleLists:
+    """The lists of a `[permissions]` table. Raises `ConfigError` if one is not a list of rules."""
+    warnings: list[str] = []
+    deny, allow, ask = (tuple(_read_list(given.get(key, ()), key, profile, warnings)) for key in LISTS)
+    return RuleLists(deny, allow, ask, tuple(warnings))
+
+
+def canonical(tool: str, profile: Profile) -> str:
+    """Metier's name for a tool, given the name that the profile's host uses."""
+    roles = (role for role in ROLES if getattr(profile.tools, role) == tool)
+    return next((f"skill_{role}" for role in roles), tool)
+
+
+def read_rule(given: object, where: str) -> Rule:
+    """One rule as it is written, with the host's own name for its tool."""
+    if isinstance(given, Rule):
+        return given
+    table = {} if not isinstance(given, Mapping) else dict(cast("Mapping[str, object]", given))
+    if not isinstance(table.get("tool"), str):
+        raise ConfigError(f"a rule in permissions.{where} must be a table with a tool", key=where)
+    unknown = next((key for key in table if key not in _FIELDS), None)
+    if unknown is not None:
+        raise ConfigError(f"unknown key {unknown} in a rule of permissions.{where}", key=unknown)
+    values = {key: value for key, value in table.items() if value is not None}
+    wrong = next((key for key, value in values.items() if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise ConfigError(f"{wrong} must be text in a rule of permissions.{where}", key=wrong)
+    return Rule(**cast("Mapping[str, str]", values))
+
+
+def _read_list(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"permissions.{where} must be a list of rules", key=where)
+    rules: list[Rule] = []
+    for one in cast("Sequence[object]", given):
+        rule = read_rule(one, where)
+        if rule.skill_name is not None and (flaw := _flaw(rule.skill_name, profile)):
+            warnings.append(f"a rule in permissions.{where} was dropped: skill_name {rule.skill_name!r} {flaw}")
+            continue
+        rules.append(Rule(canonical(rule.tool, profile), rule.skill_name, rule.path, rule.command, rule.digest))
+    return rules
+
+
+def _flaw(name: str, profile: Profile) -> str:
+    """Why the name is invalid for a skill of this host. Names the host only warns about are valid in rules."""
+    if not name:
+        return "is not a name"
+    checks = profile.validation
+    return name_flaw(name, checks.name_pattern) if checks.name_breach == "error" else ""

@@ -1,0 +1,195 @@
+"""Clients that show forms are asked what policy wants to have confirmed, on every transport and in both protocols."""
+
+import json
+import subprocess
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from clients import ERAS, TRANSPORTS, ask, command, connected, open_app, run
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
+from worlds import World
+
+CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
+BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
+SCRIPT = "#!/bin/sh\necho RAN\n"
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    world.skill(".agents/skills/one", body="BODY", files={"a.md": "TEXT", "scripts/x.sh": SCRIPT})
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
+    return world
+
+
+class Person:
+    """Answers the forms of a client, in order."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), list[types.ElicitRequestFormParams]()
+
+    async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        self.asked.append(params)
+        answer = self.answers.pop(0)
+        if answer in ("decline", "cancel"):
+            return types.ElicitResult(action=answer)
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    @property
+    def questions(self) -> list[str]:
+        return [params.message.splitlines()[0] for params in self.asked]
+
+
+async def load(client: Client) -> bool:
+    result = await client.call_tool("skill_load", {"name": "one"})
+    return not result.is_error
+
+
+@CONNECTIONS
+def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(library: World, transport: str, era: str) -> None:
+    person = Person("no", "decline", "cancel", "once", "always")
+
+    async def check() -> None:
+        async with connected(library, transport, era, asked=person) as client:
+            assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
+
+    run(check)
+    assert person.questions == ["Allow skill_load for the skill one?"] * 5
+    answer = person.asked[0].requested_schema["properties"]["answer"]
+    assert answer["enum"] == ["once", "always", "no"]
+    kept = (library.home / ".config/metier/permissions.toml").read_text()
+    assert kept.count("[[allow]]") == 1
+
+
+@CONNECTIONS
+def test_a_client_without_forms_is_told_what_would_allow_the_call(library: World, transport: str, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, transport, era) as client:
+            result = await client.call_tool("skill_load", {"name": "one"})
+            assert result.is_error
+            (content,) = result.content
+            assert isinstance(content, types.TextContent)
+            assert "nobody can be asked here" in content.text
+            assert 'tool = "skill_load", skill_name = "one"' in content.text
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
+    person = Person("once", "no", "once", "once")
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            (content,) = (await client.read_resource("skill://one/a.md")).contents
+            assert isinstance(content, types.TextResourceContents)
+            assert content.text == "TEXT"
+            with pytest.raises(MCPError, match="the answer was no"):
+                await client.read_resource("skill://one/a.md")
+            prompt = await client.get_prompt("one", {"arguments": "now"})
+            assert "BODY" in str(prompt.messages)
+
+    run(check)
+    assert person.questions[:2] == ["Allow skill_read for the skill one?"] * 2
+
+
+def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", "2026", asked=Person()) as client:
+            first = await ask(client, "metier/load", name="one")
+            assert first["resultType"] == "input_required"
+            (key,) = first["inputRequests"]
+            answers = {key: {"action": "accept", "content": {"answer": "once"}}}
+            done = await ask(client, "metier/load", name="one", inputResponses=answers)
+            assert "BODY" in done["text"]
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) -> None:
+    script = library.project / ".agents/skills/one/scripts/x.sh"
+    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
+    app = open_app(library)
+    app.runner = runner
+    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
+
+    class Editor(Person):
+        async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            said = await super().__call__(context, params)
+            if len(self.asked) == 2:
+                script.write_text("#!/bin/sh\necho EVIL\n")
+            return said
+
+    person = Editor("always", "once", "no")
+
+    async def check() -> None:
+        async with connected(library, "memory", era, app, asked=person) as client:
+            assert await load(client)
+            result = await client.call_tool(*call)
+            assert result.is_error
+            assert "EVIL" not in str(runner.jobs)
+
+    run(check)
+    assert runner.jobs == []
+    shown = person.asked[1].message
+    assert "command: scripts/x.sh" in shown
+    assert shown.endswith(SCRIPT)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
+    async def check() -> None:
+        asked, may_answer = anyio.Event(), anyio.Event()
+
+        async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            asked.set()
+            await may_answer.wait()
+            return types.ElicitResult(action="accept", content={"answer": "once"})
+
+        loaded: list[bool] = []
+        async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
+
+            async def loading() -> None:
+                loaded.append(await load(client))
+
+            tasks.start_soon(loading)
+            await asked.wait()
+            result = await client.call_tool("skill_search", {"query": "one"})
+            assert not result.is_error
+            assert loaded == []
+            may_answer.set()
+        assert loaded == [True]
+
+    run(check)
+
+
+def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:
+    def message(id_: int, method: str, **params: object) -> str:
+        return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n"
+
+    with subprocess.Popen(command(library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        info = {"name": "test", "version": "1"}
+        capabilities = {"elicitation": {}}
+        line = message(1, "initialize", protocolVersion="2025-06-18", clientInfo=info, capabilities=capabilities)
+        server.stdin.write(line)
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+        server.stdin.write(message(2, "tools/call", name="skill_load", arguments={"name": "one"}))
+        server.stdin.flush()
+        while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
+            pass
+        server.stdin.close()
+        server.stdout.read()
+        assert server.wait(30) == 0
