@@ -62,6 +62,8 @@ class Report:
     steps: int = 0
     frames: int = 0
     not_compared: int = 0
+    kills: int = 0
+    acknowledged: int = 0
     wrong: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def as_dict(self) -> Json:
