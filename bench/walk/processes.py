@@ -127,7 +127,8 @@ def _become(work: Callable[[], int], surroundings: Surroundings, stdin: int, std
             del os.environ[name]
         os.environ.update(surroundings.env)
         code = work()
-        sys.stdout.flush()
+        if not sys.stdout.closed:
+            sys.stdout.flush()
     except BaseException:
         import traceback
 
