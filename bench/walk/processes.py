@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from metier.cli import COMMANDS
 from metier.cli import main as command_line
+from metier.record import recorder
 
 for _module in (
     *(f"metier.cli.{name}" for name in sorted(set(COMMANDS.values()))),
@@ -54,6 +55,8 @@ class Surroundings:
     cwd: str
     env: Mapping[str, str]
     errors: str
+    snapshot_events: int = recorder.SNAPSHOT_EVENTS
+    """After how many events a process keeps a snapshot. Few, so that a short session has some."""
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ def _become(work: Callable[[], int], surroundings: Surroundings, stdin: int, std
         for name in [name for name in os.environ if name.startswith(_CLEARED)]:
             del os.environ[name]
         os.environ.update(surroundings.env)
+        recorder.__dict__["SNAPSHOT_EVENTS"] = surroundings.snapshot_events
         code = work()
         if not sys.stdout.closed:
             sys.stdout.flush()

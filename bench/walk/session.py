@@ -32,7 +32,7 @@ _KINDS: Final = {
     "edit": 13,
     "command": 4,
     "command-and-call": 1,
-    "restart": 3,
+    "restart": 5,
     "mode": 1,
     "rescan": 3,
     "drop": 5,
@@ -92,6 +92,7 @@ class Walk:
         self.session = f"walk-{plan.number}"
         self.sandboxed = self.chance.random() < plan.sandbox
         self.drops_always = plan.drops and self.chance.random() < 0.1
+        self.snapshot_events = self.chance.choice((1, 5, 20, 200))
         self.texts: dict[str, str] = {}
         """What was given under each ref."""
         self.acknowledged: Counter[str] = Counter()
@@ -121,7 +122,8 @@ class Walk:
         env = {"HOME": self.world.home, "XDG_CONFIG_HOME": folder, "METIER_ENABLED": "1", "NO_COLOR": "1"}
         if not sandbox:
             env["PATH"] = os.path.join(self.plan.folder, "no-programs")
-        return f"{policy}{', sandbox' if sandbox else ''}", Surroundings(self.world.project, env, self.errors)
+        described = f"{policy}{', sandbox' if sandbox else ''}"
+        return described, Surroundings(self.world.project, env, self.errors, self.snapshot_events)
 
     def options(self) -> list[str]:
         return ["--profile", self.plan.profile, "--store", self.store]
@@ -326,12 +328,13 @@ class Walk:
                 self.wrong("ref-lost", f"{ref}: {answer['error'].get('message')}")
 
     def check_state(self) -> None:
-        """All processes know the same, and so does one that begins without a snapshot."""
-        if self.plan.drops:
-            self.drop()
-        fresh = self.start("C")
-        self.members.append(fresh)
-        self.create(fresh)
+        """All processes know the same, and so do new ones, one that finds a snapshot and one that finds none."""
+        for name in ("C", "D"):
+            if name == "D" and self.plan.drops:
+                self.drop()
+            fresh = self.start(name)
+            self.members.append(fresh)
+            self.create(fresh)
         params: Json = {"session_id": self.session}
         asked: list[Json] = [self.ask(one, "session.state", params).get("result") or {} for one in self.members]
         for member, state in zip(self.members[1:], asked[1:], strict=True):
