@@ -213,8 +213,13 @@ class Rpc:
     _answers: dict[int, Json] = field(default_factory=dict[int, Json])
 
     @classmethod
-    def start(cls, arguments: Sequence[str], surroundings: Surroundings) -> "Rpc":
-        return cls(command(["rpc", *arguments], surroundings))
+    def start(
+        cls,
+        arguments: Sequence[str],
+        surroundings: Surroundings,
+        on_request: Callable[[Json], object] = _no_answer,
+    ) -> "Rpc":
+        return cls(command(["rpc", *arguments], surroundings), on_request)
 
     def send(self, method: str, params: Json) -> int:
         """Send a call. Return its id."""

@@ -72,7 +72,7 @@ class Report:
 
 @dataclass(slots=True)
 class Member:
-    """One of the two processes."""
+    """One of the processes that stay, with the options it was started with."""
 
     name: str
     rpc: Rpc
@@ -85,6 +85,7 @@ class Walk:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.chance = random.Random(f"{plan.seed}-{plan.number}")
+        self.answers = random.Random(f"answers-{plan.seed}-{plan.number}")
         self.report = Report(plan.number, plan.profile)
         profile = profile_of(plan.profile)
         self.world = World(plan.folder, profile, self.chance)
@@ -125,23 +126,33 @@ class Walk:
         described = f"{policy}{', sandbox' if sandbox else ''}"
         return described, Surroundings(self.world.project, env, self.errors, self.snapshot_events)
 
+    def answer_question(self, message: Json) -> Json:
+        """Say yes or no to what a process asks."""
+        answer = self.answers.choice(("once", "once", "always", "no"))
+        self.note(f"asked {_short(message.get('params'))} -> {answer}")
+        return {"answer": answer}
+
     def options(self) -> list[str]:
         return ["--profile", self.plan.profile, "--store", self.store]
 
     def start(self, name: str) -> Member:
         described, surroundings = self.surroundings()
-        member = Member(name, Rpc.start(self.options(), surroundings), described)
+        member = Member(name, Rpc.start(self.options(), surroundings, self.answer_question), described)
         self.note(f"{name} starts: {described}")
         return member
 
     def create(self, member: Member, first: bool = False) -> None:
-        """Open the session in a process. The first one decides how the session begins."""
+        """Open the session in a process. The first one decides how the session begins; any may be asked questions."""
         params: Json = {"session_id": self.session, "cwd": self.world.project}
+        more: Json = {}
         if first and self.chance.random() < 0.2:
-            params |= self.chance.choice(
+            more = self.chance.choice(
                 ({"preload": ["s0"]}, {"only": ["s0", "s1", "s2"]}, {"has_read_tool": False}, {"tools": False})
             )
-        self.ask(member, "session.create", params)
+        if self.chance.random() < 0.25:
+            more = {**more, "asks": True}
+        if "error" in self.ask(member, "session.create", params | more) and more:
+            self.ask(member, "session.create", params)
 
     def restart(self, member: Member) -> None:
         self.finish(member)
