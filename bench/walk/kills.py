@@ -59,6 +59,7 @@ class Kills(Walk):
                 member.rpc.child.kill()
         self.check_errors()
         self.check_record(self.tokens)
+        self.report.kills, self.report.acknowledged = self.killed, len(self.tokens)
         return self.report
 
     def _round(self) -> None:

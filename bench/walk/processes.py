@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from metier.cli import COMMANDS
 from metier.cli import main as command_line
+from metier.record import recorder
 
 for _module in (
     *(f"metier.cli.{name}" for name in sorted(set(COMMANDS.values()))),
@@ -54,6 +55,8 @@ class Surroundings:
     cwd: str
     env: Mapping[str, str]
     errors: str
+    snapshot_events: int = recorder.SNAPSHOT_EVENTS
+    """After how many events a process keeps a snapshot. Few, so that a short session has some."""
 
 
 @dataclass(slots=True)
@@ -126,8 +129,10 @@ def _become(work: Callable[[], int], surroundings: Surroundings, stdin: int, std
         for name in [name for name in os.environ if name.startswith(_CLEARED)]:
             del os.environ[name]
         os.environ.update(surroundings.env)
+        recorder.__dict__["SNAPSHOT_EVENTS"] = surroundings.snapshot_events
         code = work()
-        sys.stdout.flush()
+        if not sys.stdout.closed:
+            sys.stdout.flush()
     except BaseException:
         import traceback
 
@@ -208,8 +213,13 @@ class Rpc:
     _answers: dict[int, Json] = field(default_factory=dict[int, Json])
 
     @classmethod
-    def start(cls, arguments: Sequence[str], surroundings: Surroundings) -> "Rpc":
-        return cls(command(["rpc", *arguments], surroundings))
+    def start(
+        cls,
+        arguments: Sequence[str],
+        surroundings: Surroundings,
+        on_request: Callable[[Json], object] = _no_answer,
+    ) -> "Rpc":
+        return cls(command(["rpc", *arguments], surroundings), on_request)
 
     def send(self, method: str, params: Json) -> int:
         """Send a call. Return its id."""

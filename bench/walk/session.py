@@ -32,7 +32,7 @@ _KINDS: Final = {
     "edit": 13,
     "command": 4,
     "command-and-call": 1,
-    "restart": 3,
+    "restart": 5,
     "mode": 1,
     "rescan": 3,
     "drop": 5,
@@ -62,6 +62,8 @@ class Report:
     steps: int = 0
     frames: int = 0
     not_compared: int = 0
+    kills: int = 0
+    acknowledged: int = 0
     wrong: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def as_dict(self) -> Json:
@@ -70,7 +72,7 @@ class Report:
 
 @dataclass(slots=True)
 class Member:
-    """One of the two processes."""
+    """One of the processes that stay, with the options it was started with."""
 
     name: str
     rpc: Rpc
@@ -83,6 +85,7 @@ class Walk:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.chance = random.Random(f"{plan.seed}-{plan.number}")
+        self.answers = random.Random(f"answers-{plan.seed}-{plan.number}")
         self.report = Report(plan.number, plan.profile)
         profile = profile_of(plan.profile)
         self.world = World(plan.folder, profile, self.chance)
@@ -90,6 +93,7 @@ class Walk:
         self.session = f"walk-{plan.number}"
         self.sandboxed = self.chance.random() < plan.sandbox
         self.drops_always = plan.drops and self.chance.random() < 0.1
+        self.snapshot_events = self.chance.choice((1, 5, 20, 200))
         self.texts: dict[str, str] = {}
         """What was given under each ref."""
         self.acknowledged: Counter[str] = Counter()
@@ -119,25 +123,36 @@ class Walk:
         env = {"HOME": self.world.home, "XDG_CONFIG_HOME": folder, "METIER_ENABLED": "1", "NO_COLOR": "1"}
         if not sandbox:
             env["PATH"] = os.path.join(self.plan.folder, "no-programs")
-        return f"{policy}{', sandbox' if sandbox else ''}", Surroundings(self.world.project, env, self.errors)
+        described = f"{policy}{', sandbox' if sandbox else ''}"
+        return described, Surroundings(self.world.project, env, self.errors, self.snapshot_events)
+
+    def answer_question(self, message: Json) -> Json:
+        """Say yes or no to what a process asks."""
+        answer = self.answers.choice(("once", "once", "always", "no"))
+        self.note(f"asked {_short(message.get('params'))} -> {answer}")
+        return {"answer": answer}
 
     def options(self) -> list[str]:
         return ["--profile", self.plan.profile, "--store", self.store]
 
     def start(self, name: str) -> Member:
         described, surroundings = self.surroundings()
-        member = Member(name, Rpc.start(self.options(), surroundings), described)
+        member = Member(name, Rpc.start(self.options(), surroundings, self.answer_question), described)
         self.note(f"{name} starts: {described}")
         return member
 
     def create(self, member: Member, first: bool = False) -> None:
-        """Open the session in a process. The first one decides how the session begins."""
+        """Open the session in a process. The first one decides how the session begins; any may be asked questions."""
         params: Json = {"session_id": self.session, "cwd": self.world.project}
+        more: Json = {}
         if first and self.chance.random() < 0.2:
-            params |= self.chance.choice(
+            more = self.chance.choice(
                 ({"preload": ["s0"]}, {"only": ["s0", "s1", "s2"]}, {"has_read_tool": False}, {"tools": False})
             )
-        self.ask(member, "session.create", params)
+        if self.chance.random() < 0.25:
+            more = {**more, "asks": True}
+        if "error" in self.ask(member, "session.create", params | more) and more:
+            self.ask(member, "session.create", params)
 
     def restart(self, member: Member) -> None:
         self.finish(member)
@@ -324,12 +339,13 @@ class Walk:
                 self.wrong("ref-lost", f"{ref}: {answer['error'].get('message')}")
 
     def check_state(self) -> None:
-        """All processes know the same, and so does one that begins without a snapshot."""
-        if self.plan.drops:
-            self.drop()
-        fresh = self.start("C")
-        self.members.append(fresh)
-        self.create(fresh)
+        """All processes know the same, and so do new ones, one that finds a snapshot and one that finds none."""
+        for name in ("C", "D"):
+            if name == "D" and self.plan.drops:
+                self.drop()
+            fresh = self.start(name)
+            self.members.append(fresh)
+            self.create(fresh)
         params: Json = {"session_id": self.session}
         asked: list[Json] = [self.ask(one, "session.state", params).get("result") or {} for one in self.members]
         for member, state in zip(self.members[1:], asked[1:], strict=True):

@@ -23,15 +23,12 @@ def walk(*options: str) -> str:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_what_processes_did_by_turns_and_at_once_verifies_and_replays(part: int, tmp_path: Path) -> None:
-    size = ["--sessions", str(SESSIONS), "--first", str(part * SESSIONS), "--steps", str(STEPS), "--jobs", "1"]
-    said = walk(*size, "--folder", str(tmp_path))
+def test_what_processes_did_by_turns_and_at_once_verifies_and_replays(part: int) -> None:
+    said = walk("--sessions", f"{SESSIONS}", "--first", f"{part * SESSIONS}", "--steps", f"{STEPS}", "--jobs", "1")
     assert f"{SESSIONS} sessions, {SESSIONS * STEPS} steps" in said
 
 
-def test_200_kills_of_two_processes_on_one_session_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    said = walk("--kills", "200", "--sandbox", "1", "--folder", str(tmp_path))
-    log = (tmp_path / "session-0" / "log").read_text()
-    assert len(re.findall(r"^kill [AB]$", log, re.MULTILINE)) == 200
-    assert log.count("-> ok") > 300, "most calls were acknowledged"
-    assert "1 sessions" in said
+def test_200_kills_of_two_processes_on_one_session_lose_nothing_acknowledged() -> None:
+    said = walk("--kills", "200", "--sandbox", "1")
+    (counted,) = re.findall(r"^200 kills, (\d+) calls acknowledged$", said, re.MULTILINE)
+    assert int(counted) > 300, "most calls were answered before a process was killed"
