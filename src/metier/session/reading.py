@@ -41,10 +41,10 @@ class Reader:
         """SKILL.md as the profile's host presents it."""
         return self.presented(skill, self.skill_content(skill), offered, arguments, command)
 
-    def skill_content(self, skill: Skill, limit: int = limits.SKILL_FILE_BYTES) -> Content:
+    def skill_content(self, skill: Skill) -> Content:
         """The bytes of SKILL.md, kept for a replay."""
         try:
-            content = self._files.skill_file(skill, limit)
+            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
         except ResourceError as error:
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
             raise
@@ -134,7 +134,7 @@ class Reader:
 
     def skill_file(self, skill: Skill, path: str, raw: bool) -> tuple[Resource, Content]:
         """SKILL.md as a file, and the bytes that were read."""
-        content = self.skill_content(skill, limits.WHOLE_FILE_BYTES if raw else self._limit)
+        content = self._files.skill_file(skill, limits.WHOLE_FILE_BYTES if raw else self._limit)
         if raw:
             return self.as_bytes(skill, SKILL_FILE, content), content
         return self.as_text(skill, path, SKILL_FILE, content), content

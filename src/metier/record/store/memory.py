@@ -64,6 +64,8 @@ class MemoryStore(BaseStore):
         self._events: dict[int, EventRow] = {}
         self._by_id: dict[str, int] = {}
         self._streams: dict[str, StreamHead] = {}
+        self._positions: dict[str, list[int]] = {}
+        """The positions of each stream's events, by seq. A session asks for its latest events before every step."""
         self._contents: dict[str, _StoredArtifact] = {}
         self._uses: dict[str, set[str]] = {}
         self._states: dict[tuple[str, str], _State] = {}
@@ -123,6 +125,7 @@ class MemoryStore(BaseStore):
             self._position += 1
             self._events[self._position] = row
             self._by_id[row.id] = self._position
+            self._positions.setdefault(row.stream_id, []).append(self._position)
             self._streams[row.stream_id].next_seq = row.seq + 1
             self._uses.setdefault(row.session_id, set()).update(digests_in(row.text))
 
@@ -145,9 +148,10 @@ class MemoryStore(BaseStore):
     def _select(self, selection: Selection) -> Iterator[EventRow]:
         session_id, stream_id, types = selection.session_id, selection.stream_id, selection.types
         cursor, after, since_ms = selection.cursor, selection.after, selection.since_ms
+        places = self._events if stream_id is None else self._positions.get(stream_id, [])[after + 1 :]
         return (
             row
-            for position, row in self._events.items()
+            for position, row in ((place, self._events[place]) for place in places)
             if position > cursor
             and session_id in (None, row.session_id)
             and stream_id in (None, row.stream_id)
@@ -252,6 +256,7 @@ class MemoryStore(BaseStore):
         for position, row in gone:
             del self._events[position], self._by_id[row.id]
         self._streams = {id_: stream for id_, stream in self._streams.items() if stream.session_id not in old}
+        self._positions = {id_: places for id_, places in self._positions.items() if id_ in self._streams}
         self._uses = {session: digests for session, digests in self._uses.items() if session not in old}
         return len(gone)
 
