@@ -137,3 +137,17 @@ def test_a_script_that_a_person_runs_without_a_terminal_runs_and_a_models_call_d
     metier("load", "one", "--session", "s")
     call = metier("call", "skill_run", "--session", "s", '{"name": "one", "script": "scripts/x.sh"}')
     assert "nobody can be asked here" in call.stdout + call.stderr
+
+
+def test_explain_says_what_the_active_skills_of_a_session_leave_usable(world: World, run: Run) -> None:
+    world.skill(".agents/skills/reader", allowed_tools="Read")
+    run("load", "reader", "--session", "s")
+    assert run("policy", "explain", "Bash").code == 0
+    refused = run("policy", "explain", "Bash", "--session", "s")
+    assert refused.code == 3
+    assert refused.out.startswith("deny: the skill reader is active")
+    assert run("policy", "explain", "skill_run", "--session", "s").code == 3
+    assert run("policy", "explain", "Read", "--session", "s").code == 0
+    assert run("policy", "explain", "skill_load", "--session", "s").code == 0, "skills stay under policy alone"
+    run("end-turn", "--session", "s")
+    assert run("policy", "explain", "Bash", "--session", "s").code == 0

@@ -11,7 +11,9 @@ from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.hosts.settings import Settings
 from metier.model import JsonObject
-from metier.session.policy import Policy, Request
+from metier.record.state import read_state
+from metier.session import windows
+from metier.session.policy import Decision, Policy, Request
 from metier.session.remembered import RememberedRules
 from metier.session.rules import LISTS, Rule, Verdict, read_lists
 
@@ -53,12 +55,20 @@ def policy_show(context: Context) -> None:
 @click.option("--command", default="", metavar="C", help="For this command.")
 @shared
 def policy_explain(context: Context, tool: str, skill_name: str, path: str, command: str) -> None:
-    """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied."""
+    """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied.
+
+    With --session, the skills that are active in that session count, too: their allowed-tools can only narrow.
+    """
     config = context.settings()
     policy = Policy.configured(config)
     decision = policy.decide(
         Request(tool=policy.canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
     )
+    if context.session is not None and decision.verdict != "deny":
+        with context.open_store() as store:
+            active = read_state(store, context.session).state.windows.values()
+        if name := windows.refusing(policy, config.profile, active, tool, command):
+            decision = Decision("deny", windows.reason(name))
     if context.as_json:
         rule = decision.rule.as_dict() if decision.rule else None
         output.json_out({"verdict": decision.verdict, "why": decision.why, "rule": rule})
