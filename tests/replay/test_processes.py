@@ -400,7 +400,7 @@ def test_long_arguments_and_thousands_of_skills_end_no_session(
     assert len(session.activated) == 3_000
     document = store.load_state("s", SNAPSHOT)
     assert document is not None
-    assert len(json.dumps(document.value).encode()) <= STATE_BYTES
+    assert len(json.dumps(document.value, separators=(",", ":")).encode()) <= STATE_BYTES
     with open_store(lives.url) as kept:
         kept.import_lines(store.export_lines("s"))
     with lives.rpc() as later:

@@ -145,6 +145,10 @@ class MemoryStore(BaseStore):
     def _select(self, selection: Selection) -> Iterator[EventRow]:
         session_id, stream_id, types = selection.session_id, selection.stream_id, selection.types
         cursor, after, since_ms = selection.cursor, selection.after, selection.since_ms
+        if stream_id is not None:
+            stream = self._streams.get(stream_id)
+            if stream is None or stream.next_seq <= after + 1:  # a session asks this before each of its operations
+                return iter(())
         return (
             row
             for position, row in self._events.items()
