@@ -178,7 +178,8 @@ def run_of_steps(world: World, store: Store, before_step: Callable[[], None] | N
     session = opened()
     for step in range(150):
         if step % 10 == 9:
-            write_skill(root / f"s{step % 12}", body=f"# Body after {step}\n", model="small")
+            tools = "Read" if step % 20 == 9 else None
+            write_skill(root / f"s{step % 12}", body=f"# Body after {step}\n", model="small", allowed_tools=tools)
             same_times(root)
             skills.refresh()
         if before_step is not None:

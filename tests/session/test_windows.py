@@ -5,13 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
 from starlette.testclient import TestClient
 
 from lives import Lives
 from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, PolicyDenied
+from metier.mcp.server import McpServer
 from metier.record.store.memory import MemoryStore
 from metier.rpc import Dispatcher
 from metier.sandbox import Outcome
@@ -216,6 +219,33 @@ def test_reading_a_skill_file_activates_the_skill(world: World, way: str) -> Non
         shown = [[[frame.get(key) for key in keys] for frame in of_type(one, kind)] for one in (session, loading)]
         assert shown[0] == shown[1] != []
     assert replay.replay(replay.from_store(store, session.id)).differences == []
+
+
+def test_reading_a_skill_file_as_an_mcp_resource_activates_the_skill(reading: World) -> None:
+    made = app(reading)
+
+    async def check() -> None:
+        with anyio.fail_after(60):
+            async with Client(McpServer(made, watch=False), mode="legacy", cache=None) as client:
+                await client.call_tool("skill_load", {"name": "runner"})
+                await client.read_resource("skill://reader/a.md")
+                run = {"name": "runner", "script": "scripts/x.sh"}
+                assert not (await client.call_tool("skill_run", run)).is_error
+                await client.read_resource("skill://reader/SKILL.md")
+                refused = await client.call_tool("skill_run", run)
+                assert refused.is_error
+                assert "the skill reader is active" in str(refused.content)
+
+    anyio.run(check)
+    (summary,) = made.store.sessions()
+    frames = made.store.read(summary.id)
+    assert [(f["name"], f["window"]) for f in frames if f["type"] == "skill_loaded"] == [
+        ("runner", []),
+        ("reader", ["Read"]),
+    ]
+    assert [(f["name"], f["mode"]) for f in frames if f["type"] == "skill_invoked"][-1] == ("reader", "auto")
+    assert replay.replay(replay.from_store(made.store, summary.id)).differences == []
+    made.close()
 
 
 def test_a_skill_file_that_was_read_is_given_again_by_its_ref_and_each_time_whole(world: World) -> None:
