@@ -8,7 +8,7 @@ MODEL_VENV ?= .venv-model
 OLDEST := .venv-oldest
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest lint format bench docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-oldest lint format bench walk docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -68,6 +68,10 @@ format: $(STAMP)
 bench: $(STAMP)  ## measure against the floor and the peers, in one run
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.store
+
+walk: $(STAMP)  ## 2,000 random sessions of several processes each, whose records must verify and replay
+	@$(BIN)/python -m bench.walk
+	@$(BIN)/python -m bench.walk --kills 200 --sandbox 1
 
 docs: $(STAMP)  ## write the reference pages from the code
 	@$(BIN)/python docs/generate.py

@@ -370,7 +370,18 @@ def drive(name: str, world: World, folder: Path, steps: tuple[Step, ...]) -> lis
 
 def comparable(frames: list[Frame]) -> list[dict[str, Any]]:
     """Frames without ids, times, hashes and the names of the surface and the process."""
-    aside = {"id", "session_id", "stream_id", "timestamp_ms", "surface", "duration_ms", "op", "life", "chain", "process"}
+    aside = {
+        "id",
+        "session_id",
+        "stream_id",
+        "timestamp_ms",
+        "surface",
+        "duration_ms",
+        "op",
+        "life",
+        "chain",
+        "process",
+    }
     return [{key: value for key, value in frame.items() if key not in aside} for frame in frames]
 
 

@@ -1,18 +1,20 @@
 """JSON-RPC over pipes: a client that stays is told what changes, and sees it on its next call."""
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metier.rpc import METHODS
+from metier.app import App
+from metier.rpc import INTERNAL_ERROR, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
 from metier.session.operation import parameters, schema_of
-from metier.session.operations import OPERATIONS
+from metier.session.operations import OPERATIONS, Load
 from worlds import World
 
 
@@ -68,3 +70,75 @@ def test_every_method_is_on_the_page_and_no_other() -> None:
         expected = {"args" if key == "arguments" and name == "call" else key for key in parameters(kind)}
         assert {key for key, _ in named} == expected, name
         assert {key for key, maybe in named if not maybe} == set(required), name
+
+
+# --- the session of calls that name none ---
+
+
+def rpc(world: World, *options: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", *options]
+    line += ["--cwd", str(world.project), "--home", str(world.home), "--store", f"sqlite:///{world.home}/events.db"]
+    return subprocess.Popen(line, stdin=-1, stdout=-1, stderr=-1, encoding="utf-8", env={**os.environ, **(env or {})})
+
+
+def talk(world: World, *messages: dict[str, object], options: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The answers of one process to messages, in order."""
+    with rpc(world, *options) as process:
+        said, trouble = process.communicate("".join(json.dumps(one) + "\n" for one in messages), timeout=60)
+    assert process.returncode == 0, trouble
+    return [json.loads(line) for line in said.split("\n") if line]
+
+
+def request(method: str, **params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+
+
+def test_a_named_session_is_created_and_the_next_process_continues_it(world: World) -> None:
+    world.skill(".agents/skills/one", body="# The body of one\n")
+    named = ["--session", "mine"]
+    _, state = talk(world, request("session.load", name="one"), request("session.state"), options=named)
+    assert state["result"]["id"] == "mine"
+    state, kept = talk(world, request("session.state"), request("session.compact"), options=named)
+    assert state["result"]["id"] == "mine"
+    assert "The body of one" in kept["result"]["text"]
+    named_by_call, unnamed = talk(world, request("session.compact", session_id="mine"), request("session.compact"))
+    assert "The body of one" in named_by_call["result"]["text"]
+    assert unnamed["result"]["text"] == ""  # without the option, a new session
+
+
+# --- whatever arrives ---
+
+
+def test_an_error_that_nobody_foresaw_is_logged_and_answered_and_the_next_call_works(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.skill(".agents/skills/one")
+    client = Dispatcher(App(world.project, home=world.home, store="memory:"))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a secret detail")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Load, "perform", fail)
+        answer = json.loads(client.handle(json.dumps(request("session.load", name="one"))) or "")
+    assert answer["error"]["code"] == INTERNAL_ERROR
+    assert "secret" not in str(answer)
+    assert "a secret detail" in caplog.text
+    assert "result" in json.loads(client.handle(json.dumps(request("session.load", name="one"))) or "")
+
+
+@pytest.mark.parametrize("id_", ['"\\ud800"', "1e999", "NaN", "[1]", "{}"])
+def test_an_id_that_cannot_be_sent_back_is_refused(world: World, id_: str) -> None:
+    client = Dispatcher(App(world.project, home=world.home, store="memory:"))
+    line = client.handle(f'{{"jsonrpc":"2.0","id":{id_},"method":"skills.list"}}') or ""
+    answer = json.loads(line, parse_constant=pytest.fail)
+    assert answer["id"] is None
+    assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR)
+
+
+def test_answers_are_utf8_whatever_the_locale_says(world: World) -> None:
+    world.skill(".agents/skills/one", description="Größe, 大きさ.")
+    with rpc(world, env={"PYTHONIOENCODING": "ascii:strict"}) as process:
+        said, trouble = process.communicate(json.dumps(request("skills.list")) + "\n", timeout=60)
+    assert process.returncode == 0, trouble
+    assert json.loads(said)["result"]["skills"][0]["description"] == "Größe, 大きさ."

@@ -71,6 +71,10 @@ CALL_DEPTH: Final = 8
 CALL_BYTES: Final = MIB
 """The size of one tool call's arguments as JSON. A model's whole output is smaller."""
 
+OPERATION_BYTES: Final = 4 * MIB - 64 * KIB
+"""The size of an operation as JSON, such as a script with what it reads from standard input. It is one event of the
+record, which has at most 4 MiB."""
+
 COMPACTION_CHARACTERS: Final = 40_000
 """The text that is put back into a compacted context by default: about ten thousand tokens."""
 

@@ -5,20 +5,22 @@ answered or, if it is a notification, ignored; nothing that arrives can end it.
 """
 
 import contextlib
+import io
 import json
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, TypeGuard, cast
 
 from metier import limits
 from metier.app import CHANGED, App
 from metier.catalog.watch import News, Watcher
-from metier.errors import BadArguments, MetierError
+from metier.errors import BadArguments, MetierError, StoreError
 from metier.files.text import without_torn
 from metier.model import JsonObject
 from metier.session.json_schema import Schema, mismatch
-from metier.session.operation import Operation
+from metier.session.operation import Operation, check_values, flaw_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 
@@ -35,6 +37,8 @@ BATCH: Final = 100
 
 Params = Mapping[str, object]
 
+_LOG: Final = logging.getLogger("metier")
+
 
 class RpcError(Exception):
     """What is wrong with a message."""
@@ -47,17 +51,17 @@ class RpcError(Exception):
 class Dispatcher:
     """Answers messages for one client."""
 
-    def __init__(self, app: App, surface: str = "rpc") -> None:
+    def __init__(self, app: App, surface: str = "rpc", session_id: str | None = None) -> None:
         self.app, self.surface = app, surface
-        self.own: str | None = None
-        """The session of calls that name none."""
+        self.own = session_id
+        """The session of calls that name none: a new one, unless an id is given."""
 
     def handle(self, text: str | bytes) -> str | None:
         """The answer to a message or a batch, as one line; `None` where none is due."""
         if len(text) > MESSAGE_BYTES:
             return _line(_failure(None, RpcError(INVALID_REQUEST, f"the message is larger than {MESSAGE_BYTES} bytes")))
         try:
-            message: object = json.loads(text)
+            message: object = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             return _line(_failure(None, RpcError(PARSE_ERROR, f"not JSON: {error}")))
         if not isinstance(message, list):
@@ -71,22 +75,21 @@ class Dispatcher:
 
     def _answer(self, message: object) -> JsonObject | None:
         known = cast("JsonObject", message).get("id") if _is_object(message) else None
-        id_ = known if isinstance(known, str | int | float) else None
+        id_ = known if _is_id(known) else None
         try:
             method, params, wanted = _request(message)
         except RpcError as error:
             return _failure(id_, error)
         try:
-            result = self._call(method, params)
+            answer: JsonObject = {"jsonrpc": "2.0", "id": id_, "result": self._call(method, params)}
         except RpcError as error:
-            return _failure(id_, error) if wanted else None
-        except BadArguments as error:
-            return _failure(id_, RpcError(INVALID_PARAMS, error.message)) if wanted else None
+            answer = _failure(id_, error)
         except MetierError as error:
-            return _failure(id_, RpcError(REFUSED, str(error), _data(error))) if wanted else None
-        except RecursionError as error:
-            return _failure(id_, RpcError(INVALID_PARAMS, str(error))) if wanted else None
-        return {"jsonrpc": "2.0", "id": id_, "result": result} if wanted else None
+            answer = _failure(id_, _rpc_error(error))
+        except Exception:  # noqa: BLE001 - nothing that arrives can end the server, and clients see no details
+            _LOG.exception("a call over JSON-RPC failed")
+            answer = _failure(id_, RpcError(INTERNAL_ERROR, "something went wrong here; it is in the server's log"))
+        return answer if wanted else None
 
     def _call(self, method: str, params: Params) -> object:
         handler = METHODS.get(method)
@@ -111,6 +114,15 @@ def _is_object(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _is_id(value: object) -> TypeGuard[str | float]:
+    """Whether an answer can carry the id: half a surrogate pair or an infinite number could not be sent back."""
+    return isinstance(value, str | int | float) and flaw_of(value) is None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
 def _request(message: object) -> tuple[str, Params, bool]:
     if not _is_object(message):
         raise RpcError(INVALID_REQUEST, "a message is a JSON object")
@@ -118,7 +130,7 @@ def _request(message: object) -> tuple[str, Params, bool]:
     method, params = given.get("method"), given.get("params", {})
     if given.get("jsonrpc") != "2.0" or not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, 'a message has "jsonrpc": "2.0" and a method')
-    if "id" in given and not isinstance(given["id"], str | int | float | None):
+    if given.get("id") is not None and not _is_id(given["id"]):
         raise RpcError(INVALID_REQUEST, "an id is text or a number")
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "params must be an object with named values")
@@ -128,6 +140,13 @@ def _request(message: object) -> tuple[str, Params, bool]:
 def _failure(id_: str | float | None, error: RpcError) -> JsonObject:
     body: JsonObject = {"code": error.code, "message": error.message}
     return {"jsonrpc": "2.0", "id": id_, "error": body | ({"data": error.data} if error.data is not None else {})}
+
+
+def _rpc_error(error: MetierError) -> RpcError:
+    if isinstance(error, BadArguments):
+        return RpcError(INVALID_PARAMS, error.message)
+    invalid = isinstance(error, StoreError) and error.reason == "invalid"  # a session id that no store can hold
+    return RpcError(INVALID_PARAMS if invalid else REFUSED, str(error), _data(error))
 
 
 def _data(error: MetierError) -> JsonObject:
@@ -160,6 +179,7 @@ def _checked(params: Params, known: Mapping[str, Schema]) -> JsonObject:
     wrong = mismatch(given, {"type": "object", "properties": known, "additionalProperties": False}, "")
     if wrong:
         raise RpcError(INVALID_PARAMS, wrong)
+    check_values(given)
     return given
 
 
@@ -233,12 +253,12 @@ METHODS: Final[Mapping[str, Callable[[Dispatcher, Params], object]]] = {
 }
 
 
-def serve(app: App, source: IO[bytes], sink: IO[str]) -> None:
+def serve(app: App, source: IO[bytes], sink: IO[str], session_id: str | None = None) -> None:
     """Answer lines until the input ends, and tell when skills change: `skills.changed`.
 
-    A line that is too long is answered and skipped, not kept.
+    A line that is too long is answered and skipped, not kept. `session_id` is the session of calls that name none.
     """
-    client = Dispatcher(app)
+    client = Dispatcher(app, session_id=session_id)
     lock = threading.Lock()
 
     def send(text: str) -> None:
@@ -265,6 +285,8 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def main(app: App) -> None:
+def main(app: App, session_id: str | None = None) -> None:
     """Speak JSON-RPC on standard input and output."""
-    serve(app, sys.stdin.buffer, sys.stdout)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale says
+    serve(app, sys.stdin.buffer, sys.stdout, session_id)

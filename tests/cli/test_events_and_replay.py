@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from metier.cli import cli
-from metier.record.store import canonical, open_store
+from metier.record.state import fold
+from metier.record.store import Frame, canonical, open_store
 from worlds import World
 
 COMMAND = [sys.executable, "-c", "from metier.cli import main; main()"]
@@ -167,13 +168,17 @@ def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies
         done = process(world, "call", "skills.activate", json.dumps({"name": name}), *given, METIER_ENABLED="true")
         assert done.returncode == 0, done.stderr
     with open_store(str(default_store(world))) as store:
-        states = {session: document.value for session, document in store.states()}
-    assert states["chat"]["activated_skill_names"] == ["b", "a"]
-    assert "BODY-MARKER" not in str(states)
+        frames = store.read("chat")
+    assert read_names(frames) == ["b", "a"]
+    assert "BODY-MARKER" not in str(frames)
     prompt = process(world, "prompt", "--full", *given, METIER_ENABLED="true").stdout
     assert prompt.index("b") < prompt.rindex("a")
     fresh = process(world, "prompt", "--full", "--profile", "remcochat", METIER_ENABLED="true").stdout
     assert len(fresh) < len(prompt)
+
+
+def read_names(frames: list[Frame]) -> list[str]:
+    return list(fold(frames).activated)
 
 
 # --- the store ---

@@ -1,5 +1,6 @@
 """rip: the frames that a session leaves, one flat JSON object each, in order and the same every time."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from metier.errors import BadArguments
 from metier.record.events import TYPES
 from metier.record.recorder import Counter
 from metier.record.store import canonical
@@ -256,6 +258,7 @@ def test_odd_text_in_a_call_never_breaks_the_record(world: World, text: str) -> 
     ):
         session.call(tool, {"name": "one", key: text})
     session.call(text, {text: text})
-    session.invoke(text)
+    with contextlib.suppress(BadArguments):  # a host's mistake, unlike a model's
+        session.invoke(text)
     for frame in session.events:
         canonical(frame).encode()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from metier import MetierError, replay
 from metier.app import App
 from metier.cli import cli
-from metier.hosts.profiles import load
+from metier.hosts.profiles import build, load
 from metier.record.events import TYPES, SkillWarning
 from metier.record.recorder import HELD_EVENTS, Counter, Inputs, Recorder
 from metier.record.store import StoreError, canonical
@@ -230,7 +230,7 @@ def test_going_on_ends_where_too_much_would_be_held() -> None:
     store.full = True
     counter = Counter()
     inputs = Inputs(clock=counter.clock, ids=counter.ids)
-    recorder = Recorder(store, "s", inputs, load("standard"), required=False)
+    recorder = Recorder(store, "s", inputs, build(load("standard")), required=False)
     recorder.note(*[SkillWarning("kind", "detail")] * HELD_EVENTS)
     recorder.flush()
     assert store.read("s") == []

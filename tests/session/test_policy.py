@@ -20,6 +20,7 @@ from metier.sandbox import Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session.policy import DEFAULTS, GRANTS, Policy, Request, Rule
 from metier.session.session import Session
+from metier.session.windows import may_use
 from worlds import World
 
 STANDARD = build(load("standard"))
@@ -312,7 +313,7 @@ commands = st.sampled_from(("", "git add", "rm -rf /"))
 
 
 def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[str]:
-    return {tool for tool in (*TOOLS, "Other") if rules.may_use(tool, command, windows)}
+    return {tool for tool in (*TOOLS, "Other") if may_use(rules, build(load("standard")), windows, tool, command)}
 
 
 @pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")

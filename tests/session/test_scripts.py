@@ -1,5 +1,6 @@
 """Scripts of a skill through a session: policy first, then the sandbox, then the trail."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,25 @@ def test_files_that_a_script_writes_come_back_as_artifacts(world: World) -> None
 
 
 @pytest.mark.behaviour("K-071")
+@pytest.mark.usefixtures("sandbox")
+def test_a_file_whose_name_is_not_utf8_is_kept_under_an_escaped_name_and_replays(world: World) -> None:
+    lines = ["import os", "open(b'caf\\xe9.txt', 'w').write('kept')", "os.symlink('/etc', b'to\\xff')"]
+    lines += ["os.mkdir(b'in\\xfe')", "open(b'in\\xfe/a.txt', 'w').write('inside')"]
+    world.skill(".agents/skills/writer", files={"scripts/w.py": "\n".join(lines)})
+    store = MemoryStore()
+    session = world.discover().session(policy=ALLOW, store=store)
+    result = session.run("writer", "scripts/w.py")
+    assert result.exit_code == 0, result.stderr
+    assert [one.path for one in result.artifacts] == ["caf\\udce9.txt", "in\\udcfe/a.txt"]
+    assert "not kept: to\\udcff: a symbolic link" in result.notes
+    json.dumps(result.as_dict(), ensure_ascii=False).encode()
+    (ended,) = (frame for frame in session.events if frame["type"] == "tool_ended")
+    assert [one["path"] for one in ended["artifacts"]] == [one.path for one in result.artifacts]
+    assert [store.get_artifact(one["digest"]) for one in ended["artifacts"]] == [b"kept", b"inside"]
+    again = replay(from_store(store, session.id))
+    assert again.identical, again.differences
+
+
 def test_a_host_without_a_tool_for_scripts_runs_none_until_its_switch_is_on(world: World) -> None:
     world.skill(".skills/probe", files={"scripts/say.sh": "echo"})
     runner = FakeRunner(default=Outcome(0, "exit", 1))

@@ -176,6 +176,19 @@ class Progress:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
+def _session_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an id that no store can hold before anything is opened."""
+    if value is None:
+        return None
+    from metier.errors import ConfigError, StoreError
+    from metier.record.store import check_name
+
+    try:
+        return check_name(value, "the session id")
+    except StoreError as error:
+        raise ConfigError(error.message, key="--session", hint=error.hint) from error
+
+
 Command = Callable[..., None]
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
@@ -195,7 +208,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         shell_complete=complete_folder,
     ),
     click.option("--store", metavar="URL", help="Use this event store (see `metier doctor`)."),
-    click.option("--session", metavar="ID", help="Use or continue this session."),
+    click.option("--session", metavar="ID", help="Use or continue this session.", callback=_session_id),
     click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
     click.option("-q", "--quiet", is_flag=True, default=None, help="Print less."),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print more."),

@@ -11,9 +11,10 @@ from metier.cli.context import Context, shared
 from metier.files.digests import is_digest
 from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
-from metier.record.store import Frame, canonical
+from metier.record.store import Frame, Store, canonical
 
-_ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
+_HIDDEN = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
+"""What only programs need."""
 
 
 @click.command("events", epilog="Examples:\n\n\b\n  metier events --type skill_loaded\n  metier events --follow --json")
@@ -22,7 +23,10 @@ _ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "se
 @click.option("--follow", is_flag=True, help="Keep showing new events until interrupted.")
 @shared
 def events_command(context: Context, types: tuple[str, ...], limit: int, follow: bool) -> None:
-    """Show the record: what was loaded, read, run and refused, and when."""
+    """Show the record: what was loaded, read, run and refused, and when.
+
+    Exits with 1 if events of a shown session were changed, removed or added after they were written.
+    """
     with context.open_store() as store:
         cursor = store.cursor()
         shown = store.read(context.session, types=types or None, limit=limit, newest=True)
@@ -31,6 +35,7 @@ def events_command(context: Context, types: tuple[str, ...], limit: int, follow:
         if not follow:
             if not shown and not context.quiet:
                 click.echo("no events yet; load a skill first", err=True)
+            _check(store, shown)
             return
         # Events between the cursor and the read were already shown, and come again.
         known = {frame["stream_id"]: frame["seq"] for frame in shown}
@@ -40,6 +45,19 @@ def events_command(context: Context, types: tuple[str, ...], limit: int, follow:
             if page.cursor == cursor:
                 store.wait(cursor, 1.0)
             cursor = page.cursor
+
+
+def _check(store: Store, shown: list[Frame]) -> None:
+    """Exit with an error where the events of a shown session do not fit together."""
+    from metier.replay import verify_chain  # not above, because other commands do not need it
+
+    wrong = False
+    for session in dict.fromkeys(frame["session_id"] for frame in shown if frame["stream_kind"] == "session"):
+        for one in verify_chain(store, session):
+            click.echo(printable(f"error: session {session}: {one.detail}"), err=True)
+            wrong = True
+    if wrong:
+        raise click.exceptions.Exit(1)
 
 
 class _Timeline:
@@ -67,7 +85,7 @@ class _Timeline:
 def _facts(frame: Mapping[str, object]) -> Iterator[str]:
     """The facts of a frame that matter to a person, without digests, tables and false flags."""
     for key, value in frame.items():
-        if key in _ENVELOPE or value is False or is_digest(value):
+        if key in _HIDDEN or value is False or is_digest(value):
             continue
         if is_table(value):
             if key in ("args", "arguments"):

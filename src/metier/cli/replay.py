@@ -29,7 +29,8 @@ _SHOWN: Final = 20
 def replay_command(context: Context, source: str | None, verify: bool, drift: bool) -> None:
     """Run a recorded session again, offline, and compare every byte. Exits with 1 if it differs.
 
-    The record itself is checked first, for gaps, broken lines, mixed sessions and changed or missing artifacts.
+    The record itself is checked first, for gaps, broken chains and lines, mixed sessions, and changed or missing
+    artifacts.
     """
     with context.open_store() as store:
         record = _record(context, store, source)
@@ -46,6 +47,8 @@ def replay_command(context: Context, source: str | None, verify: bool, drift: bo
         _show(outcome.differences)
         if not context.quiet:
             result = "nothing has drifted" if drift else "identical, byte for byte"
+            if outcome.not_compared and outcome.identical:
+                result += f"; {outcome.not_compared:,} frames of operations that never ended were not compared"
             if verify and not drift and replay.redacted(record):
                 result = "the record is valid; it is redacted and cannot be run again"
             if not outcome.identical:

@@ -14,10 +14,13 @@ from metier.cli.session_options import Opening, opens_sessions
 )
 @opens_sessions
 def rpc_command(opening: Opening) -> None:
-    """Serve JSON-RPC 2.0 on standard input and output, one message per line."""
+    """Serve JSON-RPC 2.0 on standard input and output, one message per line.
+
+    Calls that name no session use that of --session, or a new one.
+    """
     from metier import rpc
 
-    rpc.main(opening.app("rpc"))
+    rpc.main(opening.app("rpc"), opening.context.session)
 
 
 @click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")

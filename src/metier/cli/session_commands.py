@@ -22,6 +22,14 @@ from metier.model import JsonObject
 from metier.results import Prompt
 from metier.session.visibility import By
 
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+
+
 by_option = click.option(
     "--by",
     type=click.Choice(["user", "model"]),
@@ -216,7 +224,7 @@ def read_command(opening: Opening, name: str, path: str | None, raw: bool, by: B
 @opens_sessions
 def invoke_command(opening: Opening, message: str) -> None:
     """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
-    text = sys.stdin.read() if message == "-" else message
+    text = _standard_input() if message == "-" else message
     invocation = opening.session().invoke(text)
     if opening.as_json:
         output.json_out(invocation.as_dict())
@@ -331,8 +339,8 @@ def may_use_command(opening: Opening, tool: str, command: str) -> None:
 def call_command(opening: Opening, tool: str, arguments: str) -> None:
     """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
     try:
-        given: Any = json.loads(sys.stdin.read() if arguments == "-" else arguments)
-    except ValueError as error:
+        given: Any = json.loads(_standard_input() if arguments == "-" else arguments)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
     result = opening.session().call(tool, given)
     output.json_out(result.as_dict())
@@ -353,16 +361,16 @@ def run_command(
 ) -> None:
     """Run a script of a skill in the sandbox. Exits with the script's own code."""
     session = opening.session(yes=yes, acts=True)
-    result = session.run(name, script, arguments, stdin=sys.stdin.read() if stdin else None, by=by)
+    result = session.run(name, script, arguments, stdin=_standard_input() if stdin else None, by=by)
     if opening.as_json:
         output.json_out(result.as_dict())
     else:
         click.echo(output.safe(result.stdout), nl=False)
         click.echo(output.safe(result.stderr), nl=False, err=True)
         for artifact in result.artifacts:
-            click.echo(f"wrote {artifact.path} ({artifact.size:,} bytes, {artifact.digest})", err=True)
+            click.echo(f"wrote {printable(artifact.path)} ({artifact.size:,} bytes, {artifact.digest})", err=True)
         for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
-            click.echo(f"note: {note}", err=True)
+            click.echo(f"note: {printable(note)}", err=True)
     if result.exit_code:
         raise click.exceptions.Exit(result.exit_code)
 

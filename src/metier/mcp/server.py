@@ -29,6 +29,7 @@ from metier.errors import MetierError
 from metier.mcp import EXTENSION
 from metier.mcp.clients import Clients, Context
 from metier.mcp.handlers import Handlers
+from metier.mcp.pipe import AnsweredMessages
 from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
 from metier.session.operations import OPERATIONS
 
@@ -134,7 +135,8 @@ async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult
 
 async def run_stdio(server: McpServer) -> None:
     async with stdio_server() as (source, sink):
-        await server.run(source, sink, server.create_initialization_options())
+        messages = AnsweredMessages(source, sink)
+        await server.run(messages, sink, server.create_initialization_options())
 
 
 def main(app: App, session_id: str | None = None) -> None:

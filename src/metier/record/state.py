@@ -242,10 +242,18 @@ def _pairs(value: object) -> Iterable[tuple[str, str]]:
 
 
 def fold(frames: Iterable[Frame], state: SessionState | None = None) -> SessionState:
-    """The state after these frames of a session's stream, in order."""
+    """The state after these frames of a session's stream, in order.
+
+    Raises `StoreError` with the reason "corrupt" for a frame that no session wrote.
+    """
     state = state or SessionState()
     for frame in frames:
-        state = apply(state, frame)
+        try:
+            state = apply(state, frame)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            message = f"event {state.seq + 1} of the session was changed: {type(error).__name__}: {error}"
+            hint = "`metier replay --verify` says what is wrong with the record"
+            raise StoreError(message, reason="corrupt", hint=hint) from error
     return state
 
 

@@ -1,6 +1,15 @@
 """Replay: a record is checked, run again offline, and compared byte for byte; or held against today's files."""
 
-from metier.replay.record import Difference, Record, from_file, from_store, looks_like_file, redacted, verify
+from metier.replay.record import (
+    Difference,
+    Record,
+    from_file,
+    from_store,
+    looks_like_file,
+    redacted,
+    verify,
+    verify_chain,
+)
 from metier.replay.run import ReplayOutcome, drift, perform, replay
 
 __all__ = [
@@ -15,4 +24,5 @@ __all__ = [
     "redacted",
     "replay",
     "verify",
+    "verify_chain",
 ]

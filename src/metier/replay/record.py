@@ -13,9 +13,13 @@ from typing import Final, cast
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of, is_digest
+from metier.files.shapes import is_table
 from metier.model import JsonObject
 from metier.record.chain import breaks
+from metier.record.state import SNAPSHOT, fold
 from metier.record.store import ENVELOPE, Frame, Store
+from metier.record.store.seal import SealCheck
+from metier.record.store.values import encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,11 @@ class Difference:
         }
 
 
-BROKEN_CHAIN: Final = "broken-chain"
-"""The kind of a difference that leaves a record runnable: frames were changed, but all are there."""
+_BROKEN_CHAIN: Final = "broken-chain"
+_CHANGED_FILE: Final = "changed-file"
+_CHANGED_SNAPSHOT: Final = "changed-snapshot"
+RUNNABLE: Final = (_BROKEN_CHAIN, _CHANGED_FILE, _CHANGED_SNAPSHOT)
+"""The kinds of differences that leave a record runnable: something was changed, but all frames are there."""
 
 REDACTED: Final = Difference(
     0, "redacted", "arguments and artifacts were redacted, so the record can be checked but not run again"
@@ -53,6 +60,8 @@ class Record:
     frames: Sequence[Frame]
     artifact: Callable[[str], bytes]
     broken: Sequence[Difference] = ()
+    snapshot: JsonObject | None = None
+    """The stored snapshot of the session's state."""
 
 
 # --- where a record comes from ---
@@ -60,7 +69,20 @@ class Record:
 
 def from_store(store: Store, session_id: str) -> Record:
     """The record of a session in a store."""
-    return Record(store.read(session_id), store.get_artifact)
+    frames = store.read(session_id)
+    document = store.load_state(session_id, SNAPSHOT)
+    snapshot = document.value if document is not None and is_table(document.value) else None
+    return Record(frames, store.get_artifact, list(_cut_tails(store, frames)), snapshot)
+
+
+def _cut_tails(store: Store, frames: Sequence[Frame]) -> Iterator[Difference]:
+    """Streams that had more frames once."""
+    last = {str(frame["stream_id"]): int(frame["seq"]) for frame in frames}
+    for stream, seq in last.items():
+        expected = store.last_seq(stream)
+        if expected > seq:
+            note = f"{stream} ends with seq {seq}, but had frames up to {expected}"
+            yield Difference(len(frames), "cut", note, str(expected), str(seq))
 
 
 def from_file(path: str) -> Record:
@@ -68,12 +90,16 @@ def from_file(path: str) -> Record:
     frames: list[Frame] = []
     artifacts: dict[str, bytes] = {}
     broken: list[Difference] = []
+    snapshot: JsonObject | None = None
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
             lines = stream.read().split("\n")
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", reason="unopenable", store=path) from error
+    seal = SealCheck()
     for number, line in enumerate(lines, 1):
+        if problem := seal.line(number, line):
+            broken.append(Difference(problem.line, _CHANGED_FILE, str(problem)))
         if not line.strip():
             continue
         try:
@@ -88,13 +114,17 @@ def from_file(path: str) -> Record:
             artifacts[digest] = data
         elif "seq" in value:
             frames.append(value)
+        elif value.get("state") == SNAPSHOT and is_table(value.get("value")):
+            snapshot = value["value"]
+    if problem := seal.finish():
+        broken.append(Difference(problem.line, _CHANGED_FILE, str(problem)))
 
     def artifact(digest: str) -> bytes:
         if digest not in artifacts:
             raise StoreError(f"artifact {digest} is not here", reason="missing-artifact", store=path)
         return artifacts[digest]
 
-    return Record(frames, artifact, broken)
+    return Record(frames, artifact, broken, snapshot)
 
 
 def looks_like_file(source: str) -> bool:
@@ -120,7 +150,10 @@ def _artifact_line(line: JsonObject) -> tuple[str, bytes]:
 
 
 def verify(record: Record) -> list[Difference]:
-    """Everything that is wrong with a record: gaps, mixed sessions, missing or changed artifacts."""
+    """Everything that is wrong with a record: gaps, broken chains, mixed sessions, missing or changed artifacts.
+
+    A snapshot that differs from the events is wrong, too, although opening a session does not depend on it.
+    """
     found = list(record.broken)
     if not record.frames:
         return [*found, Difference(0, "empty", "there is no frame in the record")]
@@ -143,7 +176,37 @@ def verify(record: Record) -> list[Difference]:
         expected[stream] = seq + 1 if isinstance(seq, int) else wanted + 1
         if complete:
             found += _missing_artifacts(index, frame, record)
-    return found or [*_broken_chains(record.frames)]
+    if not any(one.kind not in RUNNABLE for one in found):
+        found += (*_broken_chains(record.frames), *_wrong_snapshot(record))
+    return found
+
+
+def verify_chain(store: Store, session_id: str) -> list[Difference]:
+    """What is wrong with the frames of a session in a store, without a look at the artifacts."""
+    frames = store.read(session_id, session_id)
+    gaps = [
+        Difference(index, "gap", f"seq {index} is missing in {session_id}", str(index), str(frame["seq"]))
+        for index, frame in enumerate(frames)
+        if frame["seq"] != index
+    ]
+    return [*_cut_tails(store, frames), *(gaps[:1] or _broken_chains(frames))]
+
+
+def _wrong_snapshot(record: Record) -> Iterator[Difference]:
+    if record.snapshot is None:
+        return
+    seq = record.snapshot.get("seq")
+    frames = [frame for frame in record.frames if frame["stream_kind"] == "session"]
+    before = [frame for frame in frames if isinstance(seq, int) and frame["seq"] <= seq]
+    try:
+        expected = encode(fold(before).snapshot())
+    except StoreError as error:
+        yield Difference(len(before), "broken-frame", str(error))
+        return
+    found = encode(record.snapshot)
+    if expected != found:
+        note = "the stored snapshot is not what the events say"
+        yield Difference(len(before), _CHANGED_SNAPSHOT, note, expected, found)
 
 
 def _broken_chains(frames: Sequence[Frame]) -> Iterator[Difference]:
@@ -152,7 +215,7 @@ def _broken_chains(frames: Sequence[Frame]) -> Iterator[Difference]:
     for index, expected, found in breaks([frames[place] for place in places]):
         place = places[index]
         note = f"frame {place} or one before it was changed after it was written"
-        yield Difference(place, BROKEN_CHAIN, note, expected, found)
+        yield Difference(place, _BROKEN_CHAIN, note, expected, found)
 
 
 def redacted(record: Record) -> bool:

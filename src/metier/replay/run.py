@@ -21,7 +21,7 @@ from metier.record.recorder import Inputs
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
 from metier.replay.doubles import RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
-from metier.replay.record import BROKEN_CHAIN, REDACTED, Difference, Record, redacted, verify
+from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, redacted, verify
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.session.operations import RECORDED
@@ -56,11 +56,11 @@ class ReplayOutcome:
 def replay(record: Record) -> ReplayOutcome:
     """Run a record again and compare frame by frame.
 
-    A record that is incomplete is not run. One with a broken chain is, to show what was changed.
+    A record that is incomplete is not run. One that was only changed is, to show what.
     """
     wrong = verify(record)
     session_id = str(record.frames[0]["session_id"]) if record.frames else ""
-    if any(one.kind != BROKEN_CHAIN for one in wrong):
+    if any(one.kind not in RUNNABLE for one in wrong):
         return ReplayOutcome(session_id, (), (), wrong)
     if redacted(record):
         return ReplayOutcome(session_id, record.frames, (), [REDACTED], len(record.frames))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files
-from metier.model import ROLES, SKILL_FILE, Role, Skill
+from metier.model import SKILL_FILE, Role, Skill
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
 from metier.record.state import SessionState
 from metier.results import Request
 from metier.sandbox import Runner
-from metier.session import scripts
-from metier.session.policy import Policy, hint_allows_run
+from metier.session import scripts, windows
+from metier.session.policy import Policy
 from metier.session.reading import Reader
 from metier.session.visibility import Visibility
 
@@ -30,7 +30,6 @@ Approve = Callable[[Request], "bool | str"]
 """Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
 
 
-_SKILL_TOOLS: Final = frozenset(f"skill_{role}" for role in ROLES)
 _NO_ANSWERS: Final[Mapping[Request, str]] = {}
 
 
@@ -148,25 +147,8 @@ class SessionContext:
             raise PolicyDenied("skill_load", skill.name, decision.why)
 
     def may_use(self, tool: str, command: str = "") -> bool:
-        """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active.
-
-        Searching, loading and reading skills stays under policy alone: an active skill needs its own files, and a
-        user may always turn to another skill. Running scripts needs every active skill's consent.
-        """
-        name = Policy.canonical(tool, self.profile)
-        if name not in _SKILL_TOOLS:
-            return self.policy.may_use(tool, command, self.state.windows.values())
-        if self.policy.decide(Request(name, command=command)).verdict == "deny":
-            return False
-        return name != "skill_run" or not self.window_against_scripts(command)
-
-    def window_against_scripts(self, command: str) -> str:
-        """The name of an active skill whose `allowed-tools` do not list running this command as a script."""
-        if not self.profile.policy.enforce_hints or self.version < 2:
-            return ""
-        run = self.profile.tools.run
-        closed = (one for one in self.state.windows.values() if not hint_allows_run(one.allowed_tools, run, command))
-        return next((window.name for window in closed), "")
+        """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active."""
+        return windows.may_use(self.policy, self.profile, self.state.windows.values(), tool, command)
 
     # --- files ---
 

@@ -1,16 +1,20 @@
 """What an operation is: a frozen value that says what policy is asked, what it does, and what its result is as data.
 
 The fields of an operation are declared once, with what they mean. Their JSON schema is derived from that, and with it
-what every surface accepts, checks and documents.
+what every surface accepts, checks and documents. An operation is checked before it is asked, recorded or performed:
+what cannot be recorded cannot be run again, and is refused with the name of the field.
 """
 
 import functools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from metier import limits
 from metier.errors import BadArguments
 from metier.hosts.formats import Answer
 from metier.model import JsonObject
@@ -21,9 +25,13 @@ from metier.session.json_schema import Schema, counted, mismatch
 R = TypeVar("R", bound=Answer)
 
 
-def about(text: str, *, model: bool = True, **schema: object) -> dict[str, Any]:
-    """What a field means, whether a model may give it, and its bounds in the words of JSON Schema."""
-    return {"about": text, "model": model, "schema": schema}
+def about(text: str, *, model: bool = True, nul: bool = False, **schema: object) -> dict[str, Any]:
+    """What a field means, whether a model may give it, and its bounds in the words of JSON Schema.
+
+    `nul` says that its text may hold a NUL. Names, paths and the arguments of a script may not: no file has such a
+    name, and no process can be given one.
+    """
+    return {"about": text, "model": model, "nul": nul, "schema": schema}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,23 @@ class Operation(ABC, Generic[R]):
         """A stable word for what went wrong, where the result is an answer that says so."""
         return ""
 
+    def check(self) -> None:
+        """Raise `BadArguments` where a field does not fit, or the whole cannot be recorded. Nothing is done yet."""
+        given = self.as_dict()
+        wrong = mismatch(given, schema_of(type(self)), "")
+        if wrong:
+            raise BadArguments(wrong)
+        self.check_nul()
+        check_values(given)
+
+    def check_nul(self) -> None:
+        """Raise `BadArguments` for a NUL in a name, a path or an argument of a script."""
+        for name in _without_nul(type(self)):
+            value: object = getattr(self, name)
+            texts = cast("Sequence[object]", value if isinstance(value, list | tuple) else (value,))
+            if any(isinstance(text, str) and "\0" in text for text in texts):
+                raise BadArguments(f"{name} must not hold a NUL character; leave it out", field=name)
+
     def as_dict(self) -> JsonObject:
         """The fields as the record has them. What was not given is left out."""
         values = ((name, getattr(self, name)) for name in _names(type(self)))
@@ -75,6 +100,61 @@ class Operation(ABC, Generic[R]):
         return cls(**checked)
 
 
+# --- what can be recorded ---
+
+Flaw = Literal["not-json", "torn", "too-large"]
+"""Why a value cannot be recorded: JSON has no form for it, it is not UTF-8, or it is too large."""
+
+DEPTH: Final = 32
+"""How deep the values of an operation may be nested."""
+
+_WRONG: Final[Mapping[Flaw, str]] = {
+    "not-json": f"must be JSON that is at most {DEPTH} levels deep, with finite numbers of at most 300 digits",
+    "torn": "must be valid UTF-8; send whole characters, and not half a surrogate pair",
+    "too-large": f"must have at most {limits.OPERATION_BYTES:,} bytes",
+}
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=dict)  # a mapping may be of any kind
+
+
+def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
+    """What keeps a value out of a record, or `None`. `limit` is its largest size as JSON, in bytes."""
+    if not _is_json(value):
+        return "not-json"
+    try:
+        size = len(_ENCODER.encode(value).encode())
+    except UnicodeEncodeError:
+        return "torn"
+    return "too-large" if limit is not None and size > limit else None
+
+
+def check_values(given: Mapping[str, object]) -> None:
+    """Raise `BadArguments`, with the name of the field, where values from outside cannot be recorded."""
+    flaw = flaw_of(given, limits.OPERATION_BYTES)
+    if flaw is None:
+        return
+    for name, value in given.items():
+        wrong = flaw_of(value, limits.OPERATION_BYTES)
+        if wrong is not None:
+            raise BadArguments(f"{name} {_WRONG[wrong]}", field=name)
+    raise BadArguments(f"all fields together {_WRONG[flaw]}")  # or the name of a field
+
+
+def _is_json(value: object, depth: int = DEPTH) -> bool:
+    if value is None or isinstance(value, str):
+        return True
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return depth > 0 and all(isinstance(key, str) and _is_json(item, depth - 1) for key, item in items)
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_is_json(item, depth - 1) for item in cast("list[object]", value))
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, int) and value.bit_length() <= 1024
+
+
+# --- fields ---
+
 _KINDS: Final[Mapping[object, JsonObject]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -85,6 +165,11 @@ _KINDS: Final[Mapping[object, JsonObject]] = {
 @functools.cache
 def _names(kind: type[Operation[Any]]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
+
+
+@functools.cache
+def _without_nul(kind: type[Operation[Any]]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind) if not item.metadata["nul"])
 
 
 @functools.cache

@@ -44,7 +44,7 @@ class Load(Operation[Loaded]):
 
     name: str | None = field(default=None, metadata=about("The name of the skill."))
     path: str | None = field(default=None, metadata=about("The path of its SKILL.md, where the name is not enough."))
-    arguments: str = field(default="", metadata=about("What the skill should work on."))
+    arguments: str = field(default="", metadata=about("What the skill should work on.", nul=True))
     parent: str | None = field(default=None, metadata=about("The skill that asks for this one, if one does."))
     by: By = field(default="user", metadata=_BY)
 
@@ -136,7 +136,7 @@ class Search(Operation[SearchResult]):
 
     operation: ClassVar[str] = "search"
 
-    query: str = field(metadata=about("A name, a path, or words that say what is needed."))
+    query: str = field(metadata=about("A name, a path, or words that say what is needed.", nul=True))
     limit: int | None = field(default=None, metadata=about("How many to return."))
     scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
     by: By = field(default="user", metadata=_BY)
@@ -165,7 +165,7 @@ class Run(Operation[RunResult]):
     name: str = field(metadata=about("The name of the skill.", minLength=1))
     script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
     arguments: Sequence[str] = field(default=(), metadata=about("Its arguments, one item each."))
-    stdin: str | None = field(default=None, metadata=about("What it reads from standard input."))
+    stdin: str | None = field(default=None, metadata=about("What it reads from standard input.", nul=True))
     by: By = field(default="user", metadata=_BY)
 
     def rescan(self, context: SessionContext) -> None:
@@ -205,7 +205,7 @@ class Output(Operation[Text]):
     ref: str = field(metadata=about("The ref that came with the result.", minLength=1))
     start: int = field(default=1, metadata=about("The first line, from 1.", minimum=0))
     end: int | None = field(default=None, metadata=about("The last line.", minimum=0))
-    grep: str | None = field(default=None, metadata=about("Return only lines that contain this text."))
+    grep: str | None = field(default=None, metadata=about("Return only lines that contain this text.", nul=True))
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         yield from recall.requests(context, self.ref)
@@ -237,7 +237,7 @@ class Invoke(Operation[Invocation]):
 
     operation: ClassVar[str] = "invoke"
 
-    message: str = field(metadata=about("The user's message."))
+    message: str = field(metadata=about("The user's message.", nul=True))
 
     def rescan(self, context: SessionContext) -> None:
         context.visibility.rescan()
@@ -321,6 +321,9 @@ class Confirm(Operation[Done]):
 
     asked: Sequence[Request] = field(default=(), metadata=about("What the person was asked."))
 
+    def check(self) -> None:
+        return  # it is made here, and not from what somebody sent
+
     def as_dict(self) -> JsonObject:
         keys = ("tool", "skill_name", "path", "digest")
         return {"asked": [{key: getattr(one, key) for key in keys} for one in self.asked]}
@@ -363,18 +366,23 @@ class Call(Operation[ToolResult]):
     operation: ClassVar[str] = "call"
 
     tool: str = field(metadata=about("The tool, by the name that the profile gives it."))
-    arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent."))
+    arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent.", nul=True))
 
     def rescan(self, context: SessionContext) -> None:
         with contextlib.suppress(BadArguments):
             self._asked(context).operation.rescan(context)
+
+    def check(self) -> None:
+        """Only a tool's name that is no text is refused: a model's mistake is a recorded result."""
+        if not isinstance(self.tool, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadArguments("tool must be text", field="tool")
 
     @property
     def _tool(self) -> str:
         return without_torn(self.tool[: limits.NAME_LENGTH * 4])
 
     def as_dict(self) -> JsonObject:
-        """ToolArguments that cannot be recorded are replaced by what is wrong with them."""
+        """Arguments that cannot be recorded are replaced by what is wrong with them."""
         recorded = tools.problem(self.arguments) or self.arguments
         return {"tool": self._tool} | ({"arguments": recorded} if recorded is not None else {})
 
@@ -416,7 +424,9 @@ def tool_operation(role: Role, values: JsonObject) -> Operation[Any]:
     kind = _BY_ROLE[role]
     if "by" in parameters(kind):
         values = values | {"by": "model"}
-    return kind(**values)
+    operation = kind(**values)
+    operation.check_nul()
+    return operation
 
 
 def tool_fields(role: Role) -> Mapping[str, Schema]:

@@ -6,7 +6,7 @@ open, the effective tools are those allowed by the policy and by every open hint
 than one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, cast
@@ -15,7 +15,6 @@ from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
 from metier.model import ROLES, Skill
-from metier.record.state import Window
 from metier.results import Request
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -191,13 +190,6 @@ class Policy:
             return False
         return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
 
-    def may_use(self, tool: str, command: str = "", windows: Iterable[Window] = ()) -> bool:
-        """Whether the policy and every open window allow a host tool now, for `command` if one is given."""
-        return self._host_allows(tool, "", command) and all(
-            self._host_allows(tool, window.name, command) and _hinted(window.allowed_tools, tool, command)
-            for window in windows
-        )
-
     def redact(self, text: str) -> str:
         return "[redacted]" if text and self.redact_arguments else text
 
@@ -225,33 +217,8 @@ def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _glob(pattern: str) -> str:
-    """The glob in `Bash(git add:*)`."""
-    return pattern.rstrip(")").replace(":*", "*")
-
-
 def _tool_name(entry: str) -> str:
     return entry.partition("(")[0]
-
-
-def hint_allows_run(hint: Sequence[str], tool: str, command: str) -> bool:
-    """Whether a skill's `allowed-tools` allow it to run scripts: by the name of the tool, or as a shell command."""
-    if not hint:
-        return True
-    for entry in hint:
-        name, _, pattern = entry.partition("(")
-        if name == tool or (name == "Bash" and (not pattern or not command or fnmatchcase(command, _glob(pattern)))):
-            return True
-    return False
-
-
-def _hinted(hint: Sequence[str], tool: str, command: str) -> bool:
-    """Whether a hint names the tool and, if it limits the tool's commands, matches this command."""
-    for entry in hint:
-        name, _, pattern = entry.partition("(")
-        if name == tool and (not pattern or not command or fnmatchcase(command, _glob(pattern))):
-            return True
-    return not hint
 
 
 def _flaw(name: object, profile: Profile) -> str:

@@ -22,7 +22,9 @@ class CatalogPrompt(Operation[Prompt]):
     operation: ClassVar[str] = "prompt"
     recorded: ClassVar[bool] = False
 
-    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    message: str | None = field(
+        default=None, metadata=about("The user's message; the skills that fit it come first.", nul=True)
+    )
     budget: int | None = field(
         default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
     )
@@ -41,8 +43,10 @@ class SystemPrompt(Operation[Text]):
     operation: ClassVar[str] = "system_prompt"
     recorded: ClassVar[bool] = False
 
-    base: str = field(default="", metadata=about("The host's own prompt, which comes first."))
-    message: str | None = field(default=None, metadata=about("The user's message; the skills that fit it come first."))
+    base: str = field(default="", metadata=about("The host's own prompt, which comes first.", nul=True))
+    message: str | None = field(
+        default=None, metadata=about("The user's message; the skills that fit it come first.", nul=True)
+    )
     budget: int | None = field(
         default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
     )
@@ -114,7 +118,7 @@ class MayUse(Operation[Allowance]):
     recorded: ClassVar[bool] = False
 
     tool: str = field(metadata=about("The tool of the host.", minLength=1))
-    command: str = field(default="", metadata=about("The command that it would run."))
+    command: str = field(default="", metadata=about("The command that it would run.", nul=True))
 
     def perform(self, context: SessionContext) -> Allowance:
         return Allowance(context.may_use(self.tool, self.command))

@@ -14,12 +14,13 @@ from metier import limits
 from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused
 from metier.files import beneath
 from metier.files.digests import digest_of
-from metier.files.text import from_utf8
+from metier.files.text import from_utf8, storable_text
 from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session.policy import GRANTS, Policy, hint_allows_run
+from metier.session import windows
+from metier.session.policy import GRANTS, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,11 +96,12 @@ def check(context: "SessionContext", script: Script) -> None:
     if profile.policy.enforce_hints:
         own = context.state.windows.get(script.skill.path)
         hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
-        if not hint_allows_run(hint, profile.tools.run, script.command):
+        if not windows.lists_scripts(hint, profile, script.command):
             raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
-        if closed := context.window_against_scripts(script.command):
-            why = f"the skill {closed} is active, and its allowed-tools do not list it"
-            raise PolicyDenied("skill_run", script.skill.name, why)
+        others = context.state.windows.values() if context.version > 1 else ()
+        active = windows.refusing(context.policy, profile, others, "skill_run", script.command)
+        if active:
+            raise PolicyDenied("skill_run", script.skill.name, windows.reason(active))
 
 
 def run(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None) -> RunResult:
@@ -219,8 +221,9 @@ class _Execution:
         script = self._script
         kept = {digest_of(data): data for data in (outcome.stdout, outcome.stderr)}
         kept |= {digest_of(file.data): file.data for file in outcome.files}
-        artifacts = tuple(Artifact(file.path, digest_of(file.data), file.size) for file in outcome.files)
-        notes = (*outcome.notes, *(f"not kept: {what}" for what in outcome.left_out))
+        # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
+        artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
+        notes = (*outcome.notes, *(f"not kept: {storable_text(what)}" for what in outcome.left_out))
         ended = ToolEnded(
             exit_code=outcome.exit_code,
             duration_ms=outcome.duration_ms,

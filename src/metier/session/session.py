@@ -129,6 +129,7 @@ class Session:
 
     def perform(self, operation: Operation[R]) -> R:
         """Do what an operation says: ask policy, then do it and record it."""
+        operation.check()
         return self._record(operation) if operation.recorded else self._show(operation)
 
     def _record(self, operation: Operation[R], given: Mapping[Request, str] | None = None) -> R:

@@ -4,11 +4,9 @@ A call becomes an operation, and the host's formats give its result their shape.
 says what to do instead; an exception never leaves `answer`.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from metier import limits
@@ -30,6 +28,7 @@ from metier.model import JsonObject, Role
 from metier.results import Tool, ToolResult
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
+from metier.session.operation import Flaw, flaw_of
 
 BUSY: Final = "BUSY"
 """The code for: as many scripts run as may; the same call may succeed later."""
@@ -156,32 +155,21 @@ def _given(arguments: object) -> JsonObject:
 
 
 _NO_OBJECT: Final = "must be a JSON object"
-_TORN: Final = "hold half a surrogate pair; send whole characters"
-_TOO_LARGE: Final = f"are too large; send at most {limits.CALL_BYTES:,} bytes"
+_PROBLEMS: Final[Mapping[Flaw, str]] = {
+    "not-json": _NO_OBJECT,
+    "torn": "hold half a surrogate pair; send whole characters",
+    "too-large": f"are too large; send at most {limits.CALL_BYTES:,} bytes",
+}
 
 
 def problem(arguments: object) -> str:
     """Why the arguments of a call cannot be recorded, and so not be run again; the record then has this text."""
     if arguments is None:
         return ""
-    if not isinstance(arguments, Mapping) or not _is_json(cast("object", arguments)):
-        return next((known for known in (_TORN, _TOO_LARGE) if known == arguments), _NO_OBJECT)
-    try:
-        size = len(json.dumps(arguments, ensure_ascii=False).encode())
-    except UnicodeEncodeError:
-        return _TORN
-    return _TOO_LARGE if size > limits.CALL_BYTES else ""
-
-
-def _is_json(value: object, depth: int = 32) -> bool:
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return depth > 0 and all(isinstance(key, str) and _is_json(item, depth - 1) for key, item in items)
-    if isinstance(value, list | tuple):
-        return depth > 0 and all(_is_json(item, depth - 1) for item in cast("list[object]", value))
-    if isinstance(value, float):
-        return isfinite(value)
-    return value is None or isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= 1024)
+    if not isinstance(arguments, Mapping):
+        return next((known for known in _PROBLEMS.values() if known == arguments), _NO_OBJECT)
+    flaw = flaw_of(cast("object", arguments), limits.CALL_BYTES)
+    return _PROBLEMS[flaw] if flaw else ""
 
 
 # --- errors ---

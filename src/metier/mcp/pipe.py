@@ -1,0 +1,91 @@
+"""The messages of a client on a pipe. What is no message is answered with an error, because its sender may wait for it.
+
+The SDK reads lines and drops those that it cannot parse, such as a request with half a surrogate pair in a text.
+"""
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from metier.files.shapes import is_dict
+from metier.session.operation import flaw_of
+
+_TORN: Final = "the message holds half a surrogate pair; send whole characters"
+_NO_JSON: Final = "the message is not JSON"
+_NO_MESSAGE: Final = "the message is not a JSON-RPC request"
+
+
+class AnsweredMessages:
+    """A stream of messages, without what is none."""
+
+    def __init__(self, source: ReadStream[SessionMessage | Exception], sink: WriteStream[SessionMessage]) -> None:
+        self._source, self._sink = source, sink
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, which the SDK restores for the handler."""
+        return getattr(self._source, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        while isinstance(item := await self._source.receive(), Exception):
+            answer = refusal(item)
+            if answer is not None:
+                await self._sink.send(SessionMessage(answer))
+        return item
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+def refusal(error: Exception) -> types.JSONRPCError | None:
+    """The answer to a line that is no message; `None` if it may itself be an answer, which is never answered."""
+    found: Sequence[Any] = error.errors() if isinstance(error, ValidationError) else ()
+    unparsed = next((one["input"] for one in found if one["type"] == "json_invalid"), None)
+    if unparsed is None:
+        # A field is missing in at least one of the four kinds of messages, and the error for it has the whole message.
+        given = next((one["input"] for one in found if one["type"] == "missing"), None)
+        code, message = types.INVALID_REQUEST, _NO_MESSAGE
+    else:
+        try:
+            given = json.loads(unparsed)
+            code, message = types.INVALID_PARAMS, _TORN if flaw_of(given) == "torn" else _NO_JSON
+        except (ValueError, RecursionError):
+            given, code, message = None, types.PARSE_ERROR, _NO_JSON
+    table = cast("dict[str, object]", given) if is_dict(given) else {}
+    if table and "method" not in table:
+        return None
+    return types.JSONRPCError(jsonrpc="2.0", id=_id(table), error=types.ErrorData(code=code, message=message))
+
+
+def _id(message: dict[str, object]) -> str | int | None:
+    known = message.get("id")
+    is_id = isinstance(known, str | int) and not isinstance(known, bool) and flaw_of(known) is None
+    return cast("str | int", known) if is_id else None
