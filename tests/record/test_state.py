@@ -186,6 +186,10 @@ def run_of_steps(world: World, store: Store, before_step: Callable[[], None] | N
             before_step()
             session = opened()
         drive(session, 1, seed=step)
+        if step % 5 == 0 and step > 10:
+            session.load("s9")
+        elif step % 5 == 1:
+            session.call("skill_run", {"name": "s8", "script": "scripts/x.sh"})
     return [canonical(frame) for frame in store.read("session")]
 
 
@@ -260,8 +264,10 @@ def test_a_long_session_opens_by_few_events_and_knows_the_same_without_a_snapsho
 def test_long_arguments_do_not_get_into_a_snapshot(world: World) -> None:
     store = MemoryStore()
     session = discover(world, "standard").session(id="session", store=store)
-    for number in range(SNAPSHOT_EVENTS // 2):
-        session.load(f"s{number % 12}", arguments="x" * 300_000 if number < 12 else f"{number}")
+    for number in range(12):
+        session.load(f"s{number}", arguments="x" * 300_000)
+    for _ in range(SNAPSHOT_EVENTS):
+        session.end_turn()
     assert len(json.dumps(stored_snapshot(store))) < STATE_BYTES // 10
     assert read_state(store, "session").snapshot_seq > 0
     assert read_state(store, "session").state.as_dict() == known(session)

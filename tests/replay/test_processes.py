@@ -4,18 +4,22 @@ import json
 import logging
 import os
 import shutil
+import subprocess
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lives import Lives, Rpc, RpcFailure
+from lives import SECONDS, Lives, Rpc, RpcFailure
 from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, MetierError, ResourceError, SkillNotFound
+from metier.record import process
+from metier.record.recorder import Inputs
 from metier.record.state import SNAPSHOT, fold
-from metier.record.store import STATE_BYTES, Frame, open_store
+from metier.record.store import STATE_BYTES, Draft, Frame, open_store
 from metier.record.store.memory import MemoryStore
 from metier.sandbox import Job, Outcome
 from metier.sandbox.fake import FakeRunner
@@ -450,6 +454,58 @@ def test_what_a_killed_process_ran_is_recorded_as_lost_once(lives: Lives) -> Non
     assert fold(lives.frames("s")).running == {}
     outcome = lives.replayed("s")
     assert outcome.not_compared == len([frame for frame in frames if frame["op"] == op])
+
+
+class RacingStore(MemoryStore):
+    """Lets another process write first, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def append(
+        self,
+        session_id: str,
+        stream_kind: str,
+        stream_id: str,
+        drafts: Iterable[Draft],
+        artifacts: Iterable[bytes] = (),
+        *,
+        expected_seq: int | None = None,
+    ) -> list[Frame]:
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            work()
+        return super().append(session_id, stream_kind, stream_id, drafts, artifacts, expected_seq=expected_seq)
+
+
+def test_of_two_processes_that_find_a_lost_operation_at_the_same_time_one_records_it(world: World) -> None:
+    world.skill(f"{SKILLS}/one", files={"scripts/x.sh": "#!/bin/sh\n"})
+    skills, recording, left = world.discover(), MemoryStore(), list[str]()
+    ended = subprocess.Popen(["true"])
+    ended.wait(SECONDS)
+    name = f"{process.current().partition('-')[0]}-{ended.pid}-1"
+
+    def run(job: Job) -> Outcome:
+        job.started(())
+        left.extend(recording.export_lines("s"))  # all that a process leaves that is killed now
+        return Outcome(0, "exit", 3, b"", b"")
+
+    Session(
+        skills,
+        id="s",
+        store=recording,
+        policy={"allow": [{"tool": "skill_run"}]},
+        runner=FakeRunner(default=run),
+        inputs=Inputs(process=lambda: name),
+    ).run("one", "scripts/x.sh")
+    store = RacingStore()
+    store.import_lines(left)
+    given: dict[str, Any] = {"id": "s", "store": store, "policy": {"allow": [{"tool": "skill_run"}]}}
+    store.meanwhile = lambda: skills.session(**given)
+    skills.session(**given)
+    frames = store.read("s")
+    assert [kind for _, kind in lost(frames)] == ["tool_failed", "session_returned"]
+    assert len({frame_op for frame_op, _ in lost(frames)}) == 1
+    assert fold(frames).running == {}
 
 
 def test_what_another_process_still_runs_is_left_alone(lives: Lives) -> None:
