@@ -100,7 +100,7 @@ def test_nothing_is_asked_and_no_hint_of_a_skill_restricts_or_changes_anything(w
     one = session(world, approve=never)
     tools = one.tools()
     assert call(one, "probe")["status"] == "success"
-    assert (one.policy.may_use("Write"), one.overrides, one.tools()) == (True, {}, tools)
+    assert (one.may_use("Write"), one.overrides, one.tools()) == (True, {}, tools)
     assert call(one, "other")["status"] == "success"
 
 

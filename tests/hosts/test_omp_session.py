@@ -328,6 +328,6 @@ def test_a_skill_runs_nothing_and_alters_no_call(world: World) -> None:
         opened.invoke("/skill:active go")
         opened.system_prompt()
         assert read(opened, "skill://plain") == before
-    assert opened.policy.may_use("Bash")
+    assert opened.may_use("Bash")
     assert left(heard) == []
     assert not mark.exists()

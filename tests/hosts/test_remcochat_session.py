@@ -285,8 +285,9 @@ def test_each_chat_keeps_the_names_that_it_activated(world: World) -> None:
     for failed in ({"name": "missing"}, {"name": ""}, {}, {"name": 7}):
         assert chat_one.call("skills.activate", failed).ok is False
     chat_one.invoke("/missing go")
-    chat_one.call("skills.readResource", {"name": "three", "path": "SKILL.md"})
     assert chat_one.state()["activated_skill_names"] == ["two", "one"]
+    chat_one.call("skills.readResource", {"name": "three", "path": "SKILL.md"})
+    assert chat_one.state()["activated_skill_names"] == ["two", "one", "three"], "its body is in there"
     assert chat_two.state()["activated_skill_names"] == []
 
 
@@ -316,7 +317,7 @@ def test_allowed_tools_are_kept_and_block_nothing(world: World) -> None:
     session = chat(world)
     result = session.call("skills.activate", {"name": "probe"})
     assert result.data["frontmatter"]["allowed-tools"] == "Read"
-    assert session.policy.may_use("Bash")
+    assert session.may_use("Bash")
     assert session.call("skills.readResource", {"name": "probe", "path": "a.md"}).ok
 
 

@@ -170,7 +170,7 @@ def test_a_hint_narrows_within_the_skills_window_and_not_after_it(world: World, 
     session = open_session(world, policy={"tools": ["Read", "Grep", "Bash", "Denied"], "deny": [{"tool": "Denied"}]})
 
     def usable() -> list[str]:
-        return [tool for tool in ("Read", "Grep", "Bash", "Denied", "Other") if session.policy.may_use(tool)]
+        return [tool for tool in ("Read", "Grep", "Bash", "Denied", "Other") if session.may_use(tool)]
 
     assert usable() == ["Read", "Grep", "Bash"]
     session.invoke("/skill:one go")
@@ -195,9 +195,9 @@ def test_a_hint_narrows_within_the_skills_window_and_not_after_it(world: World, 
 def test_no_key_of_a_skill_widens_what_policy_allows(world: World, fields: dict[str, Any]) -> None:
     world.skill(".rip/skills/one", body=BODY, **fields)
     session = open_session(world, policy={"tools": ["Bash", "Denied"], "deny": [{"tool": "Denied"}]})
-    before = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.policy.may_use(tool)}
+    before = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.may_use(tool)}
     session.load("one")
-    after = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.policy.may_use(tool)}
+    after = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.may_use(tool)}
     assert after <= before == {"Bash"}
     assert session.policy.name == "default"
     assert session.overrides == {}

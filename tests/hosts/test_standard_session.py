@@ -9,7 +9,7 @@ import pytest
 
 from hosts.asking import metier
 from metier import AmbiguousSkill, SkillNotFound
-from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
+from metier.errors import BadArguments, BinaryResource, PathEscape, ResourceError, ResourceNotFound
 from metier.session.session import Session
 from worlds import World
 
@@ -180,7 +180,6 @@ def test_a_skill_that_was_edited_or_added_is_seen_on_the_next_call(world: World)
         ("/etc/passwd", PathEscape, "absolute"),
         ("references/../a", PathEscape, "traversal"),
         ("references\\a.md", PathEscape, "backslash"),
-        ("a\x00", PathEscape, "nul"),
         ("out", PathEscape, "link"),
         ("circle", PathEscape, "loop"),
         ("missing", ResourceNotFound, "not-found"),
@@ -189,7 +188,6 @@ def test_a_skill_that_was_edited_or_added_is_seen_on_the_next_call(world: World)
         ("", ResourceError, "folder"),
         ("pipe", ResourceError, "not-a-file"),
         ("x" * 300, ResourceError, "too-long"),
-        ("\ud800", ResourceError, "encoding"),
     ],
 )
 def test_each_refusal_of_a_resource_has_its_reason(
@@ -203,6 +201,17 @@ def test_each_refusal_of_a_resource_has_its_reason(
     with pytest.raises(error) as refused:
         session.read("pdf", path)
     assert refused.value.reason == reason
+    assert session.call("skill_read", {"name": "pdf", "path": path}).ok is False
+
+
+@pytest.mark.parametrize("path", ["a\x00", "\ud800"])
+def test_a_path_that_no_file_can_have_is_refused_before_anything_is_recorded(world: World, path: str) -> None:
+    write(world)
+    session = open_session(world)
+    before = len(session.events)
+    with pytest.raises(BadArguments, match="path"):
+        session.read("pdf", path)
+    assert len(session.events) == before
     assert session.call("skill_read", {"name": "pdf", "path": path}).ok is False
 
 

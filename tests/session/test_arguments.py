@@ -1,6 +1,8 @@
 """Arguments go into a body once: where it asks for them, else behind it, and never out of themselves."""
 
+import random
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -115,3 +117,18 @@ def test_a_body_that_asks_for_nothing_is_kept_as_it_is(body: str, arguments: str
     else:
         assert expanded == f"{body.rstrip()}\n\nARGUMENTS: {arguments}\n"
         assert re.sub(r"\s+", "", expanded).startswith(re.sub(r"\s+", "", body.rstrip()))
+
+
+def test_words_are_those_of_a_shell_and_a_long_one_is_no_trouble() -> None:
+    chance = random.Random(7)
+    body = "".join(f"[$ARGUMENTS[{number}]]" for number in range(12))
+    for _ in range(5_000):
+        given = "".join(chance.choice("ab é\t\n\r\x0b\x00'\"\\#;") for _ in range(chance.randrange(1, 14)))
+        try:
+            words = shlex.split(given)
+        except ValueError:
+            words = given.split()
+        expected = "".join(f"[{words[number] if number < len(words) else ''}]" for number in range(12))
+        assert expand(body, given, {}) == expected, repr(given)
+    assert expand("$1|$ARGUMENTS[1]", "x" * 4_000_000 + " 'y z'", {}, True) == "x" * 4_000_000 + "|y z"
+    assert expand("$2 $ARGUMENTS[0]", '"' + "x" * 1_000_000, {}, True) == ' "' + "x" * 1_000_000

@@ -5,12 +5,13 @@ so every process that reads the same events knows the same. The stored snapshot 
 saves time when a session is opened, and can be dropped at any moment. Long texts are artifacts, named by digest.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast
 
 from metier.errors import StoreError
-from metier.files.digests import digits
+from metier.files.digests import digest_of, digits
 from metier.files.shapes import is_items, is_mapping
 from metier.model import JsonObject
 from metier.record.chain import link
@@ -18,6 +19,9 @@ from metier.record.store import Frame, Store
 
 SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
+
+SNAPSHOT_VERSION: Final = 1
+"""Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
 
 LIVES: Final = 16
 """The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
@@ -142,7 +146,8 @@ class SessionState:
 
     def snapshot(self) -> JsonObject:
         """The whole state as a document for the store."""
-        return {
+        document: JsonObject = {
+            "version": SNAPSHOT_VERSION,
             "seq": self.seq,
             "chain": self.chain,
             "time_ms": self.time_ms,
@@ -154,6 +159,7 @@ class SessionState:
             },
             "known": self.as_dict(),
         }
+        return {**document, "digest": _document_digest(document)}
 
 
 def ref_of(digest: str) -> str:
@@ -162,7 +168,9 @@ def ref_of(digest: str) -> str:
 
 
 def from_snapshot(value: Mapping[str, Any]) -> SessionState:
-    """The state that `SessionState.snapshot` gave. Raises an error of lookup or type where it is not one."""
+    """The state that `SessionState.snapshot` gave. Raises an error of lookup, type or value where it is not one."""
+    if value["version"] != SNAPSHOT_VERSION or value["digest"] != _document_digest(value):
+        raise ValueError("the snapshot is of another version, or was changed")
     return SessionState(
         seq=int(value["seq"]),
         chain=str(value["chain"]),
@@ -171,6 +179,12 @@ def from_snapshot(value: Mapping[str, Any]) -> SessionState:
         lives=tuple(Life(str(id_), dict(options), dict(policy)) for id_, options, policy in value["lives"]),
         running={str(id_): Running(**one) for id_, one in value["running"].items()},
     ).knowing(value["known"])
+
+
+def _document_digest(document: Mapping[str, Any]) -> str:
+    """The digest of a snapshot, whose own `digest` does not count."""
+    plain = {key: value for key, value in document.items() if key != "digest"}
+    return digest_of(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _known(value: Mapping[str, object]) -> dict[str, Any]:

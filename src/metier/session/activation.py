@@ -4,6 +4,7 @@ Pure: the bytes and the list of files come in, and a `Loaded` comes out. A cut k
 a character, and says how much is missing.
 """
 
+import os
 from dataclasses import dataclass, replace
 
 from metier import limits
@@ -29,16 +30,27 @@ class SkillFile:
     listing: Listing
 
 
-def present(file: SkillFile, profile: Profile, offered: Offered, arguments: str = "", command: bool = False) -> Loaded:
-    """The loaded skill. Raises `InvalidSkill` where the file's frontmatter cannot be read any more.
+def present(
+    file: SkillFile,
+    profile: Profile,
+    offered: Offered,
+    arguments: str = "",
+    command: bool = False,
+    *,
+    checked: bool = True,
+) -> Loaded:
+    """The loaded skill. Raises `InvalidSkill` where the file is no valid skill any more.
 
-    `command` says that a user called the skill by a slash command, which some hosts answer with another text.
+    `command` says that a user called the skill by a slash command, which some hosts answer with another text. Without
+    `checked`, as in version 0.1, it is enough that the frontmatter can be read.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
     parsed = validate.tolerate(parsed, checks) if parsed is not None else None
     if parsed is None or parsed.fields is None:
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
+    if checked:
+        _check(skill, parsed, profile)
     limit = max(min(profile.load.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
     truncated = content.size > limit
     shown = content.data[parsed.body_offset : limit]
@@ -72,6 +84,15 @@ def present(file: SkillFile, profile: Profile, offered: Offered, arguments: str 
     )
     text = without_torn(origin(skill) + text)  # a path may hold bytes that are not UTF-8
     return replace(loaded, text=text, body=origin(skill) + loaded.body)
+
+
+def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> None:
+    """Refuse what a scan of the same bytes would refuse."""
+    folder = skill.name if skill.scope == REMOTE else os.path.basename(skill.dir)
+    described = all(root.require_description for root in profile.roots)
+    found = validate.check(parsed, folder, profile.validation, skill.path, require_description=described)
+    if not found.valid:
+        raise InvalidSkill(skill.path, [one for one in found.diagnostics if one.severity == "error"])
 
 
 def origin(skill: Skill) -> str:

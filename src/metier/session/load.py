@@ -11,7 +11,7 @@ from metier import limits
 from metier.errors import InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import digest_of
 from metier.files.text import storable_text
-from metier.model import Skill
+from metier.model import SKILL_FILE, Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
 from metier.record.state import ARGUMENTS, ref_of
 from metier.results import Loaded, Request, Resource
@@ -64,8 +64,10 @@ def load(
 def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw: bool) -> Resource:
     """SKILL.md as a file. Reading it activates the skill, whichever way it is read. The text is given each time."""
     context.confirm_file(skill, by=by)
-    resource, content = context.reader.skill_file(skill, path, raw)
-    loaded = context.reader.presented(skill, content, context.offered())
+    reader = context.reader
+    content = reader.skill_bytes(skill, reader.limit(raw))
+    loaded = reader.presented(skill, content, context.offered())  # first, because a broken file is not given
+    resource = reader.as_bytes(skill, SKILL_FILE, content) if raw else reader.as_text(skill, path, SKILL_FILE, content)
     known = context.state.loaded.get(storable_text(skill.path))
     text = resource.text.encode()
     rendered = digest_of(text)

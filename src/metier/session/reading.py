@@ -42,12 +42,16 @@ class Reader:
         return self.presented(skill, self.skill_content(skill), offered, arguments, command)
 
     def skill_content(self, skill: Skill) -> Content:
-        """The bytes of SKILL.md, kept for a replay."""
+        """The bytes of SKILL.md to load it. A refusal is recorded."""
         try:
-            content = self._files.skill_file(skill, limits.SKILL_FILE_BYTES)
+            return self.skill_bytes(skill, limits.SKILL_FILE_BYTES)
         except ResourceError as error:
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, error.reason, str(error)))
             raise
+
+    def skill_bytes(self, skill: Skill, limit: int) -> Content:
+        """The bytes of SKILL.md, kept for a replay."""
+        content = self._files.skill_file(skill, limit)
         if self._recorder.keeps_record:
             self._recorder.note(artifacts={digest_of(content.data): content.data})
         return content
@@ -60,7 +64,8 @@ class Reader:
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
         file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
-            return activation.present(file, self._profile, offered, arguments, command)
+            checked = self._recorder.inputs.version > 1
+            return activation.present(file, self._profile, offered, arguments, command, checked=checked)
         except InvalidSkill as broken:
             digest = digest_of(content.data)
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
@@ -69,14 +74,16 @@ class Reader:
     def text(self, skill: Skill, path: str, relative: str) -> Resource:
         """A file as text, within the limits of the profile. `path` is what was asked for, `relative` what it means."""
         try:
-            content = self._content(skill, relative, self._limit)
+            content = self._content(skill, relative, self.limit(raw=False))
         except ResourceNotFound as error:
             listing = self._files.listing(skill, limits.LISTED_FILES, limits.RESOURCE_BYTES)
             raise ResourceNotFound(path, listing.files) from error
         return self.as_text(skill, path, relative, content)
 
-    @property
-    def _limit(self) -> int:
+    def limit(self, raw: bool) -> int:
+        """How many bytes of a file are read, as it is or as text."""
+        if raw:
+            return limits.WHOLE_FILE_BYTES
         return min(self._profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
 
     def as_text(self, skill: Skill, path: str, relative: str, content: Content) -> Resource:
@@ -131,13 +138,6 @@ class Reader:
         if relative == SKILL_FILE:
             return self._files.skill_file(skill, limit)
         return self._files.resource(skill, relative, limit)
-
-    def skill_file(self, skill: Skill, path: str, raw: bool) -> tuple[Resource, Content]:
-        """SKILL.md as a file, and the bytes that were read."""
-        content = self._files.skill_file(skill, limits.WHOLE_FILE_BYTES if raw else self._limit)
-        if raw:
-            return self.as_bytes(skill, SKILL_FILE, content), content
-        return self.as_text(skill, path, SKILL_FILE, content), content
 
     def warnings(self, skill: Skill, notes: Iterable[str]) -> list[SkillWarning]:
         """The warnings that the record does not have yet; each is logged once."""

@@ -11,6 +11,7 @@ from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.model import Skill
 from metier.record.recorder import NamedCatalog, Recorder
+from metier.record.state import LoadedSkill
 from metier.results import Request
 from metier.session.policy import By, Policy
 from metier.session.rules import RuleLists
@@ -87,10 +88,10 @@ class Visibility:
     ) -> Skill:
         try:
             return self._look_up(name, path, by)
-        except SkillNotFound:
+        except SkillNotFound as error:
             self._refuse_broken(name, by, before)
             if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
-                raise
+                raise self._not_found(error, name, path) from error
             notice()
             return self._look_up(name, path, by)
 
@@ -103,6 +104,24 @@ class Visibility:
         for skill in known.by_name.get(name or "", ()) if known is not None else ():
             if skill.path in self._skills.catalog.failed and (by == "user" or self.shows(skill)):
                 self._skills.catalog.find_path(skill.path)
+        for loaded in self._loaded(name, None):
+            if loaded.path in self._skills.catalog.failed:
+                self._skills.catalog.find_path(loaded.path)
+
+    def _not_found(self, error: SkillNotFound, name: str | None, path: str | None) -> SkillNotFound:
+        """The error, which says more of a skill that was loaded before: it was removed since."""
+        catalog = self._skills.catalog
+        listed = {skill.path for skill in (*catalog.skills, *(entry.skill for entry in catalog.shadowed))}
+        listed.update(catalog.failed, (skipped.path for skipped in catalog.skipped))
+        if all(loaded.path in listed for loaded in self._loaded(name, path)):
+            return error
+        return SkillNotFound(error.wanted, error.available, error.close, "it was removed", "removed")
+
+    def _loaded(self, name: str | None, path: str | None) -> list[LoadedSkill]:
+        """What the session loaded of this name or at this path. Version 0.1 did not look."""
+        if self._recorder.inputs.version < 2:
+            return []
+        return [one for one in self._recorder.state.loaded.values() if one.path == path or one.name == name]
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:
         skill = self._skills.catalog.find_path(path) if path else self._named(name or "", by)

@@ -1,0 +1,273 @@
+"""What a session knows is the fold of its events: the snapshot beside them only saves time, and can be dropped."""
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metier.record import recorder
+from metier.record.recorder import SNAPSHOT_EVENTS, Counter
+from metier.record.state import SNAPSHOT, SessionState, fold, from_snapshot, read_state
+from metier.record.store import STATE_BYTES, Frame, Store, canonical
+from metier.record.store.memory import MemoryStore
+from metier.session.session import Session
+from metier.testing import write_skill
+from recording import PROFILES, answers, discover, drive, fake_runner, write_catalog
+from worlds import World
+
+JsonObject = dict[str, Any]
+
+
+def recorded(world: World, profile: str, steps: int = 300, store: Store | None = None) -> tuple[Session, list[Frame]]:
+    """A session that was asked for hundreds of things, and its frames."""
+    session = discover(world, profile).session(
+        id="session",
+        store=store or MemoryStore(),
+        approve=answers(),
+        runner=fake_runner(),
+        policy={"profile": "full-auto", "ask": [{"tool": "skill_run"}]},
+    )
+    drive(session, steps, edit=world.project / "catalog")
+    return session, session.events
+
+
+def text_of(state: SessionState) -> str:
+    return json.dumps(state.snapshot())
+
+
+def as_json(value: object) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def known(session: Session) -> JsonObject:
+    return {key: value for key, value in session.state().items() if key not in ("version", "id")}
+
+
+# --- the fold ---
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_fold_changes_neither_the_frames_nor_a_state_it_began_with(world: World, profile: str) -> None:
+    session, frames = recorded(world, profile)
+    before = copy.deepcopy(frames)
+    states = [SessionState()]
+    texts = [text_of(states[0])]
+    for frame in frames:
+        states.append(fold([frame], states[-1]))
+        texts.append(text_of(states[-1]))
+    assert frames == before
+    assert [text_of(state) for state in states] == texts
+    assert fold(frames) == fold(iter(frames)) == states[-1]
+    assert states[-1].as_dict() == known(session)
+    assert {"activated_skill_names", "loaded"} <= set(known(session))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_snapshot_after_any_frame_gives_the_same_state_as_all_events(world: World, profile: str) -> None:
+    _, frames = recorded(world, profile)
+    whole, state = fold(frames), SessionState()
+    for number, frame in enumerate(frames):
+        state = fold([frame], state)
+        restored = from_snapshot(as_json(state.snapshot()))
+        assert restored == state
+        assert SessionState().knowing(as_json(state.as_dict())).as_dict() == state.as_dict()
+        if number % 50 == 0:
+            assert fold(frames[number + 1 :], restored) == whole
+    assert state == whole
+    assert all(getattr(state, item) for item in ("catalog", "lives", "activated", "loaded"))
+
+
+def test_the_states_of_a_driven_session_hold_something_of_everything(world: World) -> None:
+    """So that the tests above compare more than what is empty."""
+    _, frames = recorded(world, "standard")
+    world.skill("catalog/preloaded")
+    begun = discover(world, "standard").session(store=MemoryStore(), preload=["preloaded"])
+    seen: set[str] = set()
+    for some in (frames, begun.events):
+        state = SessionState()
+        for frame in some:
+            state = fold([frame], state)
+            seen |= {item for item in SessionState.__dataclass_fields__ if getattr(state, item)}
+    assert set(SessionState.__dataclass_fields__) - seen <= {"injected", "approved", "warned"}
+
+
+# --- the snapshot ---
+
+
+def stored_snapshot(store: Store, session_id: str = "session") -> JsonObject:
+    document = store.load_state(session_id, SNAPSHOT)
+    assert document is not None
+    return dict(document.value)
+
+
+def in_known(snapshot: JsonObject, **values: object) -> JsonObject:
+    return {**snapshot, "known": {**snapshot["known"], **values}}
+
+
+DAMAGE: dict[str, Callable[[JsonObject], object]] = {
+    "empty": lambda _: {},
+    "not an object": lambda _: ["snapshot"],
+    "no text of a session": lambda snapshot: {**snapshot, "known": None},
+    "half of it": lambda snapshot: dict(list(snapshot.items())[:4]),
+    "another seq": lambda snapshot: {**snapshot, "seq": snapshot["seq"] - 1},
+    "a seq that is no number": lambda snapshot: {**snapshot, "seq": "last"},
+    "before the first event": lambda snapshot: {**snapshot, "seq": -1, "chain": ""},
+    "after the last event": lambda snapshot: {**snapshot, "seq": 1_000_000},
+    "another chain": lambda snapshot: {**snapshot, "chain": "0" * 64},
+    "lives that are none": lambda snapshot: {**snapshot, "lives": [["id"]]},
+    "operations that are none": lambda snapshot: {**snapshot, "running": {"op": {"pid": 1}}},
+    "skills without paths": lambda snapshot: in_known(snapshot, loaded=[{"name": "one"}]),
+    "skills left out": lambda snapshot: in_known(snapshot, loaded=[]),
+    "a name left out": lambda snapshot: in_known(snapshot, activated_skill_names=[]),
+    "another catalog": lambda snapshot: {**snapshot, "catalog": ""},
+    "of a later version": lambda snapshot: {**snapshot, "version": snapshot["version"] + 1},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_snapshot_that_is_not_good_is_ignored_and_the_events_decide(world: World, damage: str) -> None:
+    store = MemoryStore()
+    recorded(world, "standard", 120, store)
+    expected = fold(store.read("session"))
+    snapshot = stored_snapshot(store)
+    good = read_state(store, "session")
+    assert (good.state, good.snapshot_seq) == (expected, snapshot["seq"])
+    store.save_state("session", SNAPSHOT, DAMAGE[damage](snapshot))
+    opened = read_state(store, "session")
+    assert (opened.state, opened.snapshot_seq) == (expected, -1)
+
+
+def test_the_snapshot_of_another_session_is_ignored(world: World) -> None:
+    store = MemoryStore()
+    skills = discover(world, "standard")
+    for name in ("one", "two"):
+        session = skills.session(id=name, store=store)
+        for _ in range(SNAPSHOT_EVENTS // 3):
+            session.load("s1" if name == "one" else "s2")
+    store.save_state("two", SNAPSHOT, stored_snapshot(store, "one"))
+    assert list(skills.session(id="two", store=store).activated) == ["s2"]
+    assert read_state(store, "two").snapshot_seq == -1
+
+
+# --- dropped before any step ---
+
+
+def run_of_steps(world: World, store: Store, before_step: Callable[[], None] | None) -> list[str]:
+    """The frames of a session that is opened anew before each step, or stays open where there is nothing to do then."""
+    root = world.project / "catalog"
+    shutil.rmtree(root, ignore_errors=True)
+    write_catalog(root)
+    same_times(root)
+    skills, counter, runner = discover(world, "standard"), Counter(), fake_runner()
+
+    def opened() -> Session:
+        return skills.session(
+            id="session",
+            store=store,
+            runner=runner,
+            policy={"profile": "full-auto"},
+            clock=counter.clock,
+            ids=counter.ids,
+        )
+
+    session = opened()
+    for step in range(150):
+        if step % 10 == 9:
+            tools = "Read" if step % 20 == 9 else None
+            write_skill(root / f"s{step % 12}", body=f"# Body after {step}\n", model="small", allowed_tools=tools)
+            same_times(root)
+            skills.refresh()
+        if before_step is not None:
+            before_step()
+            session = opened()
+        drive(session, 1, seed=step)
+        if step % 5 == 0 and step > 10:
+            session.load("s9")
+        elif step % 5 == 1:
+            session.call("skill_run", {"name": "s8", "script": "scripts/x.sh"})
+    return [canonical(frame) for frame in store.read("session")]
+
+
+def same_times(root: Path) -> None:
+    for folder, _, files in os.walk(root):
+        for file in files:
+            os.utime(os.path.join(folder, file), ns=(1_000_000_000, 1_000_000_000))
+
+
+def test_dropping_the_snapshot_before_any_step_changes_no_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_EVENTS", 5)
+    used: list[int] = []
+
+    def keep() -> None:
+        used.append(read_state(kept, "session").snapshot_seq)
+
+    def drop() -> None:
+        dropped.save_state("session", SNAPSHOT, {})
+
+    kept, dropped = MemoryStore(), MemoryStore()
+    never_closed = run_of_steps(world, MemoryStore(), None)
+    assert run_of_steps(world, kept, keep) == never_closed
+    assert run_of_steps(world, dropped, drop) == never_closed
+    assert len(never_closed) > 400
+    assert sum(seq >= 0 for seq in used) > 100
+
+
+# --- what opening costs ---
+
+
+class CountingStore(MemoryStore):
+    """Counts the frames that were read."""
+
+    frames_read = 0
+
+    def read(
+        self,
+        session_id: str | None = None,
+        stream_id: str | None = None,
+        types: Collection[str] | None = None,
+        after: int = -1,
+        limit: int | None = None,
+        since_ms: int | None = None,
+        *,
+        newest: bool = False,
+    ) -> list[Frame]:
+        found = super().read(session_id, stream_id, types, after, limit, since_ms, newest=newest)
+        self.frames_read += len(found)
+        return found
+
+
+def test_a_long_session_opens_by_few_events_and_knows_the_same_without_a_snapshot(world: World) -> None:
+    store = CountingStore()
+    skills = discover(world, "standard")
+    session = skills.session(id="session", store=store)
+    for number in range(2_500):
+        session.load(f"s{number % 12}", arguments=f"time {number}")
+    assert store.last_seq("session") > 10_000
+    one_operation = 4
+    for _ in range(SNAPSHOT_EVENTS // one_operation + 2):  # wherever the snapshot happens to stand
+        session.load("s1")
+        before = store.frames_read
+        opened = skills.session(id="session", store=store)
+        assert store.frames_read - before <= SNAPSHOT_EVENTS + one_operation
+        assert opened.state() == session.state()
+    store.save_state("session", SNAPSHOT, {})
+    before = store.frames_read
+    assert skills.session(id="session", store=store).state() == session.state()
+    assert store.frames_read - before > 10_000
+
+
+def test_long_arguments_do_not_get_into_a_snapshot(world: World) -> None:
+    store = MemoryStore()
+    session = discover(world, "standard").session(id="session", store=store)
+    for number in range(12):
+        session.load(f"s{number}", arguments="x" * 300_000)
+    for _ in range(SNAPSHOT_EVENTS):
+        session.end_turn()
+    assert len(json.dumps(stored_snapshot(store))) < STATE_BYTES // 10
+    assert read_state(store, "session").snapshot_seq > 0
+    assert read_state(store, "session").state.as_dict() == known(session)
