@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from metier.cli import COMMANDS
 from metier.cli import main as command_line
-from metier.record import recorder
+from metier.record import writer
 
 for _module in (
     *(f"metier.cli.{name}" for name in sorted(set(COMMANDS.values()))),
@@ -55,7 +55,7 @@ class Surroundings:
     cwd: str
     env: Mapping[str, str]
     errors: str
-    snapshot_events: int = recorder.SNAPSHOT_EVENTS
+    snapshot_events: int = writer.SNAPSHOT_EVENTS
     """After how many events a process keeps a snapshot. Few, so that a short session has some."""
 
 
@@ -129,7 +129,7 @@ def _become(work: Callable[[], int], surroundings: Surroundings, stdin: int, std
         for name in [name for name in os.environ if name.startswith(_CLEARED)]:
             del os.environ[name]
         os.environ.update(surroundings.env)
-        recorder.__dict__["SNAPSHOT_EVENTS"] = surroundings.snapshot_events
+        writer.__dict__["SNAPSHOT_EVENTS"] = surroundings.snapshot_events
         code = work()
         if not sys.stdout.closed:
             sys.stdout.flush()

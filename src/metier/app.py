@@ -15,9 +15,9 @@ from typing import Final, TypedDict
 from metier.hosts.settings import resolve
 from metier.model import Changes, JsonObject
 from metier.record import telemetry
-from metier.record.recorder import random_ids
 from metier.record.state import OpenedState, read_state
 from metier.record.store import Store, open_store
+from metier.record.writer import random_ids
 from metier.sandbox import Runner
 from metier.session.context import Approve
 from metier.session.session import Session

@@ -372,8 +372,8 @@ class Skills:
             clock: Returns milliseconds since 1970, for a deterministic run.
             ids: Returns ids for events, for a deterministic run.
         """
-        from metier.record.recorder import Inputs, random_ids, system_clock
         from metier.record.store import open_store
+        from metier.record.writer import Inputs, random_ids, system_clock
         from metier.session.policy import Policy
         from metier.session.session import Session
 

@@ -10,8 +10,8 @@ import pytest
 
 from metier.errors import BadArguments
 from metier.record.events import TYPES
-from metier.record.recorder import Counter
 from metier.record.store import canonical
+from metier.record.writer import Counter
 from metier.session.session import Session
 from worlds import World
 

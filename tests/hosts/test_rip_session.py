@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import left, listening, metier
-from metier.record.recorder import Counter
+from metier.record.writer import Counter
 from metier.session.session import Session
 from worlds import World
 

@@ -15,9 +15,10 @@ from metier.app import App
 from metier.cli import cli
 from metier.hosts.profiles import build, load
 from metier.record.events import TYPES, SkillWarning
-from metier.record.recorder import HELD_EVENTS, Counter, Inputs, Recorder
+from metier.record.recorder import Recorder
 from metier.record.store import StoreError, canonical
 from metier.record.store.memory import MemoryStore
+from metier.record.writer import HELD_EVENTS, Counter, Inputs
 from metier.rpc import Dispatcher
 from metier.sandbox import Outcome
 from metier.sandbox.fake import FakeRunner

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from metier.record import recorder
-from metier.record.recorder import SNAPSHOT_EVENTS, Counter
+from metier.record import writer
 from metier.record.state import SNAPSHOT, SessionState, fold, from_snapshot, read_state
 from metier.record.store import STATE_BYTES, Frame, Store, canonical
 from metier.record.store.memory import MemoryStore
+from metier.record.writer import SNAPSHOT_EVENTS, Counter
 from metier.session.session import Session
 from metier.testing import write_skill
 from recording import PROFILES, answers, discover, drive, fake_runner, write_catalog
@@ -200,7 +200,7 @@ def same_times(root: Path) -> None:
 
 
 def test_dropping_the_snapshot_before_any_step_changes_no_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "SNAPSHOT_EVENTS", 5)
+    monkeypatch.setattr(writer, "SNAPSHOT_EVENTS", 5)
     used: list[int] = []
 
     def keep() -> None:

@@ -17,10 +17,10 @@ from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, MetierError, ResourceError, SkillNotFound
 from metier.record import process
-from metier.record.recorder import Inputs
 from metier.record.state import SNAPSHOT, fold
 from metier.record.store import STATE_BYTES, Draft, Frame, open_store
 from metier.record.store.memory import MemoryStore
+from metier.record.writer import Inputs
 from metier.sandbox import Job, Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session.policy import Policy
@@ -530,13 +530,13 @@ def test_times_never_run_backwards_whatever_clocks_say(world: World, monkeypatch
     ahead = skills.session(id="s", store=store)
     ahead.load("one")
     now = store.read("s")[-1]["timestamp_ms"]
-    monkeypatch.setattr("metier.record.recorder.time.time_ns", lambda: (now - 3_600_000) * 1_000_000)
+    monkeypatch.setattr("metier.record.writer.time.time_ns", lambda: (now - 3_600_000) * 1_000_000)
     behind = skills.session(id="s", store=store)
     for session in (behind, ahead, behind):
         session.load("one")
-    monkeypatch.setattr("metier.record.recorder.time.time_ns", lambda: (now + 3_600_000) * 1_000_000)
+    monkeypatch.setattr("metier.record.writer.time.time_ns", lambda: (now + 3_600_000) * 1_000_000)
     ahead.load("one")
-    monkeypatch.setattr("metier.record.recorder.time.time_ns", lambda: now * 1_000_000)
+    monkeypatch.setattr("metier.record.writer.time.time_ns", lambda: now * 1_000_000)
     behind.load("one")
     times = [frame["timestamp_ms"] for frame in store.read("s")]
     assert times == sorted(times)

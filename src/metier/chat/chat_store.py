@@ -14,8 +14,8 @@ from metier.chat.items import AskItem, ErrorItem, Item, TextItem, ToolItem
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
 from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
-from metier.record.recorder import random_ids, system_clock
 from metier.record.store import Draft, Store
+from metier.record.writer import random_ids, system_clock
 
 KEY: Final = "chat"
 """The key of a chat's head among the documents of its session, and the kind of its stream."""

@@ -24,7 +24,7 @@ from metier.chat.model_choice import ModelChoice
 from metier.errors import MissingExtra
 from metier.model import Skill
 from metier.record.events import ChatTurnStarted
-from metier.record.recorder import random_ids
+from metier.record.writer import random_ids
 from metier.sandbox.stoppable import StoppableRunner, on_behalf_of
 from metier.session import scripts
 from metier.session.policy import Policy, Request

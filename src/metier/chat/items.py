@@ -12,8 +12,8 @@ from metier.errors import StoreError
 from metier.files.digests import digest_of
 from metier.files.text import from_utf8, utf8
 from metier.record.events import ChatItem
-from metier.record.recorder import random_ids, system_clock
 from metier.record.store import Frame
+from metier.record.writer import random_ids, system_clock
 
 ItemKind = Literal["user", "text", "tool", "ask", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]

@@ -28,8 +28,8 @@ from metier.install import archive, fetch, lock
 from metier.install.archive import ArchiveEntry
 from metier.model import SKILL_FILE, Diagnostic, Root
 from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
-from metier.record.recorder import random_ids, system_clock
 from metier.record.store import Draft, Store
+from metier.record.writer import random_ids, system_clock
 from metier.session.policy import Policy, Request
 
 TOOL: Final = "install"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from metier.catalog.build import Catalog
     from metier.hosts.profiles import Profile
     from metier.record import events
-    from metier.record.recorder import EventWatcher, EventWriter
+    from metier.record.writer import EventWatcher, EventWriter
 
 ScanProgress: TypeAlias = "Callable[[int], None] | None"
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"

@@ -17,9 +17,9 @@ from metier.errors import MetierError, ScriptRefused, StoreError
 from metier.files.digests import digest_of, is_digest
 from metier.files.text import from_utf8
 from metier.model import JsonObject
-from metier.record.recorder import Inputs
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
+from metier.record.writer import Inputs
 from metier.replay.doubles import RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
 from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, redacted, verify
 from metier.results import Request

@@ -15,8 +15,9 @@ from metier.files.source import Files
 from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Role, Skill
 from metier.record.events import Event, PolicyAsked
-from metier.record.recorder import Overtaken, Recorder
+from metier.record.recorder import Recorder
 from metier.record.state import SessionState
+from metier.record.writer import Overtaken
 from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts, windows

@@ -20,9 +20,10 @@ from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
 from metier.model import JsonObject, Role, Skill
 from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
-from metier.record.recorder import Inputs, Recorder, Returned
+from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
 from metier.record.store import Frame, Store
+from metier.record.writer import Inputs
 from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
 from metier.sandbox import Runner
 from metier.session import load, operations, queries
