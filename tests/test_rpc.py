@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from metier.app import App
-from metier.rpc import INTERNAL_ERROR, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
+from metier.rpc import METHODS, Dispatcher
+from metier.rpc.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS, Load
 from worlds import World

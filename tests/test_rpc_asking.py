@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from metier.app import App
-from metier.rpc import INVALID_PARAMS, Dispatcher
+from metier.rpc import Dispatcher
+from metier.rpc.messages import INVALID_PARAMS
 from piping import reading
 from worlds import World
 

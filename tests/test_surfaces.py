@@ -19,7 +19,8 @@ from metier.app import App, SessionDefaults
 from metier.cli import cli
 from metier.mcp.server import McpServer
 from metier.record.store import Frame
-from metier.rpc import INVALID_PARAMS, Dispatcher
+from metier.rpc import Dispatcher
+from metier.rpc.messages import INVALID_PARAMS
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS
 from metier.session.options import SessionOptions

@@ -29,7 +29,7 @@ for _module in (
     "metier.record.store.memory",
     "metier.record.store.sqlite",
     "metier.replay",
-    "metier.rpc",
+    "metier.rpc.pipe",
     "metier.sandbox.bubblewrap",
     "metier.session.session",
 ):

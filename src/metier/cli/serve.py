@@ -18,9 +18,9 @@ def rpc_command(opening: Opening) -> None:
 
     Calls that name no session use that of --session, or a new one.
     """
-    from metier import rpc
+    from metier.rpc import pipe
 
-    rpc.main(opening.app("rpc"), opening.context.session)
+    pipe.main(opening.app("rpc"), opening.context.session)
 
 
 @click.command("serve", epilog="Example:\n\n\b\n  metier serve --port 8765")
