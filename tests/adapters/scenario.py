@@ -86,5 +86,5 @@ def plain(skills: Skills, steps: Iterable[Step], approve: bool = True) -> Sessio
 
 def record(session: Session) -> list[dict[str, object]]:
     """The events of a session, without ids, times and the surface."""
-    own = ("id", "session_id", "stream_id", "timestamp_ms", "surface")
+    own = ("id", "session_id", "stream_id", "timestamp_ms", "surface", "op", "life", "chain", "process")
     return [{key: value for key, value in frame.items() if key not in own} for frame in session.events]

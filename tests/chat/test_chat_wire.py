@@ -89,7 +89,8 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
     session.invoke("take notes")
     for tool, arguments in (load, read, ("skill_load", {"name": "nope"})):
         session.call(tool, arguments)
-    own = {"id", "session_id", "stream_id", "timestamp_ms", "surface", "snapshot", "roots", "policy"}
+    ids = {"id", "session_id", "stream_id", "op", "life", "chain", "process"}
+    own = {*ids, "timestamp_ms", "surface", "snapshot", "roots", "policy"}
 
     def plain(frames: list[JsonObject]) -> list[JsonObject]:
         return [{key: value for key, value in frame.items() if key not in own} for frame in frames]

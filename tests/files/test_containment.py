@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from metier.errors import MetierError, PathEscape, ResourceError, ResourceNotFound, SkillNotFound
+from metier.errors import BadArguments, MetierError, PathEscape, ResourceError, ResourceNotFound, SkillNotFound
 from metier.files import beneath
 from metier.files import urls as skill_urls
 from metier.files.beneath import Content
@@ -241,6 +241,8 @@ def refusal(
         shown, reason = f"{error} {getattr(error, 'available', '')}", error.reason
     except SkillNotFound as error:
         shown, reason = str(error), "no-skill"
+    except BadArguments as error:  # what no file can be called is refused before a session looks at it
+        shown, reason = str(error), "nul" if "NUL" in str(error) else "encoding"
     assert marker not in shown, (name, path)
     return reason
 

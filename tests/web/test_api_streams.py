@@ -182,7 +182,6 @@ def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
     thread.start()
     try:
         session = app.session(surface="http")
-        session.keep()
         line = f"GET /api/sessions/{session.id}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
         with contextlib.ExitStack() as clients:
             for _ in range(20):

@@ -34,7 +34,10 @@ class RecordedFiles:
         """The recorded approval requests. A skill from an MCP server is approved or refused before it is read."""
         about = [frame for frame in self._about(skill, "policy_asked") if frame["tool"] == REMOTE_LOAD]
         if about:
-            return [Request(REMOTE_LOAD, skill.name, digest=frame.get("digest", "")) for frame in about]
+            return [
+                Request(REMOTE_LOAD, skill.name, frame.get("path", ""), digest=frame.get("digest", ""))
+                for frame in about
+            ]
         if skill.scope == REMOTE and not any(frame.get("name") == skill.name for frame in self.frames):
             return [Request(REMOTE_LOAD, skill.name)]  # a rule refused it before anything was read
         return ()
@@ -93,8 +96,9 @@ class RecordedRunner:
 
     def problem(self) -> str | None:
         """Why no script can run: what the record says of a script that did not start for that reason."""
-        refused = (frame for frame in self.frames if frame["type"] == "tool_failed")
-        return next((frame["detail"] for frame in refused if frame["reason"] == SandboxUnavailable.__name__), None)
+        refused = (frame for frame in self.frames if frame["type"] == "tool_failed" and frame.get("digest"))
+        reasons = ("sandbox", SandboxUnavailable.__name__)  # the latter in version 0.1
+        return next((frame["detail"] for frame in refused if frame["reason"] in reasons), None)
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         for frame in self.frames:

@@ -74,7 +74,7 @@ class Operation(ABC, Generic[R]):
 
     def check_nul(self) -> None:
         """Raise `BadArguments` for a NUL in a name, a path or an argument of a script."""
-        for name in _without_nul(type(self)):
+        for name in fields_without_nul(type(self)):
             value: object = getattr(self, name)
             texts = cast("Sequence[object]", value if isinstance(value, list | tuple) else (value,))
             if any(isinstance(text, str) and "\0" in text for text in texts):
@@ -168,7 +168,8 @@ def _names(kind: type[Operation[Any]]) -> tuple[str, ...]:
 
 
 @functools.cache
-def _without_nul(kind: type[Operation[Any]]) -> tuple[str, ...]:
+def fields_without_nul(kind: type[Operation[Any]]) -> tuple[str, ...]:
+    """The fields whose text must not hold a NUL; see `about`."""
     return tuple(item.name for item in fields(kind) if not item.metadata["nul"])
 
 

@@ -146,6 +146,8 @@ def _record_refusal(
     context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError
 ) -> None:
     reason = getattr(error, "reason", "") or type(error).__name__
+    if isinstance(error, SandboxUnavailable) and context.version > 1:
+        reason = "sandbox"
     digest = script.digest if script is not None and script.content else ""
     redact = context.policy.redact
     failed = ToolFailed(

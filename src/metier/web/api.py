@@ -40,7 +40,8 @@ from metier.results import ToolResult
 from metier.rpc import BEGIN, Dispatcher
 from metier.sandbox.bounded import RUNS, BoundedRunner
 from metier.session import scripts
-from metier.session.operation import Operation, schema_of
+from metier.session.json_schema import Schema
+from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
@@ -70,6 +71,7 @@ from metier.web.sse import EVENT_STREAM, EventFeed, respond
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
+_NO_NUL: Final = "^[^\\u0000]*$"
 
 
 class Api:
@@ -197,7 +199,7 @@ class Api:
 
 def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
     """The endpoint of a session operation. Name, body and answer are those of the operation."""
-    schema = schema_of(kind)
+    schema = _documented(kind)
 
     async def handler(api: Api, request: Request) -> Response:
         given = await json_body(request, endpoint)
@@ -220,6 +222,19 @@ def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
         answers={200: {JSON: RESULTS[kind.operation]}},
     )
     return endpoint
+
+
+def _documented(kind: type[Operation[Any]]) -> Schema:
+    """The schema of an operation's body. A NUL is refused by the operation itself, so clients should know of it."""
+    schema = schema_of(kind)
+    properties = dict(schema["properties"])
+    for name in fields_without_nul(kind):
+        known = properties[name]
+        if known.get("type") == "array":
+            properties[name] = {**known, "items": {**known["items"], "pattern": _NO_NUL}}
+        elif known.get("type") == "string":
+            properties[name] = {**known, "pattern": _NO_NUL}
+    return {**schema, "properties": properties}
 
 
 async def _call(api: Api, request: Request) -> Response:
