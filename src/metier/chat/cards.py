@@ -7,7 +7,7 @@ the events, so they are the same, too.
 from collections.abc import Iterable, Mapping
 
 from metier.chat.items import AskItem, ToolItem
-from metier.files.shapes import is_table
+from metier.files.shapes import as_table, is_table
 from metier.record.store import Frame
 from metier.session.policy import Request
 from metier.session.tools import ToolResult
@@ -19,8 +19,11 @@ def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
     card.state = "done" if result.ok else "failed"
     if result.code == "ACCESS_DENIED":
         card.state, card.rule = "refused", result.rule or result.text
-    for frame in frames:
-        _note(card, frame)
+    known = list(frames)
+    op = operation_of(card, known)
+    for frame in known:
+        if frame.get("op") == op:
+            _note(card, frame)
     if card.role == "search" and result.ok:
         found: Iterable[Mapping[str, object]] = result.data.get("results", ())
         card.hits = [_hit(one) for one in found]
@@ -31,6 +34,16 @@ def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
             exit_code = result.data.get("exit_code")
             card.exit_code = exit_code if isinstance(exit_code, int) else None
             card.stdout, card.stderr = str(result.data.get("stdout", "")), str(result.data.get("stderr", ""))
+
+
+def operation_of(card: ToolItem, frames: Iterable[Frame]) -> str | None:
+    """The id of the operation that a card shows. Another process may be at work in the same session."""
+    for frame in frames:
+        if frame["type"] == "session_called":
+            tool = as_table(frame.get("args")).get("tool")
+            if tool == card.tool or (card.by == "user" and frame["operation"] != "call"):
+                return str(frame["op"])
+    return None
 
 
 def _note(card: ToolItem, frame: Frame) -> None:

@@ -402,18 +402,21 @@ class Turn:
 
     async def _watch_output(self, card: ToolItem, session: Session, before: int) -> None:
         """Show what a script prints while it runs."""
+        op: str | None = None
         while True:
             await asyncio.sleep(OUTPUT_SECONDS)
             frames = await asyncio.to_thread(
-                self._store.store.read, session.id, session.id, {"tool_stdout", "tool_stderr"}, before
+                self._store.store.read, session.id, session.id, {"session_called", "tool_stdout", "tool_stderr"}, before
             )
-            for frame in frames:
+            op = op or cards.operation_of(card, frames)
+            output = [frame for frame in frames if frame["op"] == op and frame["type"] != "session_called"]
+            for frame in output:
                 if frame["type"] == "tool_stdout":
                     card.stdout += frame["text"]
                 else:
                     card.stderr += frame["text"]
-                before = frame["seq"]
-            if frames:
+            before = frames[-1]["seq"] if frames else before
+            if output:
                 await self.live.show(card, keep=False)
 
     async def _fill(self, card: ToolItem, session: Session, result: ToolResult, before: int) -> None:

@@ -39,7 +39,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "reads": ("skill_resource_read", "skill_resource_refused"),
     "searches": ("skills_searched",),
     "scripts": ("tool_started", "tool_stdout", "tool_stderr", "tool_ended", "tool_failed"),
-    "policy": ("policy_asked", "policy_chosen", "skill_override_proposed"),
+    "policy": ("policy_asked", "policy_changed", "policy_chosen", "skill_override_proposed"),
     "warnings": ("skill_warning",),
 }
 PROBLEMS: Final = frozenset(("skill_resource_refused", "tool_failed"))
@@ -209,7 +209,7 @@ def _as_text(data: bytes) -> str | None:
 
 def _line(frame: Frame) -> TimelineLine:
     kind = str(frame["type"])
-    failed = kind == "session_returned" and frame.get("status") == "error"
+    failed = kind == "session_returned" and frame.get("status") != "ok"
     refused = kind == "skill_override_proposed" and not frame.get("granted")
     return TimelineLine(
         frame=frame,
@@ -237,6 +237,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "tool_failed": "Script refused",
     "skill_override_proposed": "Override proposed",
     "policy_chosen": "Policy",
+    "policy_changed": "Policy changed",
     "policy_asked": "Asked",
     "session_called": "Request",
     "session_returned": "Answer",
@@ -267,10 +268,17 @@ def _subject(kind: str, frame: Frame) -> str:
             f"{fact('name')} proposes {fact('key')}: {'granted' if fact('granted') else 'refused'}"
         ),
         "policy_chosen": str(fact("policy", "")),
+        "policy_changed": _rules(as_table(fact("policy"))),
         "policy_asked": f"{fact('tool')} for {fact('name') or 'a tool'}: {fact('answer')}",
         "session_returned": str(fact("code") or "done"),
     }
     return subjects.get(kind, "")
+
+
+def _rules(policy: Mapping[str, object]) -> str:
+    counts = ((key, policy.get(key)) for key in ("allow", "deny", "ask"))
+    listed = (f"{len(rules)} {key}" for key, rules in counts if is_items(rules))
+    return f"{policy.get('profile', '')}, {', '.join(listed) or 'no'} rules"
 
 
 def _first_line(text: object) -> str:
