@@ -96,7 +96,10 @@ def collect(pipes: Sequence[int], total: int) -> list[dict[str, Any]]:
                 os.wait()
                 continue
             *lines, buffers[pipe] = (buffers[pipe] + chunk).split(b"\n")
-            reports += map(json.loads, lines)
+            for report in map(json.loads, lines):
+                reports.append(report)
+                for kind, detail in report["wrong"][:3]:  # at once, because a long walk may be broken off
+                    print(f"session {report['number']}: {kind}: {detail[:_SHOWN]}", file=sys.stderr, flush=True)
         now = time.monotonic()
         if now - shown > 10:
             shown = now

@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from metier.record.chain import link
 from metier.record.events import VERSION, Event, SessionCalled, SessionStarted
 from metier.record.state import SNAPSHOT, OpenedState, SessionState, apply, fold, read_state
 from metier.record.store import Draft, Frame, Store
+from metier.results import Request
 
 HELD_EVENTS: Final = 10_000
 """Events that are held in memory while a store is in trouble and the host goes on."""
@@ -69,6 +70,8 @@ class Inputs:
     clock: Callable[[], int] = system_clock
     ids: Callable[[], str] = random_ids
     process: Callable[[], str] = process.current
+    answers: Callable[[Iterable[Request]], Mapping[Request, str]] | None = None
+    """The answers to the questions of an operation; `None` to ask, as policy says."""
     sandbox: bool | None = None
     """Whether a sandbox works on this machine; `None` to look."""
     version: int = VERSION

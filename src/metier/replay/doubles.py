@@ -3,8 +3,9 @@
 Each gets the frames of the operation that is being replayed and reads nothing else. The disk is never touched.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from metier import errors
@@ -132,6 +133,29 @@ class RecordedRunner:
 
     async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         return self.run(job, on_output)
+
+
+class RecordedAnswers:
+    """What a person was asked in the replayed operation, and answered. Nothing else counts as asked.
+
+    Policy may have changed between the question and the operation, so it does not decide what was asked.
+    """
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self.frames = frames
+
+    def __call__(self, requests: Iterable[Request]) -> Mapping[Request, str]:
+        asked = [frame for frame in self.frames if frame["type"] == "policy_asked"]
+        answers: dict[Request, str] = {}
+        with contextlib.suppress(errors.MetierError):  # what is wrong with a request shows when it is performed
+            for request in requests if asked else ():
+                about = (request.tool, request.skill_name, request.digest)
+                for frame in asked:
+                    if (frame["tool"], frame.get("name", ""), frame.get("digest", "")) == about:
+                        answers[request] = frame["answer"]
+                        asked.remove(frame)
+                        break
+        return answers
 
 
 class RecordedPolicy(Policy):

@@ -20,7 +20,7 @@ from metier.model import JsonObject
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
 from metier.record.writer import Inputs
-from metier.replay.doubles import RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
+from metier.replay.doubles import RecordedAnswers, RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
 from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, redacted, verify
 from metier.results import Request
 from metier.sandbox import Job, OnOutput, Outcome
@@ -159,7 +159,7 @@ class _Life:
     files: RecordedFiles
     runner: RecordedRunner
     policy: RecordedPolicy
-    answers: list[str]
+    answers: RecordedAnswers
 
 
 class _Replay:
@@ -197,7 +197,7 @@ class _Replay:
         files = RecordedFiles(record.artifact)
         runner = RecordedRunner(record.artifact)
         policy = RecordedPolicy(started["policy"], skills.profile)
-        answers = _answers(step.frames)
+        answers = RecordedAnswers(step.frames)
         files.frames = step.frames
         preload = [frame["name"] for frame in step.frames if frame.get("preloaded")]
         self._bring_texts(started)
@@ -207,7 +207,7 @@ class _Replay:
             id=self._session_id,
             policy=policy,
             store=self._store,
-            approve=_again(answers) if started["asks"] else None,
+            approve=_again([]) if started["asks"] else None,
             tools=started["tools"],
             preload=preload,
             only=started.get("only"),
@@ -221,6 +221,7 @@ class _Replay:
                 clock=self._feed.time,
                 ids=self._feed.id,
                 process=lambda: self._feed.process,
+                answers=answers,
                 sandbox=bool(started["runs"]),
                 version=version,
             ),
@@ -235,7 +236,7 @@ class _Replay:
         life.skills.frames = life.files.frames = life.runner.frames = inside
         started = (frame["sandbox"] for frame in inside if frame["type"] == "tool_started")
         life.runner.name = next(started, "recorded")
-        life.answers[:] = _answers(inside)
+        life.answers.frames = inside
         asked = next((index for index, frame in enumerate(inside) if frame["type"] == "policy_asked"), len(inside))
         for frame in inside[:asked]:
             if frame["type"] == "policy_changed":
@@ -265,10 +266,6 @@ class _Replay:
 
 def _names_catalog(frame: Frame) -> bool:
     return frame["type"] == "skill_catalog_updated" and bool(frame.get("snapshot"))
-
-
-def _answers(frames: Sequence[Frame]) -> list[str]:
-    return [frame["answer"] for frame in frames if frame["type"] == "policy_asked"]
 
 
 def _again(answers: list[str]) -> Callable[[Request], str]:

@@ -120,6 +120,8 @@ class SessionContext:
         answers: dict[Request, str] = {}
         if self.approve is None:
             return answers
+        if self.recorder.inputs.answers is not None:
+            return self.recorder.inputs.answers(requests)
         try:
             for request in requests:
                 verdict = self.policy.decide(request).verdict
@@ -159,6 +161,9 @@ class SessionContext:
                     path=(request.path or None) if lasts else None,
                 )
             )
+            if not Policy.is_yes(answer) and self.policy.decide(request).verdict != "deny":
+                # Also where a rule allows it by now: the person was asked, and the answer is heard.
+                raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
         self.policy.enforce(request, self._answered if self.approve is not None else None, by)
         if answer is not None:
             self.recorder.notice_policy(self.policy.as_dict())

@@ -87,13 +87,20 @@ class Visibility:
         self, name: str | None, path: str | None, by: By, before: NamedCatalog, notice: Callable[[], None]
     ) -> Skill:
         try:
+            return self._known(name, path, by, before)
+        except SkillNotFound:
+            if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
+                raise
+            notice()
+            return self._known(name, path, by, before)
+
+    def _known(self, name: str | None, path: str | None, by: By, before: NamedCatalog) -> Skill:
+        """The skill in the catalog as it is, or the error that says most about why it is not there."""
+        try:
             return self._look_up(name, path, by)
         except SkillNotFound as error:
             self._refuse_broken(name, by, before)
-            if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
-                raise self._not_found(error, name, path) from error
-            notice()
-            return self._look_up(name, path, by)
+            raise self._not_found(error, name, path) from error
 
     def _refuse_broken(self, name: str | None, by: By, before: NamedCatalog) -> None:
         """Raise what is wrong with a skill that the session knew by this name, if it is broken now.
