@@ -176,7 +176,8 @@ class _Execution:
             outcome = self._runner.run(self._job(stdin), streams)
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
-            self._note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error)))
+            digest = script.digest if self._context.version > 1 else ""
+            self._note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest))
             raise
         streams.close()
         return self._finish(outcome)
