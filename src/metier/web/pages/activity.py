@@ -162,10 +162,14 @@ class ActivityPages:
             )
         record = replay.from_store(store, session_id)
         redacted = replay.redacted(record)
+        not_compared = 0
         if how == "drift":
             found = replay.drift(record, self._today(record))
+        elif redacted:
+            found = replay.verify(record)
         else:
-            found = list(replay.verify(record)) if redacted else list(replay.replay(record).differences)
+            outcome = replay.replay(record)
+            found, not_compared = outcome.differences, outcome.not_compared
         part = request.query_params.get("part") == "verdict"
         return self.site.page(
             request,
@@ -176,6 +180,7 @@ class ActivityPages:
             differences=found[:DIFFERENCES],
             count=len(found),
             redacted=redacted,
+            not_compared=not_compared,
         )
 
     def _today(self, record: replay.Record) -> Skills:
