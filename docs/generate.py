@@ -77,9 +77,9 @@ def event_types() -> str:
     envelope = ", ".join(f"`{key}`" for key in ENVELOPE)
     lines += [f"Every frame begins with {envelope}. The fields of the event follow.", ""]
     lines += [
-        "In the stream of a session, each frame also has `op`, the id of the `session_called` or `session_started` that",
-        "caused it, and `chain`, a hash over the frame and the `chain` of the frame before it. Records of version 0.1 have",
-        "neither; they can still be read and replayed.",
+        "In the stream of a session, each frame also has `op`, the id of the `session_called` or `session_started`",
+        "that caused it, and `chain`, a hash over the frame and the `chain` of the frame before it. Records of",
+        "version 0.1 have neither; they can still be read and replayed.",
         "",
     ]
     for kind in events.TYPES:
