@@ -20,7 +20,7 @@ from metier.rpc.messages import (
     METHOD_NOT_FOUND,
     REFUSED,
     RpcError,
-    failure,
+    error_answer,
     is_id,
     is_object,
     one_line,
@@ -62,7 +62,7 @@ class Dispatcher:
         try:
             return self.answer(read_message(text))
         except RpcError as error:
-            return one_line(failure(None, error))
+            return one_line(error_answer(None, error))
 
     def answer(self, message: object) -> str | None:
         """The answer to a message or a batch that was read, as one line."""
@@ -71,7 +71,7 @@ class Dispatcher:
             return one_line(answer) if answer is not None else None
         batch = cast("list[object]", message)
         if not batch or len(batch) > BATCH:
-            return one_line(failure(None, RpcError(INVALID_REQUEST, f"a batch has 1 to {BATCH} messages")))
+            return one_line(error_answer(None, RpcError(INVALID_REQUEST, f"a batch has 1 to {BATCH} messages")))
         answers = [answer for one in batch if (answer := self._answer(one)) is not None]
         return one_line(answers) if answers else None
 
@@ -81,16 +81,16 @@ class Dispatcher:
         try:
             method, params, wanted = _request(message)
         except RpcError as error:
-            return failure(id_, error)
+            return error_answer(id_, error)
         try:
             answer: JsonObject = {"jsonrpc": "2.0", "id": id_, "result": self._call(method, params)}
         except RpcError as error:
-            answer = failure(id_, error)
+            answer = error_answer(id_, error)
         except MetierError as error:
-            answer = failure(id_, _rpc_error(error))
+            answer = error_answer(id_, _rpc_error(error))
         except Exception:  # noqa: BLE001 - nothing that arrives can end the server, and clients see no details
             _LOG.exception("a call over JSON-RPC failed")
-            answer = failure(id_, RpcError(INTERNAL_ERROR, "something went wrong here; it is in the server's log"))
+            answer = error_answer(id_, RpcError(INTERNAL_ERROR, "something went wrong here; it is in the server's log"))
         return answer if wanted else None
 
     def _call(self, method: str, params: Params) -> object:

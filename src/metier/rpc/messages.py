@@ -50,7 +50,7 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no number")
 
 
-def failure(id_: str | float | None, error: RpcError) -> JsonObject:
+def error_answer(id_: str | float | None, error: RpcError) -> JsonObject:
     body: JsonObject = {"code": error.code, "message": error.message}
     return {"jsonrpc": "2.0", "id": id_, "error": body | ({"data": error.data} if error.data is not None else {})}
 

@@ -13,7 +13,7 @@ from metier.app import CHANGED, App
 from metier.catalog.watch import News, Watcher
 from metier.model import JsonObject
 from metier.rpc import Dispatcher
-from metier.rpc.messages import INTERNAL_ERROR, MESSAGE_BYTES, RpcError, failure, is_object, one_line, read_message
+from metier.rpc.messages import INTERNAL_ERROR, MESSAGE_BYTES, RpcError, error_answer, is_object, one_line, read_message
 from metier.rpc.questions import Questions
 
 BACKLOG: Final = 16
@@ -114,12 +114,13 @@ class _Connection:
         worker = cast("_Worker", threading.current_thread())
         while not worker.replaced and (message := self._inbox.get()) is not _END:
             try:
-                answer = (
-                    one_line(failure(None, message)) if isinstance(message, RpcError) else self._client.answer(message)
-                )
+                if isinstance(message, RpcError):
+                    answer = one_line(error_answer(None, message))
+                else:
+                    answer = self._client.answer(message)
             except Exception:  # noqa: BLE001 - a thread that ends would leave all later messages without an answer
                 _LOG.exception("a message could not be answered")
-                answer = one_line(failure(None, RpcError(INTERNAL_ERROR, "Internal error")))
+                answer = one_line(error_answer(None, RpcError(INTERNAL_ERROR, "Internal error")))
             if answer is not None:
                 self.send(answer)
 
