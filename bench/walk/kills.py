@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from metier.testing import write_skill
 
-from .processes import Gone, Json, Surroundings
+from .processes import Json, Surroundings
 from .session import Member, Plan, Report, Walk
 from .world import SCRIPTS
 
@@ -40,7 +40,7 @@ class Kills(Walk):
         write_skill(os.path.join(self.world.roots[0], "s0"), body="Work on $ARGUMENTS.\n", files=SCRIPTS)
         self.world.names = ["s0"]
         self.members = [self.start("A"), self.start("B")]
-        try:
+        with self.watched():
             for member in self.members:
                 self.create(member)
             while self.killed < self.count:
@@ -48,16 +48,6 @@ class Kills(Walk):
                 self.report.steps += 1
             for member in self.members:
                 self.ask(member, "session.load", {"session_id": self.session, "name": "s0", "arguments": "at the end"})
-            self.check_refs()
-            self.check_state()
-            for member in self.members:
-                self.finish(member)
-        except Gone as error:
-            self.wrong("process-died", f"{error}: {self.said_last()}")
-        finally:
-            for member in self.members:
-                member.rpc.child.kill()
-        self.check_errors()
         self.check_record(self.tokens)
         self.report.kills, self.report.acknowledged = self.killed, len(self.tokens)
         return self.report

@@ -5,7 +5,8 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -261,7 +262,7 @@ class Walk:
     def run(self) -> Report:
         """Walk, check, and clean up."""
         self.world.build()
-        try:
+        with self.watched():
             self.members = [self.start("A"), self.start("B")]
             for number, member in enumerate(self.members):
                 self.create(member, first=number == 0)
@@ -270,6 +271,14 @@ class Walk:
                     self.drop()
                 self.step()
                 self.report.steps += 1
+        self.check_record()
+        return self.report
+
+    @contextmanager
+    def watched(self) -> Generator[None, None, None]:
+        """Work with the processes; at the end they are compared and ended, also where one died."""
+        try:
+            yield
             self.check_refs()
             self.check_state()
             for member in self.members:
@@ -280,8 +289,6 @@ class Walk:
             for member in self.members:
                 member.rpc.child.kill()
         self.check_errors()
-        self.check_record()
-        return self.report
 
     def step(self) -> None:
         chance = self.chance

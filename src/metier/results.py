@@ -7,7 +7,7 @@ file, a `RunResult` for a script, an `Invocation` for a user's message, and a `T
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from metier.model import Fields, JsonObject, Skill
 
@@ -24,6 +24,10 @@ class Request:
     """The digest of the content to run or load, so that an approval covers only this content."""
     detail: str = ""
     """That content as text, or its origin, to show to the person who is asked."""
+
+
+CHOICES: Final = ("once", "always", "no")
+"""What a person can answer when policy asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from mcp import Client
 from starlette.testclient import TestClient
 
 from lives import Lives
+from mcp_requests import ask
 from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, PolicyDenied
@@ -221,6 +222,16 @@ def test_reading_a_skill_file_activates_the_skill(world: World, way: str) -> Non
     assert replay.replay(replay.from_store(store, session.id)).differences == []
 
 
+def test_a_list_of_the_hosts_tools_says_nothing_about_skills(reading: World) -> None:
+    session = reading.discover().session(
+        policy={"tools": ["Read"], "allow": [{"tool": "skill_run"}]},
+        runner=FakeRunner(default=Outcome(0, "exit", 3, b"", b"")),
+    )
+    assert [session.may_use(tool) for tool in ("Read", "Bash", "skill_load", "skill_run")] == [True, False, True, True]
+    session.load("runner")
+    assert session.run("runner", "scripts/x.sh").exit_code == 0, "what may_use says is what happens"
+
+
 def test_reading_a_skill_file_as_an_mcp_resource_activates_the_skill(reading: World) -> None:
     made = app(reading)
 
@@ -235,6 +246,9 @@ def test_reading_a_skill_file_as_an_mcp_resource_activates_the_skill(reading: Wo
                 refused = await client.call_tool("skill_run", run)
                 assert refused.is_error
                 assert "the skill reader is active" in str(refused.content)
+                tools = ("skill_run", "Bash", "Read", "skill_load")
+                usable = {tool: (await ask(client, "metier/may_use", tool=tool))["allowed"] for tool in tools}
+                assert usable == {"skill_run": False, "Bash": False, "Read": True, "skill_load": True}
 
     anyio.run(check)
     (summary,) = made.store.sessions()

@@ -15,7 +15,7 @@ from metier.record.state import read_state
 from metier.session import windows
 from metier.session.policy import Decision, Policy, Request
 from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, Verdict, read_lists
+from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
 
 _ID = 8
 """The characters of an id that are shown."""
@@ -62,7 +62,7 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     config = context.settings()
     policy = Policy.configured(config)
     decision = policy.decide(
-        Request(tool=policy.canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
+        Request(tool=canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
     )
     if context.session is not None and decision.verdict != "deny":
         with context.open_store() as store:

@@ -23,13 +23,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from metier import limits
 from metier.files.digests import digest_of
 from metier.files.text import storable_text
-from metier.results import Request
+from metier.results import CHOICES, Request
 
 _LOG: Final = logging.getLogger("metier")
-_CHOICES: Final = ("once", "always", "no")
 _SCHEMA: Final[types.ElicitRequestedSchema] = {
     "type": "object",
-    "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": list(_CHOICES), "default": "no"}},
+    "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": list(CHOICES), "default": "no"}},
     "required": ["answer"],
 }
 _DETAIL: Final = 4_000
@@ -108,7 +107,7 @@ def _said(result: object) -> str:
     if not isinstance(result, types.ElicitResult) or result.action != "accept":
         return "no"
     answer = (result.content or {}).get("answer")
-    return answer if isinstance(answer, str) and answer in _CHOICES else "no"
+    return answer if isinstance(answer, str) and answer in CHOICES else "no"
 
 
 def _key(request: Request) -> str:

@@ -1,1 +1,1 @@
-"""What happened: the events, the recorder that writes them, and the stores that keep them."""
+"""What happened: the events, the state that is folded from them, the recorder that writes them, and the stores."""

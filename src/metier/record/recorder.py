@@ -297,7 +297,7 @@ class Recorder:
                 raise
             except Overtaken:
                 raise
-            except BaseException:
+            except BaseException:  # an interrupt or a bug: a script that was started still gets its end
                 self._break_off(op)
                 raise
             self._return(name, "error" if returned.code else "ok", returned.text, returned.code)

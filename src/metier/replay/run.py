@@ -207,7 +207,7 @@ class _Replay:
             id=self._session_id,
             policy=policy,
             store=self._store,
-            approve=_again([]) if started["asks"] else None,
+            approve=_nobody if started["asks"] else None,
             tools=started["tools"],
             preload=preload,
             only=started.get("only"),
@@ -266,6 +266,11 @@ class _Replay:
 
 def _names_catalog(frame: Frame) -> bool:
     return frame["type"] == "skill_catalog_updated" and bool(frame.get("snapshot"))
+
+
+def _nobody(_: Request) -> str:
+    """The `approve` of a replay, which takes its answers from the record and asks nobody."""
+    return "no"
 
 
 def _again(answers: list[str]) -> Callable[[Request], str]:

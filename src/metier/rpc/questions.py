@@ -5,14 +5,12 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final, cast
+from typing import cast
 
 from metier import limits
 from metier.model import JsonObject
-from metier.results import Request
+from metier.results import CHOICES, Request
 from metier.rpc.messages import is_object, one_line
-
-CHOICES: Final = ("once", "always", "no")
 
 
 class Questions:

@@ -19,7 +19,7 @@ from metier.hosts.settings import Settings
 from metier.model import Skill
 from metier.results import Request
 from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, RuleLists, Verdict, canonical, read_lists
+from metier.session.rules import LISTS, Rule, RuleLists, Verdict, read_lists
 
 Name = Literal["default", "read-only", "full-auto"]
 Unasked = Literal["refuse", "loads", "allow"]
@@ -125,11 +125,6 @@ class Policy:
         if self.on_remember is not None or self.remembered.file or not settings.answers_file:
             return self
         return replace(self, remembered=self.remembered.in_file(settings.answers_file, settings.profile))
-
-    @staticmethod
-    def canonical(tool: str, profile: Profile) -> str:
-        """Metier's name for a tool, given the name that the profile's host uses."""
-        return canonical(tool, profile)
 
     def rules(self) -> RuleLists:
         """The rules in force, with those that answers added. They can change in any other process at any time."""
@@ -255,9 +250,10 @@ class Policy:
         hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
         if hint is None:
             return None
-        return tuple(entry for entry in hint if self._host_allows(_tool_name(entry), skill.name))
+        return tuple(entry for entry in hint if self.host_allows(_tool_name(entry), skill.name))
 
-    def _host_allows(self, tool: str, skill_name: str = "", command: str = "") -> bool:
+    def host_allows(self, tool: str, skill_name: str = "", command: str = "") -> bool:
+        """Whether a tool of the host may be used at all, or for a skill, for `command` if one is given."""
         if self.tools is not None and tool not in self.tools:
             return False
         return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"

@@ -7,35 +7,40 @@ does each tool of the host.
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from metier.hosts.schema import Profile
 from metier.model import ROLES
 from metier.record.state import Window
 from metier.results import Request
 from metier.session.policy import Policy
+from metier.session.rules import canonical
+
+_RUN: Final = "skill_run"
+_SKILL_TOOLS: Final = frozenset(f"skill_{role}" for role in ROLES)
 
 
 def may_use(policy: Policy, profile: Profile, windows: Iterable[Window], tool: str, command: str = "") -> bool:
     """Whether policy and every window allow a tool now, for `command` if one is given."""
-    name = Policy.canonical(tool, profile)
-    if policy.decide(Request(name, command=command)).verdict == "deny":
-        return False
-    if policy.tools is not None and name == tool and tool not in policy.tools:
-        return False
-    return not refusing(policy, profile, windows, tool, command)
+    name = canonical(tool, profile)
+    if name in _SKILL_TOOLS:
+        allowed = policy.decide(Request(name, command=command)).verdict != "deny"
+    else:
+        allowed = policy.host_allows(tool, command=command)
+    return allowed and not refusing(policy, profile, windows, tool, command)
 
 
 def refusing(policy: Policy, profile: Profile, windows: Iterable[Window], tool: str, command: str = "") -> str:
     """The name of an active skill in whose window a tool may not be used; empty where there is none."""
-    name = Policy.canonical(tool, profile)
-    if name in {f"skill_{role}" for role in ROLES if role != "run"}:
+    name = canonical(tool, profile)
+    if name in _SKILL_TOOLS and name != _RUN:
         return ""
     for window in windows:
-        if name == "skill_run":
+        if name == _RUN:
             allowed = not profile.policy.enforce_hints or lists_scripts(window.allowed_tools, profile, command)
         else:
-            denied = policy.decide(Request(tool, window.name, command=command)).verdict == "deny"
-            allowed = not denied and _lists(window.allowed_tools, tool, command)
+            listed = _lists(window.allowed_tools, tool, command)
+            allowed = listed and policy.host_allows(tool, window.name, command)
         if not allowed:
             return window.name
     return ""

@@ -35,7 +35,7 @@ class Listener(Protocol):
 
 
 class Store(Protocol):
-    """Keeps events in streams, the artifacts they name, and small documents of session state.
+    """Keeps events in streams, the artifacts they name, and small documents, such as snapshots of sessions.
 
     All methods are synchronous and can be called from any thread. A store cannot be used after a fork; open a new one
     in the child process.
