@@ -24,6 +24,18 @@ class Request:
     """The digest of the content to run or load, so that an approval covers only this content."""
     detail: str = ""
     """That content as text, or its origin, to show to the person who is asked."""
+    before: str = ""
+    """The same text when it was last approved, so that the person sees what changed. Empty if it never was."""
+    arguments: tuple[str, ...] = ()
+    """The arguments of a script, one by one. `command` joins them for rules."""
+    grants: tuple[str, ...] = ()
+    """What rules give the script besides its sandbox, such as `run_network`."""
+    folder: str = ""
+    """The real path of the skill's folder. Two skills of one name differ here."""
+    scope: str = ""
+    source: str = ""
+    foreign: bool = False
+    """Whether the skill belongs to a project that the user does not trust."""
 
 
 CHOICES: Final = ("once", "always", "no")

@@ -8,7 +8,7 @@ quotes every part, so two different trees never have the same text.
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +17,10 @@ from metier.errors import ConfigError, InstallError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
 from metier.files.shapes import is_list, is_table
+from metier.files.tree import Row, tree_digest
 from metier.install.archive import ArchiveEntry, read_folder
 
 VERSION: Final = 1
-
-Row = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,6 @@ class LockFinding:
 
 def rows(entries: Iterable[ArchiveEntry]) -> tuple[Row, ...]:
     return tuple(sorted((entry.path, digest_of(entry.data), entry.executable) for entry in entries))
-
-
-def tree_digest(files: Sequence[Row]) -> str:
-    return digest_of(json.dumps([list(row) for row in sorted(files)], separators=(",", ":")).encode())
 
 
 def location(root: str) -> str:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from metier.errors import SandboxUnavailable, ScriptRefused
+from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ class Job:
     project_protected: Sequence[str] = ()
     """Paths that stay read-only in a writable project, if they exist: settings, skills, hooks."""
     limits: RunLimits = DEFAULT_LIMITS
+    tree: SkillTree | None = field(default=None, repr=False, compare=False)
+    """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner
+    takes the folder as it is."""
     on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
     """Called by `started`."""
 

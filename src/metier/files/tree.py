@@ -1,0 +1,143 @@
+"""The whole folder of a skill, taken once: what is digested, shown, approved and mounted is the same copy.
+
+A tree holds the bytes of every file, so an edit on disk after it was taken changes nothing. Links that stay inside the
+folder are kept as links, and links that leave it are left out. So are repositories and compiled Python: nobody can read
+bytecode before approving it, and Python prefers it to the source beside it.
+"""
+
+import json
+import os
+import posixpath
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from metier import limits
+from metier.errors import ResourceError
+from metier.files.digests import digest_of
+
+LEFT_OUT: Final = frozenset((".git", "__pycache__"))
+"""Folders that are not part of a tree."""
+_BYTECODE: Final = (".pyc", ".pyo")
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+Row = tuple[str, str, bool]
+"""A file of a tree: its path, the digest of its bytes, and whether it is executable."""
+
+
+def tree_digest(rows: Iterable[Row]) -> str:
+    """The digest of a tree. JSON quotes every part, so two different trees never have the same text."""
+    return digest_of(tree_text(rows))
+
+
+def tree_text(rows: Iterable[Row]) -> bytes:
+    """The list of files whose digest is the digest of the tree."""
+    return json.dumps([list(row) for row in sorted(rows)], separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A regular file, with its bytes, or a link to another path of the tree, with that path in `target`."""
+
+    path: str
+    data: bytes = field(repr=False)
+    executable: bool = False
+    target: str = ""
+
+    @property
+    def row(self) -> Row:
+        return (self.path, f"link:{self.target}" if self.target else digest_of(self.data), self.executable)
+
+
+@dataclass(frozen=True)
+class SkillTree:
+    """The files of a skill as they were at one moment, sorted by path."""
+
+    files: tuple[TreeFile, ...]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(file.row for file in self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        return tree_digest(self.rows)
+
+    @property
+    def size(self) -> int:
+        return sum(len(file.data) for file in self.files)
+
+    def file(self, path: str) -> TreeFile | None:
+        """The file at a path, through the links of the tree."""
+        found = {file.path: file for file in self.files}
+        for _ in range(limits.TREE_LINKS):
+            file = found.get(path)
+            if file is None or not file.target:
+                return file
+            path = file.target
+        return None
+
+
+def take(folder: int) -> SkillTree:
+    """Read everything beneath an open folder. Raises `ResourceError` if it is too large to be approved and mounted."""
+    files: list[TreeFile] = []
+    room = limits.TREE_BYTES
+    try:
+        for path, name, parent in _walk(folder, "", 0):
+            if len(files) >= limits.TREE_FILES:
+                raise _too_large(f"it has more than {limits.TREE_FILES:,} files")
+            mode = os.lstat(name, dir_fd=parent).st_mode
+            if stat.S_ISREG(mode):
+                data = _read(name, parent, room)
+                room -= len(data)
+                files.append(TreeFile(path, data, bool(mode & stat.S_IXUSR)))
+            elif target := _target(path, os.readlink(name, dir_fd=parent)):
+                files.append(TreeFile(path, b"", target=target))
+    except OSError as error:
+        message = f"the skill's folder cannot be read as a whole: {error.strerror}"
+        raise ResourceError(message, path=str(error.filename or "."), reason="unreadable") from error
+    return SkillTree(tuple(sorted(files, key=lambda file: file.path)))
+
+
+def _walk(folder: int, below: str, depth: int) -> Iterator[tuple[str, str, int]]:
+    """Every regular file and link: its path, its name and its open folder. Sockets, devices and pipes are left out."""
+    if depth > limits.WALK_DEPTH:
+        raise _too_large(f"it has more than {limits.WALK_DEPTH} levels of folders")
+    for name in sorted(os.listdir(folder)):
+        mode = os.lstat(name, dir_fd=folder).st_mode
+        if stat.S_ISDIR(mode) and name not in LEFT_OUT:
+            opened = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)
+            try:
+                yield from _walk(opened, f"{below}{name}/", depth + 1)
+            finally:
+                os.close(opened)
+        elif (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not name.endswith(_BYTECODE):
+            yield below + name, name, folder
+
+
+def _read(name: str, folder: int, room: int) -> bytes:
+    opened = os.open(name, _OPEN, dir_fd=folder)
+    try:
+        chunks: list[bytes] = []
+        left = room + 1
+        while left > 0 and (chunk := os.read(opened, min(left, limits.MIB))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    finally:
+        os.close(opened)
+    if left <= 0:
+        raise _too_large(f"its files have more than {limits.TREE_BYTES // limits.MIB} MiB")
+    return b"".join(chunks)
+
+
+def _target(path: str, target: str) -> str:
+    """The path in the tree to which a link leads, or an empty text if it leaves the tree."""
+    joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return "" if target.startswith("/") or joined.startswith("..") or joined == "." else joined
+
+
+def _too_large(what: str) -> ResourceError:
+    message = f"the skill's folder is too large to run scripts from it: {what}"
+    return ResourceError(message, path=".", reason="too-large")
