@@ -128,14 +128,17 @@ class Question:
 
 
 def _title(request: Request) -> str:
+    import shlex
+
+    path = shlex.quote(request.path)  # a name with blanks could go on with the words of the title
     skill = f" the skill {request.skill_name}" if request.skill_name else ""
     whose = f" of{skill}" if skill else ""
     titles = {
-        "skill_run": f"Run {request.path}{whose}?",
+        "skill_run": f"Run {path}{whose}?",
         "skill_load": f"Load{skill}?",
-        "skill_read": f"Read {request.path}{whose}?",
+        "skill_read": f"Read {path}{whose}?",
         REMOTE_LOAD: f"Load{skill} from an MCP server?",
-        "install": f"Connect to {request.path} to install{skill or ' a skill'}?",
+        "install": f"Connect to {path} to install{skill or ' a skill'}?",
     }
     return _bounded(titles.get(request.tool) or f"Allow {request.tool}{f' for{skill}' if skill else ''}?")
 
