@@ -38,10 +38,14 @@ _INDENT: Final = " " * 4
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing to know before the answer."""
+    """One thing to know before the answer. `whole` is set where `text` is only the beginning of it."""
 
     label: str
     text: str
+    whole: str = field(default="", repr=False)
+
+    def as_dict(self) -> JsonObject:
+        return {"label": self.label, "text": self.text, **({"whole": self.whole} if self.whole else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Question:
             no = "nothing runs, and whoever asked is told so."
         return cls(
             title=_title(request),
-            facts=tuple(Fact(label, _bounded(text)) for label, text in _facts(request) if text),
+            facts=tuple(_fact(label, text) for label, text in _facts(request) if text),
             heading=heading,
             content=visible(shown, lines=True),
             is_diff=is_diff,
@@ -86,14 +90,14 @@ class Question:
 
     @property
     def more(self) -> bool:
-        """Whether the whole text has more than the question shows."""
-        return bool(self.detail) and (self.is_diff or bool(self.cut))
+        """Whether `whole` shows more than the question."""
+        return self.is_diff or bool(self.cut) or any(fact.whole for fact in self.facts)
 
     def as_dict(self) -> JsonObject:
         """The question as data, and as text for a client that only shows it."""
         return {
             "title": self.title,
-            "facts": [{"label": fact.label, "text": fact.text} for fact in self.facts],
+            "facts": [fact.as_dict() for fact in self.facts],
             "heading": self.heading,
             "content": self.content,
             "is_diff": self.is_diff,
@@ -117,8 +121,13 @@ class Question:
         return "\n".join(lines)
 
     def whole(self, width: int = WIDTH) -> str:
-        """The whole text, with the same bars as in `as_text`."""
-        return "\n".join(_barred(visible(self.detail, lines=True), width))
+        """Everything that the question shows only in part, in the same form."""
+        lines: list[str] = []
+        for fact in self.facts:
+            lines += [f"{fact.label}:", *_barred(fact.whole, width)] if fact.whole else []
+        if self.is_diff or self.cut:
+            lines += ["The whole text:", *_barred(visible(self.detail.removesuffix("\n"), lines=True), width)]
+        return "\n".join(lines)
 
     def _meaning(self, choice: str) -> str:
         return {"once": self.once, "always": self.always, "no": self.no}[choice]
@@ -207,6 +216,10 @@ def _where(request: Request) -> str:
     import shlex
 
     return _bounded(f"`metier read {shlex.quote(request.skill_name)} {shlex.quote(request.path)}` shows the file.")
+
+
+def _fact(label: str, text: str) -> Fact:
+    return Fact(label, _bounded(text), visible(text) if len(text) > FACT_CHARACTERS else "")
 
 
 def _bounded(text: str) -> str:
