@@ -43,7 +43,7 @@ def ask(request: Request, choices: Sequence[str] = CHOICES) -> str:
         keys = ", ".join(f"{_KEYS[choice]} = {choice}" for choice in choices)
         prompt = f"Allow it? {keys}{', v = view all of the text' if question.more else ''} [n]: "
         while True:
-            _forget_typed()
+            forget_typed()
             click.echo(prompt, nl=False, file=terminal)
             line = sys.stdin.readline()
             if not line:
@@ -66,7 +66,7 @@ def _terminal() -> Generator[TextIO]:
         yield terminal
 
 
-def _forget_typed() -> None:
+def forget_typed() -> None:
     """Drop what was typed before the prompt: nobody answers a question that was not there yet."""
     try:
         import termios

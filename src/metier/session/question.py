@@ -115,10 +115,12 @@ class Question:
             lines += ["", *_folded(self.heading, width, after=_INDENT), *_barred(self.content, width)]
         if self.cut:
             lines += _folded(self.cut, width, after=_INDENT)
-        lines.append("")
-        for choice in choices:
-            lines += _folded(f"{choice.capitalize()}: {self._meaning(choice)}", width, after=_INDENT)
-        return "\n".join(lines)
+        return "\n".join([*lines, "", self.meanings(width, choices)] if choices else lines)
+
+    def meanings(self, width: int = WIDTH, choices: Sequence[str] = CHOICES) -> str:
+        """What each answer means, as lines of at most `width` columns."""
+        said = (f"{choice.capitalize()}: {self._meaning(choice)}" for choice in choices)
+        return "\n".join(line for one in said for line in _folded(one, width, after=_INDENT))
 
     def whole(self, width: int = WIDTH) -> str:
         """Everything that the question shows only in part, in the same form."""
