@@ -31,7 +31,7 @@ _ALIGNED: Final = 400
 """Changed lines that are aligned with each other. Aligning more takes too long."""
 _CONTEXT: Final = 3
 """Unchanged lines that a difference shows around a change."""
-_LABEL: Final = 9
+_LABEL: Final = 8
 """The columns of a label. A digest fits next to it into the 80 columns of a terminal."""
 _INDENT: Final = " " * 4
 
@@ -209,7 +209,7 @@ def _covers(request: Request) -> str:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}
     what = doing.get(request.tool) or (f"{request.tool} for {skill}" if request.skill_name else request.tool)
-    return f"{what}, {'as long as the content does not change' if request.digest else 'also after a change'}"
+    return f"{what}, {'as long as the content does not change' if request.digest else 'also after it changes'}"
 
 
 def _where(request: Request) -> str:

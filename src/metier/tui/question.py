@@ -49,18 +49,18 @@ class QuestionApp(App[str]):
         self._draw(event.size.width)
 
     def _draw(self, columns: int) -> None:
-        width = columns - 4  # the padding and the scroll bar
+        width = columns - 1  # the scroll bar
         title, _, rest = self._question.as_text(width, ()).partition("\n")
         shown = Text(title, "bold").append(f"\n{rest}", "not bold")
         if self._all:
             shown.append(f"\n\n{self._question.whole(width)}", "not bold")
         self.query_one("#question", Static).update(shown)
-        self.query_one("#meanings", Static).update(Text(self._question.meanings(columns - 2)))
+        self.query_one("#meanings", Static).update(Text(self._question.meanings(columns)))
 
     def _keys(self) -> Text:
         bar = Text(no_wrap=True)
         more = [("v", "view all of the text")] if self._question.more else []
-        for key, does in (("y", "once"), ("a", "always"), ("n", "no"), *more):
+        for key, does in (("y", "once"), ("a", "always"), ("n", "no"), *more, ("up, down", "scroll")):
             bar.append(f" {key} ", "bold")
             bar.append(f"{does}  ")
         return bar
