@@ -4,6 +4,7 @@
 """
 
 import re
+from dataclasses import replace
 
 from metier.results import Request
 from metier.session.question import Question
@@ -50,9 +51,9 @@ IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'
 IN_DIFF = ('-print("older")', '+print("first")')
 
 
-def ask_about_it(request: Request = REQUEST) -> None:
+def ask_about_it(request: Request = REQUEST, before: str = "") -> None:
     """From now on, every question of this process is about the request."""
-    question = Question.of(request)
+    question = Question.of(replace(request, before=before))
     Question.of = classmethod(lambda cls, _: question)  # type: ignore[method-assign]
 
 
