@@ -16,7 +16,6 @@ import pytest
 from calling import Run, caller
 from metier.errors import ConfigError, MetierError, PolicyDenied, ResourceError, SandboxUnavailable
 from metier.files.digests import digest_of
-from metier.hosts import trust
 from metier.model import Skill
 from metier.record.store import open_store
 from metier.record.store.memory import MemoryStore
@@ -95,10 +94,6 @@ def opened(world: World, approve: Person | None = None, **given: Any) -> Session
 
 def frames(session: Session, kind: str) -> list[dict[str, Any]]:
     return [frame for frame in session.events if frame["type"] == kind]
-
-
-def trusting(world: World) -> None:
-    trust.trust(str(world.home / ".config/metier"), str(world.project))
 
 
 # --- the bytes ---
@@ -523,7 +518,7 @@ def test_what_is_foreign(world: World, tmp_path: Path) -> None:
     assert foreign(world, roots=[world.project / "more"])["linked"]
     (tmp_path / "door").symlink_to(world.project / "extra")
     assert foreign(world, roots=[tmp_path / "door"])["named"]
-    trusting(world)
+    world.trust()
     assert not any(foreign(world, roots=[world.project / "extra"], settings=settings).values())
 
 
@@ -581,12 +576,12 @@ def test_policy_explain_knows_the_place_and_the_content(world: World, run: Run) 
     shown = run(*explain).json
     assert (shown["verdict"], shown["rule"]["folder"]) == ("allow", str(folder))
     assert shown["rule"]["digest"] == asked.digest
-    assert "path scripts/main.sh, folder /" in run("policy", "list").out
+    assert f"allow skill_run tell: only in {folder}\n" in run("policy", "list").out
     (row,) = [one for one in run("policy", "list", "--json").json["rules"] if "id" in one]
     assert (row["folder"], row["path"]) == (str(folder), "scripts/main.sh")
     assert run("policy", "revoke", row["id"][:8]).code == 0
     assert run(*explain).json["verdict"] == "ask"
-    trusting(world)
+    world.trust()
     assert run(*explain).json["verdict"] == "allow"
     (folder / "scripts/helper.sh").write_text("say() { :; }\n")
     assert run(*explain).json["verdict"] == "allow"

@@ -140,6 +140,10 @@ def policy_list(context: Context) -> None:
         for origin, place in places.items():
             if os.path.isabs(origin):
                 click.echo(f"{place}: {output.safe(_below_home(origin, config))}")
+        for one in listed:  # a table has no room for a path, and a rule is not understood without its place
+            if one.rule.folder:
+                about = " ".join(filter(None, (one.id[:_ID], one.verdict, one.rule.tool, one.rule.skill_name)))
+                click.echo(output.safe(f"{about}: only in {_below_home(one.rule.folder, config)}"))
     else:
         click.echo("no rules; the defaults of the policy decide")
     for warning in warnings:
@@ -183,14 +187,13 @@ def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Ite
 
 
 def _more(rule: Rule) -> str:
-    """What a rule is limited to, with a short digest."""
+    """What a rule is limited to, with a short digest. Its folder is listed below the table."""
     digest = f"digest {rule.digest.removeprefix('sha256:')[:12]}…" if rule.digest else ""
     parts = (
         rule.skill_name or "",
         digest,
         rule.path and f"path {rule.path}",
         rule.command and f"command {rule.command}",
-        rule.folder and f"folder {rule.folder}",
         rule.scope and f"scope {rule.scope}",
         rule.source and f"source {rule.source}",
     )

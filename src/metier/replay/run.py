@@ -331,8 +331,8 @@ def _outputs(record: Record) -> list[str]:
 def drift(record: Record, skills: Skills) -> list[Difference]:
     """The operations of a record that today's files would answer differently, each at the index of its frame.
 
-    The recorded answers are given again. No script runs: one whose skill has another file by now is a difference, others
-    do what they did.
+    The recorded answers are given again. No script runs: if any file of its skill has changed, that is a difference;
+    otherwise, it does what it did.
     """
     wrong = verify(record) or ([REDACTED] if redacted(record) else [])
     if wrong:
