@@ -337,6 +337,29 @@ def test_a_session_with_such_runs_replays_without_its_files(world: World, tmp_pa
     assert again.not_compared == 0
 
 
+@pytest.mark.parametrize("name", ["bubblewrap"])
+def test_what_a_script_changes_in_the_project_is_recorded_and_replays(world: World, name: str) -> None:
+    body = (
+        "echo new > $PROJECT_DIR/made.txt; mkdir -p $PROJECT_DIR/tools/evil; echo x > $PROJECT_DIR/tools/evil/SKILL.md"
+    )
+    world.skill(OWN, files={"scripts/main.sh": f"#!/bin/sh\n{body}\n"})
+    (world.project / "tools").mkdir()
+    store = MemoryStore()
+    skills = world.discover(roots=[world.project / "tools"])
+    rules = {"allow": [{"tool": "skill_run"}, {"tool": "run_project_write"}]}
+    session = skills.session(store=store, policy=rules, runner=runner(name))
+    result = session.run("tell", "scripts/main.sh")
+    assert [(one.path, one.kind) for one in result.changes] == [("made.txt", "added")]
+    assert "[added made.txt in the project]" in result.text
+    assert any(note.startswith("not changed in the project: tools") for note in result.notes)
+    assert (world.project / "made.txt").read_text() == "new\n"
+    (ended,) = frames(session, "tool_ended")
+    assert ended["changes"] == [one.as_dict() for one in result.changes]
+    again = replay(from_store(store, session.id))
+    assert again.identical, again.differences
+    assert again.outputs == [result.text]
+
+
 def test_a_record_without_the_list_of_files_is_incomplete(world: World) -> None:
     world.skill(OWN, files=FILES)
     store = MemoryStore()
@@ -425,6 +448,19 @@ def test_a_rule_covers_a_foreign_skill_only_if_it_says_where_it_is_or_what(
     bound = {key: value.replace("PROJECT", str(world.project)) for key, value in rule.items()}
     asked = {"ask": {"tool": tool}} if tool == "skill_load" else {}
     assert (verdict(world, tool, digest=DIGEST, allow={"tool": tool, **bound}, **asked) == "allow") is covers
+
+
+def test_a_grant_that_is_bound_to_a_digest_is_for_these_files(world: World) -> None:
+    folder = world.skill(REPO, files=FILES).parent
+    person = Person()
+    digest = questions(opened(world, person), *RUN)[0].digest
+    rules = {"allow": [{"tool": "run_network", "skill_name": "tell", "digest": digest}]}
+    session = opened(world, person, policy=rules)
+    session.call(*RUN)
+    (folder / "scripts/helper.sh").write_text("say() { :; }\n")
+    session.call(*RUN)
+    assert [one.grants for one in person.asked] == [("run_network",), ()]
+    assert [frame.get("grants") for frame in frames(session, "tool_started")] == [["run_network"], None]
 
 
 @pytest.mark.parametrize("kind", ["deny", "ask"])

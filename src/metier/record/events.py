@@ -224,6 +224,8 @@ class ToolEnded(Event):
     ended: str = "exit"
     protections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_3)
+    """The files of the project that were added, changed or deleted. Their content is not kept."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # The frame always has `artifacts`, even if there are none.

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from metier.session.context import SessionContext
 
-PROTECTED = (".git/hooks", ".git/config", ".metier", ".agents")
-"""Places in a project that a script never writes to, even where it may write to the project."""
-
 
 class Note(Protocol):
     """Puts events, and artifacts by digest, into the record and makes them safe."""
@@ -283,7 +280,7 @@ class _Execution:
             network="run_network" in self._granted,
             project=place.project if writable or "run_project" in self._granted else None,
             project_writable=writable,
-            project_protected=PROTECTED,
+            project_protected=_skill_roots(context),
             limits=RunLimits(
                 seconds=rules.seconds,
                 memory_bytes=rules.memory_mib * limits.MIB,
@@ -317,7 +314,12 @@ class _Execution:
         kept |= {digest_of(file.data): file.data for file in outcome.files}
         # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
         artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
-        notes = (*outcome.notes, *(f"not kept: {storable_text(what)}" for what in outcome.left_out))
+        notes = (
+            *outcome.notes,
+            *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
+            *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
+        )
+        changes = tuple(replace(change, path=storable_text(change.path)) for change in outcome.changes)
         ended = ToolEnded(
             exit_code=outcome.exit_code,
             duration_ms=outcome.duration_ms,
@@ -327,6 +329,7 @@ class _Execution:
             ended=outcome.ended,
             protections=outcome.protections,
             notes=notes,
+            changes=tuple(change.as_dict() for change in changes),
         )
         failed: tuple[Event, ...] = ()
         if outcome.ended != "exit":
@@ -344,7 +347,15 @@ class _Execution:
             ended=outcome.ended,
             protections=outcome.protections,
             notes=notes,
+            changes=changes,
         )
+
+
+def _skill_roots(context: "SessionContext") -> tuple[str, ...]:
+    """The folders of a project that are searched for skills: a script never writes there, even if it may write."""
+    project = context.skills.settings.place.project.rstrip("/") + "/"
+    roots = (root.path for root in context.skills.catalog.roots)
+    return tuple(path.removeprefix(project) for path in roots if path.startswith(project))
 
 
 class _Streams:
