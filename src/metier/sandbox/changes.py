@@ -117,15 +117,14 @@ def bring_back(
 ) -> ProjectChanges:
     """Apply the differences in an open layer to an open project, and return what was done.
 
-    `protected` has further names and paths that stay as they are. `since_ns` is when the run began: a file that changed
+    `protected` has further paths that stay as they are. `since_ns` is when the run began: a file that changed
     on the host after that is not overwritten. With more than `most` differences, nothing is applied.
     """
     found = ProjectChanges()
-    names = PROTECTED | {_plain(path) for path in protected if "/" not in path}
-    paths = tuple(_plain(path) for path in protected if "/" in path)
+    paths = tuple(_plain(path) for path in protected)
     plans: list[_Plan] = []
     try:
-        for plan in _Layer(names, paths, found).plans(layer, project):
+        for plan in _Layer(paths, found).plans(layer, project):
             plans.append(plan)
             if len(plans) > most:
                 raise _TooMany
@@ -144,8 +143,8 @@ def bring_back(
 class _Layer:
     """Walks a layer beside the project, and says what would change."""
 
-    def __init__(self, names: Collection[str], paths: Sequence[str], found: ProjectChanges) -> None:
-        self._names, self._paths, self._found = names, paths, found
+    def __init__(self, paths: Sequence[str], found: ProjectChanges) -> None:
+        self._paths, self._found = paths, found
 
     def plans(self, upper: int, lower: int | None, below: str = "", depth: int = 0) -> Iterator[_Plan]:
         """The changes in an open folder of the layer. `lower` is the same folder of the project, if it has one."""
@@ -231,7 +230,7 @@ class _Layer:
 
     def _is_protected(self, path: str) -> bool:
         plain = _plain(path)
-        if plain.rpartition("/")[2] in self._names:
+        if plain.rpartition("/")[2] in PROTECTED:
             return True
         return any(plain == one or plain.startswith(f"{one}/") for one in self._paths)
 
