@@ -44,7 +44,11 @@ PROTECTED: Final = frozenset(
         ".circleci",
         # agents, their skills and settings
         ".metier",
+        ".agent",
         ".agents",
+        ".skills",
+        ".rip",
+        ".copilot",
         ".claude",
         ".codex",
         ".gemini",
