@@ -104,8 +104,8 @@ def _sandbox() -> "tuple[Part, list[ProbeFinding]]":
         return Part("sandbox", False, str(error)), []
     findings = examine(runner)
     held = sum(finding.held for finding in findings)
-    memory = "limited by a control group" if find_place() is not None else "watched, because no control group is delegated"
-    text = f"{runner.name} keeps {held} of {len(findings)} promises; the memory of a run is {memory}"
+    memory = "control group" if find_place() is not None else "watched"
+    text = f"{runner.name} keeps {held} of {len(findings)} promises; memory: {memory}"
     return Part("sandbox", held == len(findings), text), findings
 
 
