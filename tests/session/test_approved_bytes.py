@@ -176,6 +176,18 @@ def test_bytecode_and_repositories_change_nothing_and_do_not_run(world: World) -
     assert (refused.ok, "compiled Python" in refused.text) == (False, True)
 
 
+def test_an_answer_that_was_remembered_for_a_script_alone_is_asked_for_once_more(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    file = world.home / ".config/metier/permissions.toml"
+    file.parent.mkdir(parents=True)
+    digest = digest_of(MAIN.encode())
+    file.write_text(f'[[allow]]\ntool = "skill_run"\nskill_name = "tell"\ndigest = "{digest}"\n')
+    person = Person("always")
+    session = opened(world, person)
+    assert [session.call(*RUN).ok for _ in range(2)] == [True, True]
+    assert len(person.asked) == 1
+
+
 def test_always_is_for_one_script(world: World) -> None:
     world.skill(OWN, files=FILES)
     person = Person("always")
@@ -274,6 +286,11 @@ def test_a_changed_script_is_shown_with_the_text_that_was_approved(world: World,
         assert questions(session, *call)[0].before == MAIN
         assert session.call(*call).ok
         assert [(one.before, one.detail) for one in person.asked] == [(MAIN, "#!/bin/sh\necho more\n")]
+    answers = Answers()
+    ahead = world.discover().session(approve=answers, store=store, runner=FakeRunner(default=Outcome(0, "exit", 1)))
+    ahead.call("skill_load", {"name": "tell"})
+    with answers.given([replace(one, before="") for one in questions(ahead, *RUN)], True):
+        assert ahead.call(*RUN).ok, "what was approved before is no part of the question"
     elsewhere = Person("no")
     opened(world, elsewhere, store=MemoryStore()).call(*RUN)
     assert [one.before for one in elsewhere.asked] == [""]
@@ -556,6 +573,28 @@ def test_what_is_foreign(world: World, tmp_path: Path) -> None:
     assert foreign(world, roots=[tmp_path / "door"])["named"]
     world.trust()
     assert not any(foreign(world, roots=[world.project / "extra"], settings=settings).values())
+
+
+def test_a_project_cannot_pass_its_skills_off_as_the_users(world: World) -> None:
+    world.skill("custom/tell", files=FILES)
+    skills = world.discover(settings={"custom_directories": ["custom"], "custom_scope": "user"})
+    assert skills["tell"].scope == "user"
+    for rule in ({"scope": "user"}, {"skill_name": "tell", "scope": "user"}):
+        assert verdict(world, "skill_run", skills["tell"], allow={"tool": "skill_run", **rule}) == "ask"
+
+
+def test_a_project_inside_a_trusted_folder_is_not_trusted_with_it(world: World) -> None:
+    """A host's markers decide what its project is, but a repository in it is one of its own."""
+    world.trust()
+    world.skill("clone/.agents/skills/tell")
+    clone = world.project / "clone"
+    settings = {"project.markers": [".marker"]}
+    (world.project / ".marker").touch()
+    assert foreign(world, cwd=clone, settings=settings) == {"tell": False}
+    (clone / ".git").mkdir()
+    skills = world.discover(cwd=clone, settings=settings)
+    assert skills.settings.place.project == str(world.project)
+    assert skills["tell"].foreign
 
 
 def test_the_own_skills_are_not_foreign_where_the_home_is_the_project(world: World) -> None:
