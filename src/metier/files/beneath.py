@@ -25,6 +25,7 @@ Parents = Literal["refuse", "normalise"]
 
 SKIPPED_FOLDERS: Final = frozenset((".git", "__pycache__", "node_modules"))
 """Folders inside a skill that do not belong to the skill."""
+_BYTECODE: Final = (".pyc", ".pyo")
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_BYTES: Final = 4096
@@ -32,6 +33,12 @@ _PATH_BYTES: Final = 4096
 _LINKS: Final = 40
 """The number of links that Linux follows in one path."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
+
+
+def is_bytecode(path: str) -> bool:
+    """Whether a path names compiled Python. Nobody can read it, and Python prefers it to the source beside it."""
+    folded = path.casefold()
+    return folded.endswith(_BYTECODE) or "__pycache__" in folded.split("/")
 
 
 def check_relative(path: str, parents: Parents = "refuse") -> str:
