@@ -17,6 +17,7 @@ from metier.model import Changes, JsonObject
 from metier.record import telemetry
 from metier.record.state import OpenedState, read_state
 from metier.record.store import Store, open_store
+from metier.record.streams import check_session_id
 from metier.record.writer import random_ids
 from metier.sandbox import Runner
 from metier.session.context import Approve
@@ -146,7 +147,7 @@ class App:
 
         `cwd`, `tools`, `preload`, `only` and `has_read_tool` are the initial options of a session, and kept with it.
         """
-        wanted = id or random_ids()
+        wanted = check_session_id(id) if id else random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
             with self._lock:
                 known = self._sessions.get(wanted)
