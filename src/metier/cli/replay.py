@@ -11,8 +11,8 @@ from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import profiles
-from metier.record.streams import is_internal
 from metier.record.store import Store
+from metier.record.streams import is_internal
 
 _SHOWN: Final = 20
 """How many differences are printed."""

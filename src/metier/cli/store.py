@@ -63,8 +63,10 @@ def store_export(context: Context) -> None:
 @shared
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
+    from metier.record.store.lines import read_lines
+
     with context.open_store() as store:
-        imported = store.import_lines(file)
+        imported = store.import_lines(read_lines(file))
     if context.as_json:
         output.json_out(imported.as_dict())
     else:

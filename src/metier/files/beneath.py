@@ -298,6 +298,14 @@ def read_regular(file: str, limit: int) -> bytes:
         return stream.read(limit)
 
 
+def read_start(file: str, limit: int) -> bytes:
+    """Read at most the first `limit` bytes of a regular file of any size. Opening never blocks."""
+    with os.fdopen(os.open(file, _FLAGS), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", file)
+        return stream.read(limit)
+
+
 def decode(data: bytes, path: str, *, partial: bool) -> str:
     """Decode the bytes of a file as UTF-8. Raises `BinaryResource` if they are not text.
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from metier import limits
 from metier.errors import ConfigError
+from metier.files.beneath import read_start
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, locate
@@ -345,10 +347,9 @@ def project_of(cwd: str) -> str:
 
 
 def _peek(file: str) -> bytes:
-    """The content of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
+    """The start of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
     try:
-        with open(file, "rb") as stream:
-            return stream.read()
+        return read_start(file, limits.REGISTRY_BYTES)
     except OSError:
         return b""
 

@@ -2,13 +2,16 @@
 
 Every `$ARGUMENTS` is replaced. If the body has no placeholder, non-empty arguments are appended. Indexed and named
 arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price.
-Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded.
+Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded. What it may add is
+limited: beyond that, placeholders stay as they are.
 """
 
 import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
+
+from metier import limits
 
 _PLACE: Final = r"\$\{CLAUDE_SKILL_DIR\}|\{baseDir\}"
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
@@ -32,13 +35,17 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
     may_index = indexed and bool(names or "argument-hint" in frontmatter or "$ARGUMENTS" in body)
     values: list[str] | None = None
     used = False
+    room = limits.EXPANDED_CHARACTERS
 
     def replacement(match: re.Match[str]) -> str:
-        nonlocal used, values
+        nonlocal used, values, room
         if match["place"] is not None:
             return directory
         if match["whole"] is not None:
+            if used and len(arguments) > room:
+                return match[0]  # a body that repeats it a thousand times must not become gigabytes
             used = True
+            room -= len(arguments)
             return arguments
         if match["index"] is not None:
             position = int(match["index"])
@@ -48,7 +55,9 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
             position = names.index(match["name"])
         used = True
         values = _split(arguments) if values is None else values
-        return values[position] if 0 <= position < len(values) else ""
+        value = values[position] if 0 <= position < len(values) else ""
+        room -= len(value)
+        return value if room >= 0 else match[0]
 
     expanded = _pattern(names, may_index, bool(directory)).sub(replacement, body)
     return expanded if used else f"{expanded.rstrip()}\n\nARGUMENTS: {arguments}\n"
