@@ -15,6 +15,7 @@ from typing import Final, TypedDict
 from metier.hosts.settings import resolve
 from metier.model import Changes, JsonObject
 from metier.record import telemetry
+from metier.record.retention import Bound, Keeper
 from metier.record.state import OpenedState, read_state
 from metier.record.store import Store, open_store
 from metier.record.streams import check_session_id
@@ -64,6 +65,7 @@ class App:
         store: str | Store | None = None,
         surface: str = "python",
         source: SkillSource | None = None,
+        keeps_bound: bool = False,
     ) -> None:
         self._profile, self._home, self._source = profile, home, source
         self._roots, self._overrides = roots, settings
@@ -84,6 +86,8 @@ class App:
         self._opening = tuple(threading.RLock() for _ in range(OPENING))
         self._catalogs: OrderedDict[str, Skills] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        bound = Bound(self.config.store_days, self.config.store_megabytes)
+        self._keeper = Keeper(self.store, bound, lambda: tuple(self._sessions)) if keeps_bound else None
 
     def skills(self, cwd: PathLike | None = None, *, reload: bool = False) -> Skills:
         """The catalog of a working directory. Each working directory has its own."""
@@ -182,6 +186,8 @@ class App:
         return session_id in self._sessions or self.store.last_seq(session_id) >= 0
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
         self.store.close()
 
 

@@ -128,14 +128,19 @@ def test_a_line_without_end_is_refused_and_the_next_one_is_answered(world: World
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
     }
     first = [json.dumps(initialize).encode()] if server == "mcp" else []
-    script = f"import {imports}\nimport resource\nresource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\n{code}"
+    bound = """
+import resource
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (700 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+"""
+    script = f"import {imports}\n{bound}\n{code}"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in first:
             process.stdin.write(line + b"\n")
         process.stdin.write(b'{"x": "')
-        for _ in range(4_096):
+        for _ in range(1_024):
             process.stdin.write(b"y" * (1 << 20))
         process.stdin.write(b"\n" + json.dumps(ping).encode() + b"\n")
         process.stdin.flush()
