@@ -25,9 +25,12 @@ from metier.session.visibility import By
 
 def _standard_input() -> str:
     try:
-        return sys.stdin.read()
+        text = sys.stdin.read(limits.OPERATION_BYTES + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    if len(text) > limits.OPERATION_BYTES:
+        raise ConfigError(f"standard input has more than {limits.OPERATION_BYTES:,} bytes")
+    return text
 
 
 by_option = click.option(

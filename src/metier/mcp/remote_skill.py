@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from metier.catalog import frontmatter
 from metier.errors import MetierError, ResourceError
-from metier.files.beneath import check_relative
+from metier.files.beneath import check_relative, is_bytecode
 from metier.files.digests import digest_of, is_digest
 from metier.files.shapes import is_list, is_object
 from metier.mcp import SKILL_BYTES, SKILL_FILES
@@ -130,6 +130,8 @@ def _file(base: str, listed: Mapping[str, object]) -> tuple[str, RemoteFile]:
         raise RemoteSkillRefused(f"{uri}: {error}") from error
     if checked != path or not path:
         raise RemoteSkillRefused(f"{uri} is not a plain path")
+    if is_bytecode(path):
+        raise RemoteSkillRefused(f"{uri} is compiled Python, which nobody can read")
     return path, RemoteFile(uri, digest, size)
 
 

@@ -6,7 +6,7 @@ catalog up to date, and clients are notified when skills or their files change.
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import IO, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -29,7 +29,7 @@ from metier.errors import MetierError
 from metier.mcp import EXTENSION
 from metier.mcp.clients import Clients, Context
 from metier.mcp.handlers import Handlers
-from metier.mcp.pipe import AnsweredMessages
+from metier.mcp.pipe import AnsweredMessages, own_input
 from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
 from metier.session.operations import OPERATIONS
 
@@ -134,7 +134,12 @@ async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult
 
 
 async def run_stdio(server: McpServer) -> None:
-    async with stdio_server() as (source, sink):
+    with own_input() as lines:
+        await _serve(server, anyio.wrap_file(cast("IO[str]", lines)))
+
+
+async def _serve(server: McpServer, lines: anyio.AsyncFile[str]) -> None:
+    async with stdio_server(stdin=lines) as (source, sink):
         messages = AnsweredMessages(source, sink)
         await server.run(messages, sink, server.create_initialization_options())
 

@@ -18,6 +18,7 @@ from metier.model import JsonObject
 from metier.record.chain import breaks
 from metier.record.state import SNAPSHOT, fold
 from metier.record.store import ENVELOPE, Frame, Store
+from metier.record.store.lines import read_lines
 from metier.record.store.seal import SealCheck
 from metier.record.store.values import encode
 
@@ -93,7 +94,7 @@ def from_file(path: str) -> Record:
     snapshot: JsonObject | None = None
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-            lines = stream.read().split("\n")
+            lines = list(read_lines(stream, path))
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", reason="unopenable", store=path) from error
     seal = SealCheck()

@@ -16,7 +16,7 @@ INTERNAL_ERROR: Final = -32603
 REFUSED: Final = -32000
 """An error of the runtime; `data` has its type."""
 
-MESSAGE_BYTES: Final = 4 * limits.MIB
+MESSAGE_BYTES: Final = limits.MESSAGE_BYTES
 
 
 class RpcError(Exception):

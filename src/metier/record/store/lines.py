@@ -12,8 +12,9 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TextIO
 
+from metier import limits
 from metier.errors import StoreError
 from metier.record.store.checks import (
     check_digest,
@@ -25,7 +26,7 @@ from metier.record.store.checks import (
 )
 from metier.record.store.protocol import Store
 from metier.record.store.seal import Seal, SealCheck, SealProblem, is_end
-from metier.record.store.values import Document, Frame, Imported, Json, canonical, encode
+from metier.record.store.values import EVENT_BYTES, Document, Frame, Imported, Json, canonical, encode
 from metier.record.store.writes import StreamHead, check_stream, seq_gap
 
 _FRAMES: Final = 500
@@ -103,6 +104,20 @@ class _Pending:
     @property
     def full(self) -> bool:
         return len(self.frames) + len(self.states) >= _FRAMES or self.size >= _BYTES
+
+
+LINE_CHARACTERS: Final = limits.RESOURCE_BYTES // 3 * 4 + EVENT_BYTES
+"""The longest line of an export: the largest artifact in base64."""
+
+
+def read_lines(stream: TextIO, name: str = "") -> Iterator[str]:
+    """Yield the lines of an exported file with their ends. Raises `StoreError` for one that no export has."""
+    number = 0
+    while line := stream.readline(LINE_CHARACTERS + 1):
+        number += 1
+        if len(line) > LINE_CHARACTERS:
+            raise StoreError(f"line {number} is longer than any line of an export", reason="invalid", store=name)
+        yield line
 
 
 def import_lines(store: Store, lines: Iterable[str]) -> Imported:
