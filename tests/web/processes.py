@@ -29,7 +29,7 @@ class Process:
         self.process, self.url, self.token, self.link = process, url, token, link
         self.host, port = url.removeprefix("http://").rsplit(":", 1)
         self.port = int(port)
-        self.headers = {"authorization": f"Bearer {token}"} if token else {}
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.client = self.connected()
         self.stranger = httpx2.Client(base_url=url, timeout=30, trust_env=False)
 

@@ -3,7 +3,6 @@
 The SDK reads lines and drops those that it cannot parse, such as a request with half a surrogate pair in a text.
 """
 
-import json
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -14,6 +13,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_dict
 from metier.session.operation import flaw_of
 
@@ -75,7 +75,7 @@ def refusal(error: Exception) -> types.JSONRPCError | None:
         code, message = types.INVALID_REQUEST, _NO_MESSAGE
     else:
         try:
-            given = json.loads(unparsed)
+            given = parse_json(unparsed)
             code, message = types.INVALID_PARAMS, _TORN if flaw_of(given) == "torn" else _NO_JSON
         except (ValueError, RecursionError):
             given, code, message = None, types.PARSE_ERROR, _NO_JSON
