@@ -224,7 +224,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         refusals |= {404: "there is no such thing", 409: "it is not the time for it, or the name is ambiguous"}
         refusals |= {422: "the runtime refuses"}
     if endpoint.body is not None:
-        refusals |= {**_WITH_BODY, 422: "the runtime refuses"}
+        refusals |= {**_WITH_BODY, 404: "there is no such thing", 422: "the runtime refuses"}
     responses: dict[str, Any] = {
         str(status): {"description": "done"}
         | ({"content": {kind: {"schema": schema} for kind, schema in content.items()}} if content else {})
