@@ -30,12 +30,22 @@ class Process:
         self.host, port = url.removeprefix("http://").rsplit(":", 1)
         self.port = int(port)
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.client = self.connected()
-        self.stranger = httpx2.Client(base_url=url, timeout=30, trust_env=False)
+        self._clients: list[httpx2.Client] = []
+        self.client, self.stranger = self.connected(), self.browser()
 
-    def connected(self, **given: Any) -> httpx2.Client:
-        """A client with the token."""
-        return httpx2.Client(base_url=self.url, headers=self.headers, timeout=30, trust_env=False, **given)
+    def connected(self) -> httpx2.Client:
+        """A client with the token. It is closed with the server."""
+        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=30, trust_env=False))
+        return self._clients[-1]
+
+    def browser(self) -> httpx2.Client:
+        """A client without the token, which can sign in. It is closed with the server."""
+        self._clients.append(httpx2.Client(base_url=self.url, timeout=30, trust_env=False))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
     @property
     def line(self) -> str:
@@ -92,8 +102,7 @@ def serve(
         yield running
     finally:
         if running is not None:
-            running.client.close()
-            running.stranger.close()
+            running.close()
         if process.poll() is None:
             process.kill()
         process.wait(30)

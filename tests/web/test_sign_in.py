@@ -72,7 +72,7 @@ def refused_start(world: World, *more: str, env: dict[str, str] | None = None) -
 
 def sign_in(process: Process, jar: httpx2.Client | None = None) -> httpx2.Client:
     """A client that signed in with the token, as a browser does."""
-    client = jar or httpx2.Client(base_url=process.url, timeout=SECONDS, trust_env=False)
+    client = jar or process.browser()
     answer = client.post(f"{process.url}/login", data={"token": process.token})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     return client
@@ -295,7 +295,7 @@ def test_the_link_signs_in_once_and_does_not_hold_the_token(world: World) -> Non
         address, _, code = process.link.partition("#")
         assert address == f"{process.url}/login"
         assert process.token not in process.link
-        first = httpx2.Client(base_url=process.url, trust_env=False, timeout=SECONDS)
+        first = process.browser()
         signed_in = first.post("/login", data={"code": code})
         assert signed_in.status_code == 303
         assert signed_in.headers["location"] == "/"
@@ -380,6 +380,7 @@ def test_signing_out_ends_the_streams_of_that_browser_and_no_others(world: World
             while next(others)["event"] != "skill_loaded":
                 pass
         assert first == [0, 0]
+    assert "ASGI" not in Path(world.home, "serve.log").read_text(), "no error of the server"
 
 
 def test_cookies_of_other_servers_on_the_same_name_do_not_hide_ours(world: World) -> None:
@@ -391,9 +392,9 @@ def test_cookies_of_other_servers_on_the_same_name_do_not_hide_ours(world: World
         for line in (
             f'x={{"a": "b;c}}; {COOKIE}={mine}',
             f"{COOKIE}=planted; {COOKIE}={mine}",
-            f"=;;é={COOKIE}; {COOKIE}={mine}",
+            f"=;;={COOKIE}; {COOKIE}={mine}",
         ):
-            sent = client.get("/api/skills", headers={"cookie": line.encode("latin-1", "replace").decode("latin-1")})
+            sent = client.get("/api/skills", headers={"cookie": line})
             assert sent.status_code == 200, line
 
 
@@ -418,25 +419,22 @@ def test_sign_ins_are_bounded_and_the_latest_stay(world: World, monkeypatch: pyt
 class Clock:
     """Time that passes only where somebody sleeps."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now, self.slept = 1_000.0, list[float]()
         self.release = asyncio.Event()
-        monkeypatch.setattr(access.asyncio, "get_running_loop", lambda: self)
-        monkeypatch.setattr(access.asyncio, "sleep", self.sleep)
 
     def time(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
+        self.slept.append(round(seconds, 3))
         await self.release.wait()
 
 
-def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
     async def check() -> None:
-        clock, wrong = Clock(monkeypatch), WrongAttempts()
+        clock = Clock()
+        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
         clock.release.set()
         for _ in range(12):
             assert await wrong.wait("192.0.2.1")
@@ -449,19 +447,18 @@ def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgo
         await wrong.wait("192.0.2.1")
         assert clock.slept[-1] == 0.05, "after a quiet time"
 
-    with monkeypatch.context():
-        asyncio.run(check())
+    asyncio.run(check())
 
 
-def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
     async def check() -> None:
-        loop = asyncio.get_running_loop()
-        clock, wrong = Clock(monkeypatch), WrongAttempts()
-        tasks = [loop.create_task(wrong.wait("2001:db8::1")), loop.create_task(wrong.wait("2001:db8::2"))]
-        tasks += [loop.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
+        clock = Clock()
+        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
+        tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
+        tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
         while len(clock.slept) < access.WAITING:
             await asyncio.wait(tasks, timeout=0.01)
-        assert [round(one, 2) for one in clock.slept] == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
+        assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
         clock.release.set()
         assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
         for number in range(access.SOURCES + 10):

@@ -11,8 +11,9 @@ import asyncio
 import hmac
 import ipaddress
 import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -145,13 +146,18 @@ class WrongAttempts:
     Only wrong attempts wait, so whoever has the token is never kept out by others at the same address.
     """
 
-    def __init__(self, slowest: float = SLOWEST_SECONDS) -> None:
-        self._slowest, self._waiting = slowest, 0
+    def __init__(
+        self,
+        slowest: float = SLOWEST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._slowest, self._clock, self._sleep, self._waiting = slowest, clock, sleep, 0
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
     async def wait(self, address: str) -> bool:
         """Wait until a wrong attempt may be answered. Return false, at once, if too many wait already."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         place = _network(address)
         source = self._sources.pop(place, None) or _Source()
         self._sources[place] = source
@@ -166,7 +172,7 @@ class WrongAttempts:
         source.failures += 1
         source.waiting, self._waiting = source.waiting + 1, self._waiting + 1
         try:
-            await asyncio.sleep(source.free_at - now)
+            await self._sleep(source.free_at - now)
         finally:
             source.waiting, self._waiting = source.waiting - 1, self._waiting - 1
         return True

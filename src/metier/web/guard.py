@@ -111,6 +111,8 @@ class Guard:
             sign_in = await self._check(scope)
             incoming = partial(self.access.sign_ins.receive, sign_in, body) if sign_in else body
             await self.app(scope, incoming, answer)
+            if answer.started and not answer.complete:  # a stream whose browser signed out
+                await answer({"type": "http.response.body"})
         except _RequestRefused as refused:
             # The rest of a refused body must not be read as the next request.
             headers = {**(refused.headers or {}), **({} if body.whole else {"connection": "close"})}
@@ -267,7 +269,7 @@ class _Answer:
     """Adds the security headers that every answer carries."""
 
     def __init__(self, send: Send) -> None:
-        self._send, self.started = send, False
+        self._send, self.started, self.complete = send, False, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -276,4 +278,5 @@ class _Answer:
             headers += [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin")]
             headers += [(b"x-frame-options", b"DENY"), (b"cross-origin-resource-policy", b"same-origin")]
             message = {**message, "headers": headers}
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
