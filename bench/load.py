@@ -111,7 +111,8 @@ def hammer(setup: Setup, kind: str, folder: Path, seconds: int, connections: int
     words = sorted({word for name in setup.names for word in name.split("-") if word.isalpha()})[:100]
     file = folder / f"{kind}.lua"
     file.write_text(
-        SCRIPT % {"targets": targets, "token": setup.replicas[0].token, "sessions": _lua(setup.sessions), "names": _lua(setup.names[:200]),
+        SCRIPT % {"targets": targets, "token": setup.replicas[0].token,
+                  "sessions": _lua(setup.sessions), "names": _lua(setup.names[:200]),
                   "queries": _lua(words), "request": KINDS[kind]}
     )  # fmt: skip
     command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds}s", "--latency", "-s", str(file)]
@@ -157,8 +158,8 @@ class Audience:
         try:
             async with self._opening:
                 reader, writer = await asyncio.open_connection(replica.host, replica.port)
-                asked = f"GET /api/sessions/{session}/events HTTP/1.1\r\nhost: localhost\r\n{replica.line}accept: text/event-stream"
-                writer.write(f"{asked}\r\n\r\n".encode())
+                asked = f"GET /api/sessions/{session}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
+                writer.write(f"{asked}\r\n{replica.line}\r\n".encode())
                 await reader.readuntil(b"id: 0\n")
                 self.opened += 1
             while WORD.encode() not in await reader.readuntil(b"\n"):
