@@ -207,9 +207,10 @@ def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_pat
         for one in processes:
             one.join(SECONDS)
         assert found == {token_file.token(folder)}
-    before = token_file.token(folder)
-    token_file._make(token_file.path_in(folder))  # of a process that found no file, and was the slower one
-    assert token_file.token(folder) == before
+    config = str(tmp_path / "config-0")
+    before = token_file.token(config)
+    token_file._make(token_file.path_in(config))  # of a process that found no file, and was the slower one
+    assert token_file.token(config) == before
 
 
 def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> None:
