@@ -17,6 +17,7 @@ from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
 from metier.files.tree import Row, tree_digest
 from metier.install.archive import ArchiveEntry
@@ -66,7 +67,7 @@ def read(root: str) -> dict[str, Locked]:
     """Read the lock file. A missing file has no skills, an invalid one is an error."""
     file = location(root)
     try:
-        content: object = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        content: object = parse_json(read_regular(file, limits.REGISTRY_BYTES))
         return _skills(content)
     except FileNotFoundError:
         return {}

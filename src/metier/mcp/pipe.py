@@ -5,7 +5,6 @@ The SDK reads lines and drops those that it cannot parse, such as a request with
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Generator, Sequence
 from types import TracebackType
@@ -18,6 +17,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from metier import limits
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_dict
 from metier.session.operation import flaw_of
 
@@ -112,7 +112,7 @@ def refusal(error: Exception) -> types.JSONRPCError | None:
         code, message = types.INVALID_REQUEST, _NO_MESSAGE
     else:
         try:
-            given = json.loads(unparsed)
+            given = parse_json(unparsed)
             code, message = types.INVALID_PARAMS, _TORN if flaw_of(given) == "torn" else _NO_JSON
         except (ValueError, RecursionError):
             given, code = None, types.PARSE_ERROR

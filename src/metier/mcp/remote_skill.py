@@ -15,6 +15,7 @@ from metier.catalog import frontmatter
 from metier.errors import MetierError, ResourceError
 from metier.files.beneath import check_relative, is_bytecode
 from metier.files.digests import digest_of, is_digest
+from metier.files.json_text import infinite_in
 from metier.files.shapes import is_list, is_object
 from metier.mcp import SKILL_BYTES, SKILL_FILES
 from metier.model import SKILL_FILE
@@ -85,6 +86,8 @@ def parse(server: str, given: object) -> RemoteSkill:
         raise RemoteSkillRefused("the entry has no uri of a SKILL.md")
     if not is_object(fields):
         raise RemoteSkillRefused("the entry has no frontmatter")
+    if infinite_in(fields):
+        raise RemoteSkillRefused("the frontmatter has NaN or Infinity, which JSON does not have")
     name = fields.get("name")
     base = uri.removesuffix(f"/{SKILL_FILE}")
     if not isinstance(name, str) or _decoded(base.rpartition("/")[2]) != name:

@@ -26,11 +26,12 @@ from metier import __version__
 from metier.app import App
 from metier.catalog.watch import Watcher
 from metier.errors import MetierError
+from metier.files.json_text import infinite_in
 from metier.mcp import EXTENSION
 from metier.mcp.clients import Clients, Context
 from metier.mcp.handlers import Handlers
 from metier.mcp.pipe import AnsweredMessages, own_input
-from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
+from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams, invalid
 from metier.session.operations import OPERATIONS
 
 _SETTINGS: Final = {"directoryRead": True}
@@ -74,7 +75,7 @@ class McpServer(Server[Clients]):
         for name, kind in OPERATIONS.items():
             self.add_request_handler(f"metier/{name}", OperationParams, handlers.operation(kind))
         self.add_notification_handler("notifications/initialized", types.NotificationParams, _add_client)
-        self.middleware.append(_declare_extension)
+        self.middleware += (_refuse_infinite, _declare_extension)
 
     def get_capabilities(
         self,
@@ -122,6 +123,13 @@ class McpServer(Server[Clients]):
 
 async def _add_client(ctx: Context, _: types.NotificationParams) -> None:
     ctx.lifespan_context.add(ctx)
+
+
+async def _refuse_infinite(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse numbers that JSON does not have. The SDK's parser takes them."""
+    if infinite_in(ctx.params):
+        raise invalid("the message has NaN, Infinity or a number that is too large; JSON has no such numbers")
+    return await call_next(ctx)
 
 
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:

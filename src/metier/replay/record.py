@@ -5,7 +5,6 @@ frame that is not one, and every artifact that is missing or was changed.
 """
 
 import base64
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final, cast
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of, is_digest
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_table
 from metier.model import JsonObject
 from metier.record.chain import breaks
@@ -134,7 +134,7 @@ def looks_like_file(source: str) -> bool:
 
 
 def _object(line: str) -> JsonObject:
-    value: object = json.loads(line)
+    value: object = parse_json(line)
     if not isinstance(value, dict):
         raise TypeError("not an object")
     return cast("JsonObject", value)

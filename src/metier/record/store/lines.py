@@ -8,7 +8,6 @@ interrupted is completed by running it again.
 
 import base64
 import binascii
-import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Final, TextIO
 
 from metier import limits
 from metier.errors import StoreError
+from metier.files.json_text import parse_json
 from metier.record.store.checks import (
     check_digest,
     check_frame,
@@ -193,7 +193,7 @@ class _FrameCheck:
 def _record(line: str) -> bytes | Frame | tuple[str, Document] | None:
     """Return what a line holds: the content of an artifact, a frame, a document with its session, or no content."""
     try:
-        record: Json = json.loads(line)
+        record: Json = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not valid JSON: {error}", reason="invalid") from error
     if not isinstance(record, dict):
