@@ -247,7 +247,9 @@ def describe(pid: int) -> str:
     """A process in one line."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        return f"{pid}: {words[:200]}"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        waits = Path(f"/proc/{pid}/wchan").read_text()
+        return f"{pid} ({state}, in {waits}): {words[:120]}"
     return str(pid)
 
 
