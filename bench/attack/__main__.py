@@ -18,6 +18,7 @@ from .rounds import Finding, Plan, Result
 
 _EACH: Final = 12
 """Findings of a round that are printed."""
+_LINE: Final = 300
 _SHOWN: Final = 1_500
 """Characters of a finding that are printed."""
 
@@ -71,7 +72,7 @@ def show(plan: Plan, findings: Sequence[Finding]) -> None:
     for finding in findings[: _EACH]:
         print(f"{finding.kind} in {plan.family} as {plan.identity}: {finding.what[:_SHOWN]}")
         if finding.script:
-            print("".join(f"    | {line}\n" for line in finding.script.strip().splitlines()[:60]), end="")
+            print("".join(f"    | {line[:_LINE]}\n" for line in finding.script.strip().splitlines()[:60]), end="")
     if len(findings) > _EACH:
         print(f"and {len(findings) - _EACH} more")
     if findings:

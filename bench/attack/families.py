@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from . import kills, paths, probes, project, races
+from . import approvals, archives, http_requests, kills, messages, paths, probes, project, races, repositories
 from .preload import preload
 from .rounds import Attack
 
@@ -16,4 +16,9 @@ FAMILIES: Final[Mapping[str, Attack]] = {
     "limits": probes.exceed,
     "project": project.attack,
     "kills": kills.attack,
+    "http": http_requests.attack,
+    "archives": archives.attack,
+    "repositories": repositories.attack,
+    "approvals": approvals.attack,
+    "messages": messages.attack,
 }

@@ -229,5 +229,6 @@ def tracebacks(round_: Round, errors: Path, where: str) -> None:
     """Report an error that nobody foresaw."""
     text = _text(errors)
     if "Traceback" in text:
-        at = text.index("Traceback")
-        round_.found("broken", f"{where} printed a traceback: {text[at : at + 1_500]}")
+        shown = text[text.index("Traceback") :]
+        last = next((line for line in shown.splitlines()[1:] if line and not line.startswith(" ")), "")
+        round_.found("broken", f"{where} printed a traceback: {last}\n{shown[:3_000]}")
