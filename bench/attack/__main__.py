@@ -69,9 +69,11 @@ def attack(names: Sequence[str], seed: int, minutes: float, seconds: float) -> d
 
 def show(plan: Plan, findings: Sequence[Finding]) -> None:
     """Print findings as they come, because a long attack may be broken off."""
-    for finding in findings[: _EACH]:
+    shown = ""
+    for finding in findings[:_EACH]:
         print(f"{finding.kind} in {plan.family} as {plan.identity}: {finding.what[:_SHOWN]}")
-        if finding.script:
+        if finding.script != shown:
+            shown = finding.script
             print("".join(f"    | {line[:_LINE]}\n" for line in finding.script.strip().splitlines()[:60]), end="")
     if len(findings) > _EACH:
         print(f"and {len(findings) - _EACH} more")
@@ -82,7 +84,7 @@ def show(plan: Plan, findings: Sequence[Finding]) -> None:
 def table(tallies: dict[tuple[str, str], Tally]) -> str:
     """The summary, one line for each family and identity."""
     head = ("family", "as", "rounds", "attempts", "escapes", "limits exceeded", "worst ratio", "survivors", "broken")
-    lines = [head]
+    lines: list[tuple[str, ...]] = [head]
     for (name, identity), tally in tallies.items():
         worst = f"{tally.worst:.2f}" if tally.worst else "-"
         counts = (tally.rounds, f"{tally.attempts:,}", tally.escapes, tally.limits, worst, tally.survivors)

@@ -36,6 +36,7 @@ for folder, folders, names in os.walk(os.environ["SKILL_DIR"]):
         with open(path, "rb") as file: digest = "sha256:" + hashlib.sha256(file.read()).hexdigest()
         rows.append([shown, digest, bool(os.stat(path).st_mode & 0o100)])
 print("rows " + json.dumps(sorted(rows)))
+with open(__file__) as file: print("last " + file.read().splitlines()[-1])
 # version 0
 """
 ASKED: Final[dict[str, Any]] = {"ask": [{"tool": "skill_run"}]}
@@ -51,7 +52,11 @@ def attack(round_: Round) -> None:
 
 def make(round_: Round, name: str, where: str = "~/.agents/skills/deploy") -> tuple[Place, Path]:
     place = Place(round_, name)
-    files: dict[str, str | bytes] = {"scripts/x.py": SCRIPT, "scripts/helper.py": "VALUE = 0\n", "data/big.bin": b"0" * 300_000}
+    files: dict[str, str | bytes] = {
+        "scripts/x.py": SCRIPT,
+        "scripts/helper.py": "VALUE = 0\n",
+        "data/big.bin": b"0" * 300_000,
+    }
     skill = place.skill(where, files=files)
     place.hand_over()
     return place, skill
@@ -197,10 +202,9 @@ def _raced(round_: Round, name: str) -> None:
         except MetierError:
             return []
         wrong = _compare(result.stdout, [], [], session.events)
-        line = next((line for line in result.stdout.splitlines() if line.startswith("rows ")), "rows []")
-        ran = {str(path): str(digest) for path, digest, _ in json.loads(line[5:])}
-        if shown and digest_of(shown[-1].detail.encode()) != ran.get("scripts/x.py"):
-            wrong.append("the script that ran is not the one that was shown")
+        last = next((line[5:] for line in result.stdout.splitlines() if line.startswith("last ")), "nothing")
+        if shown and last not in shown[-1].detail.splitlines():
+            wrong.append(f"the script that ran ({last}) is not the one that was shown")
         return wrong
 
     with _editing(round_, skill):

@@ -4,9 +4,11 @@ A refusal changes nothing and gives its reason in a line. An install that succee
 killed leaves the old skill or the new one, whole, and the next install leaves nothing else.
 """
 
+import gzip
 import os
 import random
 import resource
+import shutil
 import signal
 import stat
 import tempfile
@@ -52,13 +54,13 @@ def archive(chance: random.Random) -> tuple[str, str, bytes]:
         name = chance.choice(list(SKILLS))
         return f"skill {name}", ".skill", zipped(skill=SKILLS[name][1])
     if kind == 3:
-        name = chance.choice(("__pycache__/x.cpython-311.pyc", "scripts/__pycache__/run.cpython-311.pyc", "x.pyc", "a/b.pyo"))
+        name = chance.choice(
+            ("__pycache__/x.cpython-311.pyc", "scripts/__pycache__/run.cpython-311.pyc", "x.pyc", "a/b.pyo")
+        )
         return f"bytecode {name}", ".zip", zipped((name, b"\x00" * 40))
     members = [(name, data) for name, data in _GOOD.items()]
     data = bytearray(zipped(*members) if kind == 4 else tarred(*members))
     if kind == 5 and chance.random() < 0.7:
-        import gzip
-
         plain = bytearray(plain_tar(*members))
         _damage(plain, chance)
         data = bytearray(gzip.compress(bytes(rightly_summed(plain))))
@@ -128,7 +130,7 @@ def _kill(round_: Round, place: Place) -> None:
     if others:
         round_.found("survivor", f"a killed install leaves {others[:5]}, also after the next install")
         for name in others:
-            os.system(f"rm -rf '{place.home}/.agents/skills/{name}'")
+            shutil.rmtree(place.home / ".agents" / "skills" / name, ignore_errors=True)
     _remove(place)
 
 
@@ -154,7 +156,7 @@ def _file(place: Place, ending: str, data: bytes) -> Path:
 
 
 def _remove(place: Place) -> None:
-    os.system(f"rm -rf '{place.home}/.agents/skills/probe'")
+    shutil.rmtree(place.home / ".agents" / "skills" / "probe", ignore_errors=True)
 
 
 def _plain(path: str, mode: int) -> bool:
@@ -163,7 +165,9 @@ def _plain(path: str, mode: int) -> bool:
 
 def _skills(place: Place) -> dict[str, int]:
     folder = place.home / ".agents" / "skills"
-    return {str(path.relative_to(folder)): path.lstat().st_mode for path in folder.rglob("*") if "lock" not in path.name}
+    return {
+        str(path.relative_to(folder)): path.lstat().st_mode for path in folder.rglob("*") if "lock" not in path.name
+    }
 
 
 def _outside(place: Place) -> dict[str, tuple[int, int]]:
@@ -171,8 +175,9 @@ def _outside(place: Place) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for path in place.base.rglob("*"):
         shown = str(path.relative_to(place.base))
-        if not shown.startswith(("home/.agents", "home/.config", "home/.local", "home/.cache", "outside/tmp", "stderr", "events.db")):
+        if not shown.startswith(
+            ("home/.agents", "home/.config", "home/.local", "home/.cache", "outside/tmp", "stderr", "events.db")
+        ):
             status = path.lstat()
             found[shown] = (status.st_mode, status.st_size if stat.S_ISREG(status.st_mode) else 0)
     return found
-

@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from . import approvals, archives, http_requests, kills, messages, paths, probes, project, races, repositories
-from .preload import preload
 from .rounds import Attack
-
-preload()  # before the first fork
 
 FAMILIES: Final[Mapping[str, Attack]] = {
     "paths": paths.attack,

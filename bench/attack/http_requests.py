@@ -26,13 +26,48 @@ _TARGETS: Final = (
     *("/api/skills/notes", "/openapi.json", "/api/openapi.json", "/healthz", "/api/health", "/api/model", "/login"),
     *("//api/skills", "/./api/skills", "/api/../api/skills", "/static/../api/skills", "/API/SKILLS", "/api/skills/"),
     *("/login/../api/skills", "/static/..%2fapi/skills", "/%61pi/skills", "/api%2fskills", "/api/skills;x", "*"),
-    *("http://evil.com/api/skills", "http://127.0.0.1/api/skills", "/api/skills?token=x", "/api/skills#/login", "/login//api"),
-    *("/.well-known/agent-skills/index.json", "/favicon.ico/../api/skills", "/usage", "/prompts", "/context", "/api/events"),
+    *(
+        "http://evil.com/api/skills",
+        "http://127.0.0.1/api/skills",
+        "/api/skills?token=x",
+        "/api/skills#/login",
+        "/login//api",
+    ),
+    *(
+        "/.well-known/agent-skills/index.json",
+        "/favicon.ico/../api/skills",
+        "/usage",
+        "/prompts",
+        "/context",
+        "/api/events",
+    ),
 )
-_METHODS: Final = ("GET", "GET", "GET", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "PATCH", "X\0")
+_METHODS: Final = (
+    "GET",
+    "GET",
+    "GET",
+    "POST",
+    "POST",
+    "PUT",
+    "DELETE",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "PATCH",
+    "X\0",
+)
 _OTHER_HOSTS: Final = (
     *("evil.com", "localhost.evil.com", "[::1]evil.com", "127.0.0.1.evil.com", "evil.com:80", "[::1", "a@localhost"),
-    *("localhost@evil.com", "127.0.0.1:80@evil.com", "localhost\t.evil.com", "0x7f.1", "2130706433", "loc\u00e4lhost", ""),
+    *(
+        "localhost@evil.com",
+        "127.0.0.1:80@evil.com",
+        "localhost\t.evil.com",
+        "0x7f.1",
+        "2130706433",
+        "loc\u00e4lhost",
+        "",
+    ),
 )
 _BODIES: Final = (
     *(b"", b"{}", b"{", b"[]", b"null", b"\xff\xfe", b'{"a":Infinity}', b'{"a":NaN}', b"[" * 100_000, b'"\\ud800"'),
@@ -77,15 +112,26 @@ def _one(round_: Round, server: Web) -> None:
 def request(chance: random.Random, server: Web) -> tuple[bool, bytes]:
     """A request as bytes, and whether its sender may see the catalog."""
     with_token, other_host = chance.random() < 0.4, chance.random() < 0.4
-    host = chance.choice(_OTHER_HOSTS) if other_host else chance.choice((f"127.0.0.1:{server.port}", "localhost", "[::1]"))
+    host = (
+        chance.choice(_OTHER_HOSTS) if other_host else chance.choice((f"127.0.0.1:{server.port}", "localhost", "[::1]"))
+    )
     headers = [("Host", host)]
     if with_token:
         headers.append(("Authorization", f"Bearer {server.token}"))
     elif chance.random() < 0.7:
-        wrong = ("Bearer x", "Bearer ", "Basic eDp4", f"bearer{server.token}", f"Bearer {server.token[:-1]}", "Bearer \0")
+        wrong = (
+            "Bearer x",
+            "Bearer ",
+            "Basic eDp4",
+            f"bearer{server.token}",
+            f"Bearer {server.token[:-1]}",
+            "Bearer \0",
+        )
         headers.append(("Authorization", chance.choice(wrong)))
     elif chance.random() < 0.5:
-        headers.append(("Cookie", chance.choice(("metier_token=x", "metier_token=", "metier_token=" + "0" * 64, "a" * 5_000))))
+        headers.append(
+            ("Cookie", chance.choice(("metier_token=x", "metier_token=", "metier_token=" + "0" * 64, "a" * 5_000)))
+        )
     body = chance.choice(_BODIES)
     kind = chance.randrange(12)
     if kind == 0:
@@ -94,13 +140,17 @@ def request(chance: random.Random, server: Web) -> tuple[bool, bytes]:
         headers += [("Content-Length", str(len(body))), ("Transfer-Encoding", "chunked")]
     elif kind == 2:
         headers.append(("Transfer-Encoding", chance.choice(("chunked", "identity, chunked", "xchunked", "chunked\0"))))
-        body = chance.choice((b"2\r\n{}\r\n0\r\n\r\n", b"ffffffffffffffff\r\n", b"-1\r\n", b"2;" + b"a" * 9_000 + b"\r\n{}"))
+        body = chance.choice(
+            (b"2\r\n{}\r\n0\r\n\r\n", b"ffffffffffffffff\r\n", b"-1\r\n", b"2;" + b"a" * 9_000 + b"\r\n{}")
+        )
     elif kind == 3:
         headers.append(("Content-Length", chance.choice(("-1", "+2", "2, 2", "0x10", "9" * 30, "", "1e3"))))
     else:
         headers.append(("Content-Length", str(len(body))))
     if kind == 4:
-        headers.append((chance.choice(("X", "X" * 5_000, "X\0", "X Y", "")), chance.choice(("y" * 70_000, "\r\n y", "\0", "\x7f"))))
+        headers.append(
+            (chance.choice(("X", "X" * 5_000, "X\0", "X Y", "")), chance.choice(("y" * 70_000, "\r\n y", "\0", "\x7f")))
+        )
     if kind == 5:
         headers += [(f"X-{number}", "y") for number in range(2_000)]
     if kind == 6:
@@ -109,13 +159,25 @@ def request(chance: random.Random, server: Web) -> tuple[bool, bytes]:
     if kind == 7:
         headers += [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     if kind == 8:
-        for name in ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "X-Original-URL", "X-HTTP-Method-Override"):
+        for name in (
+            "X-Forwarded-For",
+            "X-Forwarded-Host",
+            "X-Real-IP",
+            "Forwarded",
+            "X-Original-URL",
+            "X-HTTP-Method-Override",
+        ):
             headers.append((name, chance.choice(("127.0.0.1", "localhost", "/api/skills", "for=127.0.0.1"))))
     chance.shuffle(headers)
-    target, version = chance.choice(_TARGETS), chance.choice(("HTTP/1.1",) * 6 + ("HTTP/1.0", "HTTP/2.0", "HTTP/0.9", "HTTP/1.1 x"))
+    target, version = (
+        chance.choice(_TARGETS),
+        chance.choice(("HTTP/1.1",) * 6 + ("HTTP/1.0", "HTTP/2.0", "HTTP/0.9", "HTTP/1.1 x")),
+    )
     if kind == 9:
         target += "a" * chance.choice((100, 5_000, 70_000))
-    text = f"{chance.choice(_METHODS)} {target} {version}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers)
+    text = f"{chance.choice(_METHODS)} {target} {version}\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in headers
+    )
     data = text.encode("utf-8", "surrogatepass") + b"\r\n" + body
     if kind == 10:
         data = data[: chance.randrange(len(data))]
@@ -137,8 +199,9 @@ def exchange(server: Web, data: bytes) -> bytes | None:
     with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", server.port), 10) as connection:
         connection.settimeout(_TIMEOUT)
         try:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # it may refuse a request before it was sent
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
             while time.monotonic() < deadline:
                 piece = connection.recv(65536)
                 if not piece:

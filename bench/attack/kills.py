@@ -18,7 +18,8 @@ from .project import ALLOWED, Entry, planted, snapshot
 from .rounds import Round, descendants, describe, reap
 
 _SIZE: Final = 3_000_000
-_WAIT: Final = 15.0
+WAIT: Final = 15.0
+"""Seconds after which a process that is left counts as a survivor."""
 
 SCRIPT: Final = f"""#!/usr/bin/env -S python3 -I -S
 import ctypes, os, signal, time
@@ -85,17 +86,19 @@ def _kill_once(round_: Round, number: int) -> None:
         reap()
         return descendants(os.getpid())
 
-    remaining = settled(left, [], _WAIT)
+    remaining = settled(left, [], WAIT)
     if remaining:
         shown = "; ".join(describe(pid) for pid in remaining[:5])
-        round_.found("survivor", f"{len(remaining)} processes {_WAIT:g} s after the host was killed: {shown}", SCRIPT)
+        round_.found("survivor", f"{len(remaining)} processes {WAIT:g} s after the host was killed: {shown}", SCRIPT)
         for pid in remaining:
             os.kill(pid, signal.SIGKILL)
     _check_project(round_, place, before)
 
 
 def _host(place: Place, telling: int) -> None:
-    session = place.discover().session(policy=ALLOWED, runner=probes.runner(), store=f"sqlite:///{place.base}/events.db")
+    session = place.discover().session(
+        policy=ALLOWED, runner=probes.runner(), store=f"sqlite:///{place.base}/events.db"
+    )
     os.write(telling, b"r")
     try:
         session.run("planter", "scripts/x.py")

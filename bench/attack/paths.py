@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from metier.errors import MetierError
+from metier.hosts import profiles
 from sandbox.boxes import as_user
 
-from .place import Place, lines, web
+from .place import Place, home_roots, lines, web
 from .rounds import Round
 
-PROFILES = ("standard", "codelia", "omp", "remcochat", "rip", "mycodeagent", "claude-code", "codex")
 _STEPS = (
     *("..", "..", "..", ".", "", "references", "references", "link", "folder", "up", "deep", "chain", "loop", "a.md"),
     *("SKILL.md", "%2e%2e", "%2E.", "..%2f", "%252e%252e", "..;", "...", "....", ".. ", "..\\", "..%5c", "\u2025"),
@@ -21,12 +21,13 @@ _STEPS = (
 )
 
 
-def make(round_: Round) -> Place:
+def make(round_: Round, profile: str = "standard") -> Place:
     """A skill with links of every kind out of it, and secrets in all the places they lead to."""
     place = Place(round_)
-    skill = place.skill("~/.agents/skills/notes", files={"references/a.md": "the reference\n", "scripts/x.sh": "x"})
-    place.skill("~/.agents/skills/other", files={"a.md": "nothing to hide\n"})
-    (place.home / ".agents" / "skills" / "secret.txt").write_text(round_.token)
+    root = home_roots(profile)[0]
+    skill = place.skill(f"~/{root}/notes", files={"references/a.md": "the reference\n", "scripts/x.sh": "x"})
+    place.skill(f"~/{root}/other", files={"a.md": "nothing to hide\n"})
+    (place.home / root / "secret.txt").write_text(round_.token)
     references = skill / "references"
     links = {
         "link": place.secrets[0],
@@ -74,24 +75,38 @@ def path(place: Place, chance: random.Random) -> str:
 
 def url(place: Place, chance: random.Random) -> str:
     host = chance.choice(
-        ("notes", "notes", "notes", "notes/references", "..", ".", "", "notes%2f..", "notes@x", "NOTES", "other/../notes")
+        (
+            "notes",
+            "notes",
+            "notes",
+            "notes/references",
+            "..",
+            ".",
+            "",
+            "notes%2f..",
+            "notes@x",
+            "NOTES",
+            "other/../notes",
+        )
     )
     return f"{chance.choice(('skill://', 'skill://', 'SKILL://', 'skill:/', 'file://'))}{host}/{path(place, chance)}"
 
 
 def attack(round_: Round) -> None:
-    place = make(round_)
     door = (_python, _rpc, _python, _mcp, _python, _http)[round_.number % 6]
-    door(round_, place)
+    profile = round_.chance.choice(profiles.names()) if door is _python else "standard"
+    door(round_, make(round_, profile), profile)
 
 
-def _python(round_: Round, place: Place) -> None:
+def _python(round_: Round, place: Place, profile: str) -> None:
     """Most of the paths, because a call in this process costs the least."""
 
     def work() -> tuple[int, list[str]]:
         chance, found, tried = round_.chance, list[str](), 0
         os.chdir(place.project)
-        session = place.discover(chance.choice(PROFILES), settings={"enabled": True}).session()
+        session = place.discover(profile, settings={"enabled": True}).session()
+        if not session.read("notes", "references/a.md").text:
+            raise AssertionError("the skill cannot be read at all, so nothing is proved")
         tools = [tool.name for tool in session.tools()]
         while round_.goes_on() and not found:
             for _ in range(200):
@@ -104,7 +119,9 @@ def _python(round_: Round, place: Place) -> None:
                     given = {"name": "notes", "path": wanted} if chance.random() < 0.5 else {"name": address}
                     if chance.random() < 0.2:
                         given = {"name": wanted, "path": address}
-                    calls.append((f"{tool}({given!r})", lambda tool=tool, given=given: session.call(tool, given).as_dict()))
+                    calls.append(
+                        (f"{tool}({given!r})", lambda tool=tool, given=given: session.call(tool, given).as_dict())
+                    )
                 for shown, call in calls:
                     tried += 1
                     try:
@@ -121,7 +138,7 @@ def _python(round_: Round, place: Place) -> None:
         round_.escape(f"a secret came back through Python: {one}")
 
 
-def _rpc(round_: Round, place: Place) -> None:
+def _rpc(round_: Round, place: Place, profile: str) -> None:
     with lines(place, "rpc") as server:
         session = server.ask("session.create", {})["result"]["session_id"]
         while round_.goes_on():
@@ -135,13 +152,16 @@ def _rpc(round_: Round, place: Place) -> None:
                 return
 
 
-def _mcp(round_: Round, place: Place) -> None:
+def _mcp(round_: Round, place: Place, profile: str) -> None:
     with lines(place, "mcp") as server:
         while round_.goes_on():
             address = url(place, round_.chance)
             calls: list[tuple[str, dict[str, Any]]] = [
                 ("resources/read", {"uri": address}),
-                ("tools/call", {"name": "skill_read", "arguments": {"name": "notes", "path": path(place, round_.chance)}}),
+                (
+                    "tools/call",
+                    {"name": "skill_read", "arguments": {"name": "notes", "path": path(place, round_.chance)}},
+                ),
                 ("resources/directory/read", {"uri": address}),
                 ("skills/get", {"uri": address}),
                 ("prompts/get", {"name": address}),
@@ -152,7 +172,7 @@ def _mcp(round_: Round, place: Place) -> None:
                 return
 
 
-def _http(round_: Round, place: Place) -> None:
+def _http(round_: Round, place: Place, profile: str) -> None:
     with web(place, "--publish") as server:
         session = server.json("POST", "/api/sessions", {})["session_id"]
         while round_.goes_on():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metier import Skills
+from metier.hosts import profiles
 from metier.testing import write_skill
 from sandbox.boxes import NOBODY
 
@@ -86,6 +87,15 @@ class Place:
             return processes.run(arguments)
 
         return processes.fork(work, surroundings)
+
+
+def home_roots(profile: str) -> list[str]:
+    """The folders below the home in which a profile looks for skills."""
+    rules = profiles.build(profiles.override(profiles.load(profile), {"enabled": True}, origin="the attack").raw)
+    on = dict(rules.toggles)
+    found = [root for root in rules.roots if root.at == "home" and not root.registry]
+    named = [path.removeprefix("~/") for path in rules.directories if path.startswith("~/")]
+    return [root.path for root in found if root.toggle in ("", "any") or on.get(root.toggle)] + named
 
 
 @dataclass
@@ -172,7 +182,13 @@ class Web:
     token: str
 
     def request(
-        self, method: str, path: str, body: object = None, *, token: bool = True, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
         """One request on its own connection: the status and the body of its answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
@@ -228,7 +244,8 @@ def _text(file: Path) -> str:
 def tracebacks(round_: Round, errors: Path, where: str) -> None:
     """Report an error that nobody foresaw."""
     text = _text(errors)
-    if "Traceback" in text:
+    # The parser of requests, at the end of a connection that it has given up. The server goes on.
+    if "Traceback" in text and "h11._util.LocalProtocolError" not in text:
         shown = text[text.index("Traceback") :]
         last = next((line for line in shown.splitlines()[1:] if line and not line.startswith(" ")), "")
         round_.found("broken", f"{where} printed a traceback: {last}\n{shown[:3_000]}")

@@ -42,15 +42,22 @@ MORE: Final = [
     Attempt("memory-of-any-process", _OTHERS.format(do='found.append(open("/proc/%s/mem" % pid, "r+b"))'), ""),
     Attempt(
         "memory-of-any-thread",
-        _OTHERS.format(do='found += [open("/proc/%s/task/%s/mem" % (pid, t), "r+b") for t in os.listdir("/proc/%s/task" % pid)]'),
+        _OTHERS.format(
+            do='found += [open("/proc/%s/task/%s/mem" % (pid, t), "r+b") for t in os.listdir("/proc/%s/task" % pid)]'
+        ),
         "",
     ),
     Attempt(
         "descriptors-of-any-process",
-        _OTHERS.format(do='found += [n for n in os.listdir("/proc/%s/fd" % pid) if "pipe:" not in os.readlink("/proc/%s/fd/%s" % (pid, n))]'),
+        _OTHERS.format(
+            do="""where = "/proc/%s/fd/" % pid
+            found += [n for n in os.listdir(where) if "pipe:" not in os.readlink(where + n)]"""
+        ),
         "",
     ),
-    Attempt("root-of-any-process", _OTHERS.format(do='found += [os.listdir("/proc/%s/root%s" % (pid, A["base"]))]'), ""),
+    Attempt(
+        "root-of-any-process", _OTHERS.format(do='found += [os.listdir("/proc/%s/root%s" % (pid, A["base"]))]'), ""
+    ),
     Attempt(
         "limits-of-the-first-process",
         "import resource; resource.prlimit(1, resource.RLIMIT_NPROC, (4000, 4000)); return True",
@@ -61,7 +68,11 @@ MORE: Final = [
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2); return True",
         "",
     ),
-    Attempt("score-of-the-first-process", 'os.write(os.open("/proc/1/oom_score_adj", os.O_WRONLY), b"-1000"); return True', ""),
+    Attempt(
+        "score-of-the-first-process",
+        'os.write(os.open("/proc/1/oom_score_adj", os.O_WRONLY), b"-1000"); return True',
+        "",
+    ),
     Attempt("ids-of-the-first-process", 'os.write(os.open("/proc/1/uid_map", os.O_WRONLY), b"0 0 1"); return True', ""),
     Attempt(
         "host-paths-in-mounts",
@@ -97,9 +108,14 @@ return [line for line in lines if set(line.split(":", 2)[2].split("/")) - {"", "
         "",
     ),
     Attempt("control-groups", 'return os.listdir("/sys/fs/cgroup")'),
-    Attempt("socket-in-the-project", 'return connect(socket.AF_UNIX, os.environ["PROJECT_DIR"] + "/s")', "", also=PROJECT),
     Attempt(
-        "socket-in-a-writable-project", 'return connect(socket.AF_UNIX, os.environ["PROJECT_DIR"] + "/s")', "", also=WRITABLE
+        "socket-in-the-project", 'return connect(socket.AF_UNIX, os.environ["PROJECT_DIR"] + "/s")', "", also=PROJECT
+    ),
+    Attempt(
+        "socket-in-a-writable-project",
+        'return connect(socket.AF_UNIX, os.environ["PROJECT_DIR"] + "/s")',
+        "",
+        also=WRITABLE,
     ),
     Attempt(
         "socket-in-the-project-by-another-way",
@@ -113,7 +129,11 @@ return connect(socket.AF_UNIX, "/proc/self/fd/%d" % fd)
         "",
         also=WRITABLE,
     ),
-    Attempt("write-to-the-read-only-project", 'open(os.environ["PROJECT_DIR"] + "/x", "w").close(); return True', also=PROJECT),
+    Attempt(
+        "write-to-the-read-only-project",
+        'open(os.environ["PROJECT_DIR"] + "/x", "w").close(); return True',
+        also=PROJECT,
+    ),
     Attempt("secrets-of-the-skill-behind-links", 'return has(os.environ["SKILL_DIR"] + "/link-folder/.ssh/id")'),
     Attempt("files-of-the-skill-through-its-descriptors", 'return has("/proc/self/cwd/../.." + A["secret"])'),
 ]
@@ -131,19 +151,23 @@ def runner() -> Runner:
 
 
 def attack(round_: Round) -> None:
-    """As many attempts as fit into the round. The rounds go on where the last one ended."""
-    round_.chance.shuffle(order := list(range(len(EVERY))))
+    """As many attempts as fit into the round, in an order of its own, the further ones before those of the tests."""
+    order = [*_shuffled(range(len(ATTEMPTS), len(EVERY)), round_), *_shuffled(range(len(ATTEMPTS)), round_)]
     box = Box(round_.folder / "box", round_.token)
     os.environ["METIER_SECRET"] = round_.token
     sandbox = runner()
     with listeners(box) as heard, _socket_in(box), a_victim(round_.token) as victim:
-        for index in order if round_.number else range(len(EVERY)):
-            if not round_.goes_on() and index < len(EVERY) - len(MORE):
-                continue
+        for index in order:
+            if not round_.goes_on():
+                return
             _attempt(round_, box, sandbox, EVERY[index], _knowledge(box, heard, victim.pid), heard)
             if victim.poll() is not None:
                 round_.escape(f"{EVERY[index].name} ended a process of the host", EVERY[index].body)
                 return
+
+
+def _shuffled(numbers: range, round_: Round) -> list[int]:
+    return round_.chance.sample(numbers, len(numbers))
 
 
 def _attempt(round_: Round, box: Box, sandbox: Runner, attempt: Attempt, known: str, heard: Listeners) -> None:
@@ -282,7 +306,9 @@ LIMIT_PROBES: Final = [
     LimitProbe(
         "processes-with-memory",
         """
-def work(): keep.append(mmap.mmap(-1, 40 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)); keep[-1].write(b"x" * 40 * MIB)
+def work():
+    keep.append(mmap.mmap(-1, 40 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    keep[-1].write(b"x" * 40 * MIB)
 keep = []
 forks(14, work)
 hold()
@@ -470,7 +496,10 @@ forks(3, work)
 while True: pass
 """,
     ),
-    LimitProbe("output", "forks(3, lambda: [os.write(2, b'x' * 65536) for _ in range(400)])\nwhile True: os.write(1, b'y' * 65536)\n"),
+    LimitProbe(
+        "output",
+        "forks(3, lambda: [os.write(2, b'x' * 65536) for _ in range(400)])\nwhile True: os.write(1, b'y' * 65536)\n",
+    ),
     LimitProbe(
         "one-large-file",
         """

@@ -28,7 +28,9 @@ for folder, _, names in os.walk("/skill"):
 
 def attack(round_: Round) -> None:
     place = Place(round_)
-    skill = place.skill("~/.agents/skills/notes", files={"references/a.md": "the reference\n", "scripts/look.py": _LOOK})
+    skill = place.skill(
+        "~/.agents/skills/notes", files={"references/a.md": "the reference\n", "scripts/look.py": _LOOK}
+    )
     place.hand_over()
     with swapping(round_, place, skill):
         (_reads, _trees, _runs)[round_.number % 3](round_, place, skill)

@@ -14,9 +14,10 @@ from typing import Any, Final
 from metier import Skills
 from metier.errors import MetierError
 from metier.hosts import profiles
+from metier.session.session import Session
 from sandbox.boxes import as_user
 
-from .place import Place
+from .place import Place, home_roots
 from .rounds import Round
 
 THEIRS: Final = "theirs-7f3a"
@@ -28,11 +29,25 @@ _SECONDS: Final = 25.0
 """How long one discovery may take on a busy machine, whatever the clone has."""
 
 _INSTRUCTIONS: Final = (
-    *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "AGENTS.override.md", "CLAUDE.local.md", ".github/copilot-instructions.md"),
+    *(
+        "AGENTS.md",
+        "CLAUDE.md",
+        "GEMINI.md",
+        "AGENTS.override.md",
+        "CLAUDE.local.md",
+        ".github/copilot-instructions.md",
+    ),
     *(".claude/CLAUDE.md", ".agents/AGENTS.md", ".omp/AGENTS.md", ".codex/AGENTS.md", "sub/AGENTS.md"),
 )
 _ROOTS: Final = (".agents/skills", ".claude/skills", ".codex/skills", ".github/skills", ".gemini/skills", ".rip/skills")
-_MORE_ROOTS: Final = (".opencode/skills", ".omp/skills", ".codelia/skills", ".remcochat/skills", "skills", ".opencode/skill")
+_MORE_ROOTS: Final = (
+    ".opencode/skills",
+    ".omp/skills",
+    ".codelia/skills",
+    ".remcochat/skills",
+    "skills",
+    ".opencode/skill",
+)
 
 
 def attack(round_: Round) -> None:
@@ -53,25 +68,17 @@ def make(round_: Round, name: str) -> tuple[Place, str]:
     profile = chance.choice(profiles.names())
     rules = '[[permissions.deny]]\ntool = "skill_load"\nskill_name = "denied"\n'
     place.config(f'profile = "{profile}"\nenabled = true\n\n[permissions]\ntrust = "required"\n\n{rules}')
-    home = next((root for root in _home_roots(profile)), ".agents/skills")
+    home = home_roots(profile)[0]
     for skill, word in {"mine": MINE, "hidden": HIDDEN, "denied": HIDDEN}.items():
         place.skill(f"~/{home}/{skill}", description=f"Use it for {word}.", body=f"# {word}\n", files={"a.md": word})
     _switch_off(place)
     place.skill(f"{place.base}/other-project/.agents/skills/elsewhere", description=round_.token, body=round_.token)
     log = [f"profile = {profile}"]
-    for _ in range(chance.randint(1, 4)):
-        log.append(chance.choice((_settings, _settings, _settings, _instructions, _links, _modes, _skills))(place, chance))
+    ways = (_settings, _settings, _settings, _instructions, _links, _modes, _skills)
+    log += [chance.choice(ways)(place, chance) for _ in range(chance.randint(1, 4))]
     log.append(_skills(place, chance))
     place.hand_over()
     return place, "\n".join(log)
-
-
-def _home_roots(profile: str) -> list[str]:
-    raw = profiles.build(profiles.override(profiles.load(profile), {"enabled": True}, origin="the attack").raw)
-    on = dict(raw.toggles)
-    found = [root for root in raw.roots if root.at == "home" and not root.registry]
-    named = [path.removeprefix("~/") for path in raw.directories if path.startswith("~/")]
-    return [root.path for root in found if root.toggle in ("", "any") or on.get(root.toggle)] + named
 
 
 def _switch_off(place: Place) -> None:
@@ -96,7 +103,9 @@ def _instructions(place: Place, chance: random.Random) -> str:
     log: list[str] = []
     for name in chance.sample(_INSTRUCTIONS, 5):
         path = place.project / name
-        target = chance.choice([*map(str, place.secrets), os.path.relpath(place.secrets[0], path.parent), "/proc/self/environ"])
+        target = chance.choice(
+            [*map(str, place.secrets), os.path.relpath(place.secrets[0], path.parent), "/proc/self/environ"]
+        )
         if not path.is_symlink() and not path.exists() and not path.parent.is_symlink():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(target)
@@ -108,7 +117,13 @@ def _links(place: Place, chance: random.Random) -> str:
     """Links in or instead of the folders of skills."""
     root = place.project / chance.choice((*_ROOTS, *_MORE_ROOTS))
     other = place.base / "other-project"
-    targets = [place.home / ".ssh", other / ".agents/skills", other / ".agents/skills/elsewhere", place.home, place.base]
+    targets = [
+        place.home / ".ssh",
+        other / ".agents/skills",
+        other / ".agents/skills/elsewhere",
+        place.home,
+        place.base,
+    ]
     target = chance.choice([*targets, "/"] if chance.random() < 0.1 else targets)
     if root.exists() or root.is_symlink() or root.parent.is_symlink():
         return ""
@@ -119,14 +134,21 @@ def _links(place: Place, chance: random.Random) -> str:
     root.mkdir(parents=True)
     (root / "linked").symlink_to(target)
     (root / "single").mkdir()
-    (root / "single" / "SKILL.md").symlink_to(chance.choice([*place.secrets, other / ".agents/skills/elsewhere/SKILL.md"]))
+    (root / "single" / "SKILL.md").symlink_to(
+        chance.choice([*place.secrets, other / ".agents/skills/elsewhere/SKILL.md"])
+    )
     return f"{root.relative_to(place.project)}/linked -> {target}, single/SKILL.md -> a secret"
 
 
 def _modes(place: Place, chance: random.Random) -> str:
     """The file in which a project keeps modes of skills, in several shapes."""
     modes: dict[str, Any] = {"hidden": "auto", "denied": "pinned", "theirs": "pinned", "mine": "off"}
-    shapes: list[Any] = [modes, {"skills": modes}, {"modes": modes}, {"skills": [{"name": n, "mode": m} for n, m in modes.items()]}]
+    shapes: list[Any] = [
+        modes,
+        {"skills": modes},
+        {"modes": modes},
+        {"skills": [{"name": n, "mode": m} for n, m in modes.items()]},
+    ]
     shape = chance.choice(shapes)
     folder = place.project / ".metier"
     folder.mkdir(exist_ok=True)
@@ -136,18 +158,27 @@ def _modes(place: Place, chance: random.Random) -> str:
 
 def _settings(place: Place, chance: random.Random) -> str:
     """Some settings, in one spelling, in one of the files of a project."""
-    outside = chance.choice([str(place.base / "other-project/.agents/skills"), "../other-project/.agents/skills", "~/.ssh", "."])
+    outside = chance.choice(
+        [str(place.base / "other-project/.agents/skills"), "../other-project/.agents/skills", "~/.ssh", "."]
+    )
     known: dict[str, list[Any]] = {
         "custom_directories": [[outside], [".agents/skills"], outside],
         "custom_scope": ["user", "builtin", "system"],
         "directories": [[outside], ["~/.ssh"]],
-        "roots": [[{"path": ".agents/skills", "at": "home", "scope": "user", "source": "x"}], [{"path": outside, "scope": "user"}]],
+        "roots": [
+            [{"path": ".agents/skills", "at": "home", "scope": "user", "source": "x"}],
+            [{"path": outside, "scope": "user"}],
+        ],
         "profile": ["rip", "standard", "omp", "./evil.toml", str(place.project / "evil.toml")],
         "permissions.trust": ["ignore"],
         "policy.trust": ["ignore"],
         "permissions.profile": ["full-auto"],
         "permissions.unasked": ["allow"],
-        "permissions.allow": [[{"tool": "skill_load"}], [{"tool": "*"}], [{"tool": "skill_load", "skill_name": "denied"}]],
+        "permissions.allow": [
+            [{"tool": "skill_load"}],
+            [{"tool": "*"}],
+            [{"tool": "skill_load", "skill_name": "denied"}],
+        ],
         "permissions.deny": [[]],
         "catalog.honours": [[], ["enabled"]],
         "catalog.collisions": ["last", "first", "all"],
@@ -231,34 +262,35 @@ def _model_reads(place: Place, token: str) -> dict[str, Any]:
     except MetierError:
         return {"wrong": [], "seconds": time.monotonic() - begun}  # settings that are refused widen nothing
     for where, text in texts:
-        for word, what in ((token, "a secret"), (THEIRS, "a skill that is not trusted"), (HIDDEN, "a skill that is off")):
+        for word, what in (
+            (token, "a secret"),
+            (THEIRS, "a skill that is not trusted"),
+            (HIDDEN, "a skill that is off"),
+        ):
             if word in text:
                 wrong.append(f"the model reads {what} in {where}: {_around(text, word)}")
                 break
-    loaded = next((text for where, text in texts if where == "load mine" and MINE in text), "")
-    if "mine" in plain and not loaded and any(tool.role == "load" for tool in session.tools()):
-        wrong.append("the user's own skill `mine` cannot be loaded any more")
     wrong += _widened(plain, skills, place)
     if (place.base / "escaped").exists():
         wrong.append("a program of the clone was started")
     return {"wrong": wrong[:4], "seconds": seconds}
 
 
-def _texts(session: Any, skills: Skills) -> list[tuple[str, str]]:
+def _texts(session: Session, skills: Skills) -> list[tuple[str, str]]:
     found = [
         ("the system prompt", str(session.system_prompt(base="You are an agent."))),
         ("the prompt", str(session.prompt("use theirs, mine, hidden"))),
         ("the tools", str([tool.as_dict() for tool in session.tools()])),
     ]
     names = ["mine", "theirs", "hidden", "denied", "elsewhere", "linked", "single"]
-    paths = [skill.path for skill in (*skills, *(entry.skill for entry in skills.shadowed))][:30]
-    for tool in session.tools():
+    paths = [skill.path for skill in (*skills, *(entry.skill for entry in skills.shadowed))][:5]
+    for role, tool in session.offered().items():
+        asked: list[dict[str, str]] = []
         for name in names:
-            for given in ({"name": name}, {"name": name, "path": "a.md"}, {"query": name}, {"skill": name}):
-                found.append((f"{tool.role} {name}", str(session.call(tool.name, given).text)))
+            asked += [{"name": name}, {"name": name, "path": "a.md"}, {"query": name}, {"skill": name}]
         for path in paths:
-            found.append((f"{tool.role} {path}", str(session.call(tool.name, {"name": path}).text)))
-            found.append((f"{tool.role} {path}", str(session.call(tool.name, {"path": path}).text)))
+            asked += [{"name": path}, {"path": path}]
+        found += [(f"{role} {given}", str(session.call(tool, given).text)) for given in asked]
     return found
 
 
@@ -270,10 +302,9 @@ def _around(text: str, word: str) -> str:
 def _widened(plain: Skills, skills: Skills, place: Place) -> list[str]:
     """Settings that are wider in the clone than in an empty folder."""
     before, after = plain.settings, skills.settings
-    wrong: list[str] = []
-    for name in ("seconds", "memory_mib", "processes", "output_bytes", "work_mib"):
-        if getattr(after.profile.run, name) > getattr(before.profile.run, name):
-            wrong.append(f"run.{name} is {getattr(after.profile.run, name)}")
+    numbers = ("seconds", "memory_mib", "processes", "output_bytes", "work_mib")
+    wider = [name for name in numbers if getattr(after.profile.run, name) > getattr(before.profile.run, name)]
+    wrong = [f"run.{name} is {getattr(after.profile.run, name)}" for name in wider]
     if set(after.profile.run.env) - set(before.profile.run.env):
         wrong.append(f"run.env is {after.profile.run.env}")
     if after.profile.policy.trust != "required":

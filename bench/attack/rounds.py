@@ -24,6 +24,8 @@ from typing import Any, Final, Literal
 
 from sandbox.boxes import IDENTITIES, NOBODY, settled
 
+from .preload import preload
+
 Kind = Literal["escape", "limit", "survivor", "broken"]
 """What a finding is. `broken` means that an attack could not be made as it should, so it proves nothing."""
 
@@ -31,10 +33,9 @@ TOLERANCE: Final = 1.10
 """A limit counts as exceeded above this ratio."""
 PATIENCE: Final = 90.0
 """Seconds beyond its own time after which a round counts as hanging, on a busy machine."""
-_SETTLE: Final = 10.0
+SETTLE: Final = 10.0
+"""Seconds after which a process that is left counts as a survivor."""
 _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
-_MOST: Final = 20
-"""Findings of one round that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Plan:
     number: int
     identity: str
     seconds: float = 6.0
+    enough: int = 20
+    """The round ends after this many findings."""
 
     def again(self) -> str:
         """The command that repeats this round."""
@@ -84,7 +87,7 @@ class Round:
         return self.plan.number
 
     def goes_on(self) -> bool:
-        return time.monotonic() < self.deadline and len(self.findings) < _MOST
+        return time.monotonic() < self.deadline and len(self.findings) < self.plan.enough
 
     def tried(self, count: int = 1) -> None:
         self.attempts += count
@@ -125,6 +128,7 @@ class Result:
 
 def run(plan: Plan, attack: Attack) -> Result:
     """Run one round in a process of its own. Nothing of it is left afterwards."""
+    preload()
     base = tempfile.mkdtemp(prefix="metier-attack-")
     os.chmod(base, 0o755)
     ours, theirs = os.pipe()
@@ -265,12 +269,12 @@ def _report_what_is_left(round_: Round, before: tuple[set[str], set[str]]) -> No
         reap()
         return descendants(me)
 
-    remaining = settled(left, [], _SETTLE)
+    remaining = settled(left, [], SETTLE)
     if remaining:
         round_.found("survivor", "; ".join(describe(pid) for pid in remaining[:5]))
         for pid in remaining:
             _kill(pid)
-        settled(left, [], _SETTLE)
+        settled(left, [], SETTLE)
     mounts, temporary = _state(round_.folder)
     if mounts - before[0]:
         round_.found("survivor", f"mounts are left: {sorted(mounts - before[0])[:5]}")
