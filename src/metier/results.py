@@ -7,7 +7,7 @@ file, a `RunResult` for a script, an `Invocation` for a user's message, and a `T
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from metier.model import Fields, JsonObject, Skill
 
@@ -114,6 +114,20 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A file of the project that a script added, changed or deleted."""
+
+    path: str
+    kind: Literal["added", "changed", "deleted"]
+    size: int = 0
+    digest: str = ""
+    """The digest of the new content. Empty for a deleted file."""
+
+    def as_dict(self) -> JsonObject:
+        return {"path": self.path, "kind": self.kind, "size": self.size, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The result of running a script of a skill."""
 
@@ -129,6 +143,8 @@ class RunResult:
     protections: tuple[str, ...] = ()
     """The protections of the sandbox. Empty if policy let the script run without one."""
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """The files of the project that the script changed, if a rule lets it."""
 
     @property
     def text(self) -> str:
@@ -140,6 +156,7 @@ class RunResult:
             how = "" if self.ended == "exit" else f", ended by its {self.ended}"
             parts.append(f"[exit code {self.exit_code}{how}]")
         parts += [f"[wrote {artifact.path}, {artifact.size} bytes]" for artifact in self.artifacts]
+        parts += [f"[{change.kind} {change.path} in the project]" for change in self.changes]
         parts += [f"[note: {note}]" for note in self.notes]
         return "\n".join(parts) or "[no output]"
 
@@ -155,6 +172,7 @@ class RunResult:
             "artifacts": [artifact.as_dict() for artifact in self.artifacts],
             "protections": list(self.protections),
             "notes": list(self.notes),
+            "changes": [change.as_dict() for change in self.changes],
         }
 
 

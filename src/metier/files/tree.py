@@ -47,6 +47,11 @@ class TreeFile:
     target: str = ""
 
     @property
+    def link_text(self) -> str:
+        """The target relative to the link, as the link has it on disk."""
+        return posixpath.relpath(f"/{self.target}", f"/{posixpath.dirname(self.path)}")
+
+    @property
     def row(self) -> Row:
         return (self.path, f"link:{self.target}" if self.target else digest_of(self.data), self.executable)
 
@@ -69,15 +74,36 @@ class SkillTree:
     def size(self) -> int:
         return sum(len(file.data) for file in self.files)
 
+    def write(self, folder: str) -> None:
+        """Write the tree into an empty folder, with files that nobody may write to."""
+        for file in self.files:
+            path = os.path.join(folder, file.path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if file.target:
+                os.symlink(file.link_text, path)
+                continue
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
+                stream.write(file.data)
+                os.fchmod(stream.fileno(), 0o555 if file.executable else 0o444)
+
     def file(self, path: str) -> TreeFile | None:
-        """The file at a path, through the links of the tree."""
+        """The file at a path, through the links of the tree, or `None` if there is none."""
         found = {file.path: file for file in self.files}
         for _ in range(limits.TREE_LINKS):
-            file = found.get(path)
-            if file is None or not file.target:
-                return file
-            path = file.target
+            link = next((found[part] for part in _prefixes(path) if part in found and found[part].target), None)
+            if link is None:
+                return found.get(path)
+            path = posixpath.normpath(link.target + path[len(link.path) :])
         return None
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """The path of each folder on the way to a file, and of the file."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+    yield path
 
 
 def take(folder: int) -> SkillTree:
