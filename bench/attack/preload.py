@@ -10,6 +10,8 @@ import warnings
 import metier
 
 _STANDARD = (
+    *("importlib.metadata", "importlib.readers", "importlib.resources", "importlib.resources.readers", "importlib.util"),
+    *("getpass", "mimetypes", "queue", "shlex", "ssl", "string", "textwrap", "webbrowser", "http.client", "csv"),
     *("concurrent.futures.thread", "difflib", "email.mime.text", "fractions", "html.parser", "lzma", "bz2", "zlib"),
     *("multiprocessing", "sqlite3", "statistics", "tarfile", "tomllib", "unicodedata", "uuid", "xml.etree.ElementTree"),
     *("zipfile", "asyncio.unix_events", "http.cookies", "http.server", "locale", "pwd", "stringprep", "zipimport"),

@@ -103,7 +103,8 @@ for pid in os.listdir("/proc"):
         "our-control-group",
         """
 lines = content("/proc/self/cgroup").decode().splitlines()
-return [line for line in lines if set(line.split(":", 2)[2].split("/")) - {"", ".."}]
+parts = [part for line in lines for part in line.split(":", 2)[2].split("/")]
+return [part for part in parts if part not in ("", "..") and not part.startswith("metier-")]
 """,
         "",
     ),

@@ -68,7 +68,7 @@ def make(round_: Round, name: str) -> tuple[Place, str]:
     profile = chance.choice(profiles.names())
     rules = '[[permissions.deny]]\ntool = "skill_load"\nskill_name = "denied"\n'
     place.config(f'profile = "{profile}"\nenabled = true\n\n[permissions]\ntrust = "required"\n\n{rules}')
-    home = home_roots(profile)[0]
+    home = next(iter(home_roots(profile)), ".agents/skills")
     for skill, word in {"mine": MINE, "hidden": HIDDEN, "denied": HIDDEN}.items():
         place.skill(f"~/{home}/{skill}", description=f"Use it for {word}.", body=f"# {word}\n", files={"a.md": word})
     _switch_off(place)
