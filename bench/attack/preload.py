@@ -10,7 +10,13 @@ import warnings
 import metier
 
 _STANDARD = (
-    *("importlib.metadata", "importlib.readers", "importlib.resources", "importlib.resources.readers", "importlib.util"),
+    *(
+        "importlib.metadata",
+        "importlib.readers",
+        "importlib.resources",
+        "importlib.resources.readers",
+        "importlib.util",
+    ),
     *("getpass", "mimetypes", "queue", "shlex", "ssl", "string", "textwrap", "webbrowser", "http.client", "csv"),
     *("concurrent.futures.thread", "difflib", "email.mime.text", "fractions", "html.parser", "lzma", "bz2", "zlib"),
     *("multiprocessing", "sqlite3", "statistics", "tarfile", "tomllib", "unicodedata", "uuid", "xml.etree.ElementTree"),

@@ -28,9 +28,20 @@ def put(path, text="#!/bin/sh\\nid\\n", mode=0o755):
 
 KIN: Final = (
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "AGENTS.override.md", "CLAUDE.local.md", "agents.md", "Agents.MD"),
-    *("sub/AGENTS.md", "sub/CLAUDE.md", ".github/copilot-instructions.md"),
+    *("sub/AGENTS.md", "sub/CLAUDE.md"),
 )
-GUARDED: Final = (".git", ".metier", ".agents", ".claude", ".codex", ".gemini", ".opencode", ".omp", ".codelia")
+GUARDED: Final = (
+    ".git",
+    ".github",
+    ".metier",
+    ".agents",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".opencode",
+    ".omp",
+    ".codelia",
+)
 
 PLANTS: Final = {
     "move-the-repository": 'os.rename(".git", "x"); put(".git/hooks/pre-commit"); put(".git/config", "[core]\\n")',
