@@ -24,8 +24,8 @@ class Request:
     """The digest of the content to run or load, so that an approval covers only this content."""
     detail: str = ""
     """That content as text, or its origin, to show to the person who is asked."""
-    before: str = ""
-    """The same text when it was last approved, so that the person sees what changed. Empty if it never was."""
+    before: str = field(default="", compare=False)
+    """The same text when it was last approved, so that the person sees what changed. Empty if that is not known."""
     arguments: tuple[str, ...] = ()
     """The arguments of a script, one by one. `command` joins them for rules."""
     grants: tuple[str, ...] = ()

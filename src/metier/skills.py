@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from metier.catalog import discover, scan_cache, search, snapshot
 from metier.catalog.build import Catalog, build_catalog
+from metier.catalog.foreign import mark_foreign
 from metier.catalog.modes import Level, Modes
 from metier.catalog.search import SearchResult
 from metier.files.text import utf8
@@ -145,6 +146,7 @@ class Skills:
         else:
             found_roots, more = roots.resolve(profile, place, self._extra)
             notes += more
+        found_roots = mark_foreign(found_roots, place, state.trusted)
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress)

@@ -340,7 +340,7 @@ def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
     refused = session.call("skill_load", {"name": "deploy"})
     assert not refused.ok
     assert "nobody can be asked here" in refused.text
-    assert 'tool = "mcp_load", skill_name = "deploy" }' in refused.text
+    assert 'tool = "mcp_load", skill_name = "deploy", scope = "mcp", source = "acme" }' in refused.text
     assert replay(from_store(store, session.id)).identical
     assert server.asked() == ["skills/list"]
 

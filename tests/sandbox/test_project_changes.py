@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from metier.hosts import profiles
 from metier.limits import MIB
 from metier.sandbox import Job, Outcome, RunLimits
 from metier.sandbox.bubblewrap import BubblewrapRunner
@@ -313,6 +314,18 @@ def test_every_protected_name_is_protected_at_every_depth(name: str, tmp_path: P
     (layer / "a" / name).write_text("evil")
     done, refused = applied(layer, project)
     assert (done, len(refused)) == ([], 3)
+
+
+def test_the_places_where_any_host_looks_for_skills_are_protected() -> None:
+    folders: set[str] = set()
+    for name in profiles.names():
+        profile = profiles.build(profiles.load(name))
+        folders |= {
+            root.path.removeprefix("./").split("/")[0] for root in profile.roots if not root.path.startswith("~")
+        }
+    hidden = {folder for folder in folders if folder.startswith(".")} - {".config"}  # of a home, not of a project
+    assert len(hidden) > 5
+    assert hidden <= PROTECTED
 
 
 def applied(layer: Path, project: Path, most: int = 1000) -> tuple[list[str], list[str]]:

@@ -6,9 +6,11 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
+from metier.files.tree import SkillTree, take
 from metier.model import SKILL_FILE, Skill
 from metier.results import Request
 
@@ -50,6 +52,20 @@ class Files(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFiles:
+    """A script and all the files that it runs with, as they were at one moment."""
+
+    content: bytes
+    """The script itself."""
+    listing: bytes = b""
+    """The list of all files, whose digest is the digest of the tree. Empty in records before version 3."""
+    tree: SkillTree | None = field(default=None, repr=False)
+    """Those files. A replay has none, and runs nothing."""
+    folder: str = ""
+    """Where they were taken."""
+
+
 class DiskFiles:
     """The files as they are on disk now, opened beneath the skill's folder."""
 
@@ -70,7 +86,17 @@ class DiskFiles:
             return list_beneath(folder, max_files, max_bytes)
 
     def folder(self, skill: Skill) -> str:
-        return os.path.realpath(skill.dir)
+        return skill.folder
+
+
+def take_folder(folder: str) -> SkillTree:
+    """Take the whole folder of a skill. Raises `PathEscape` if a component of its path has become a link."""
+    with open_folder(folder) as found:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
+        try:
+            return take(opened)
+        finally:
+            os.close(opened)
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:

@@ -9,7 +9,7 @@ import json
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -21,6 +21,7 @@ from metier.files.digests import digest_of
 LEFT_OUT: Final = frozenset((".git", "__pycache__"))
 """Folders that are not part of a tree."""
 _BYTECODE: Final = (".pyc", ".pyo")
+_LINK: Final = "link:"
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 Row = tuple[str, str, bool]
@@ -53,7 +54,7 @@ class TreeFile:
 
     @property
     def row(self) -> Row:
-        return (self.path, f"link:{self.target}" if self.target else digest_of(self.data), self.executable)
+        return (self.path, f"{_LINK}{self.target}" if self.target else digest_of(self.data), self.executable)
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,26 @@ class SkillTree:
     def file(self, path: str) -> TreeFile | None:
         """The file at a path, through the links of the tree, or `None` if there is none."""
         found = {file.path: file for file in self.files}
-        for _ in range(limits.TREE_LINKS):
-            link = next((found[part] for part in _prefixes(path) if part in found and found[part].target), None)
-            if link is None:
-                return found.get(path)
-            path = posixpath.normpath(link.target + path[len(link.path) :])
-        return None
+        real = follow({file.path: file.target for file in self.files if file.target}, path)
+        return found.get(real)
+
+
+def digest_in(rows: Iterable[Row], path: str) -> str:
+    """The digest of the file at a path of a tree, through its links; empty if there is none."""
+    known = {name: digest for name, digest, _ in rows}
+    links = {name: what.removeprefix(_LINK) for name, what in known.items() if what.startswith(_LINK)}
+    found = known.get(follow(links, path), "")
+    return "" if found.startswith(_LINK) else found
+
+
+def follow(links: Mapping[str, str], path: str) -> str:
+    """The path to which a path leads, through links to files and to folders; empty if they form a loop."""
+    for _ in range(limits.TREE_LINKS):
+        link = next((part for part in _prefixes(path) if part in links), None)
+        if link is None:
+            return path
+        path = links[link] + path[len(link) :]
+    return ""
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -27,6 +27,7 @@ from metier.mcp.remote_skill import RemoteSkill, RemoteSkillRefused
 from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
 from metier.results import Request
 from metier.session.policy import REMOTE_LOAD
+from metier.session.skill_request import skill_request
 
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 3600.0
@@ -246,7 +247,7 @@ class RemoteFiles:
             return ()
         remote.file(path)
         detail = f"from the server {remote.server}"
-        return (Request(REMOTE_LOAD, remote.name, remote.uri, digest=remote.digest, detail=detail),)
+        return (skill_request(REMOTE_LOAD, skill, remote.uri, digest=remote.digest, detail=detail),)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         remote = self._source.find(skill)

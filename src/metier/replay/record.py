@@ -228,6 +228,8 @@ def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Dif
     if frame.get("type") == "policy_asked":  # its digest may be that of a set of files, which is no artifact
         return
     named: list[object] = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
+    if frame.get("type") in ("tool_started", "tool_failed"):  # elsewhere, a tree is that of a lock file
+        named.append(frame.get("tree"))
     written = cast("list[object]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
     named += (cast("JsonObject", one).get("digest") for one in written if isinstance(one, Mapping))
     for digest in named:

@@ -83,7 +83,7 @@ class Job:
     project_writable: bool = False
     """Let the script write to the project. A sandbox applies its changes after the run, and only plain files."""
     project_protected: Sequence[str] = ()
-    """Names and paths in a writable project, besides the ones that are always protected, whose changes are refused."""
+    """Paths in a writable project, besides the ones that are always protected, whose changes are refused."""
     limits: RunLimits = DEFAULT_LIMITS
     tree: SkillTree | None = field(default=None, repr=False, compare=False)
     """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner

@@ -20,7 +20,7 @@ from metier.errors import ResourceError, ScriptRefused
 from metier.files.tree import SkillTree, take
 from metier.limits import KIB, MIB
 from metier.sandbox import Ended, Job, OnOutput, Outcome, Stream
-from metier.sandbox.changes import Changes
+from metier.sandbox.changes import ProjectChanges
 from metier.sandbox.collect import collect
 from metier.sandbox.interpreter import Program, find_program
 from metier.sandbox.pump import PumpedOutput, pump
@@ -144,7 +144,7 @@ def outcome(
     work: int,
     protections: Sequence[str],
     notes: Sequence[str],
-    changes: Changes | None = None,
+    changes: ProjectChanges | None = None,
 ) -> Outcome:
     """Build the outcome of a process that has ended, with the files in its work folder."""
     duration = int((time.monotonic() - started) * 1000)

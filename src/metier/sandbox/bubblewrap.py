@@ -35,7 +35,7 @@ from metier.files.tree import SkillTree
 from metier.sandbox import SKILL_DIR, Ended, Job, OnOutput, Outcome, SandboxUnavailable, install_hint, seccomp
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
 from metier.sandbox.cgroup import Group, a_group
-from metier.sandbox.changes import Changes, bring_back
+from metier.sandbox.changes import ProjectChanges, bring_back
 from metier.sandbox.evidence import Evidence
 from metier.sandbox.identity import Identity, an_identity
 from metier.sandbox.interpreter import Program
@@ -153,12 +153,12 @@ class BubblewrapRunner(ProcessRunner):
             )
 
 
-def _changes(sandbox: _Sandbox, job: Job, ended: Ended, since: int) -> Changes | None:
+def _changes(sandbox: _Sandbox, job: Job, ended: Ended, since: int) -> ProjectChanges | None:
     """Apply what the script wrote to the project. The work of a script that was ended is only half done."""
     if sandbox.layer is None or job.project is None:
         return None
     if ended != "exit":
-        return Changes(refused=[".: the script did not end by itself, so none of its changes was applied"])
+        return ProjectChanges(refused=[".: the script did not end by itself, so none of its changes was applied"])
     project = os.open(job.project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         most = job.limits.files * ENTRIES_FACTOR
@@ -320,7 +320,16 @@ def _open_handles(
         os.setpriority(os.PRIO_PROCESS, shell, NICENESS)
         if group is not None:
             group.add(shell)
-        found = Evidence(pid, shell, proc, tuple(writable), job, program, identity, group)
+        found = Evidence(
+            first=pid,
+            shell=shell,
+            proc=proc,
+            writable=tuple(writable),
+            job=job,
+            program=program,
+            identity=identity,
+            group=group,
+        )
         gaps = found.gaps()
     except (OSError, ValueError) as error:
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error

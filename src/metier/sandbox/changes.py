@@ -44,7 +44,11 @@ PROTECTED: Final = frozenset(
         ".circleci",
         # agents, their skills and settings
         ".metier",
+        ".agent",
         ".agents",
+        ".skills",
+        ".rip",
+        ".copilot",
         ".claude",
         ".codex",
         ".gemini",
@@ -84,7 +88,7 @@ REASONS: Final = 50
 
 
 @dataclass(slots=True)
-class Changes:
+class ProjectChanges:
     """What came back, and what did not, each with its reason."""
 
     applied: list[Change] = field(default_factory=list[Change])
@@ -114,18 +118,17 @@ class _TooMany(Exception):
 
 def bring_back(
     layer: int, project: int, *, protected: Collection[str] = (), since_ns: int = 0, most: int = 20_000
-) -> Changes:
+) -> ProjectChanges:
     """Apply the differences in an open layer to an open project, and return what was done.
 
-    `protected` has further names and paths that stay as they are. `since_ns` is when the run began: a file that changed
+    `protected` has further paths that stay as they are. `since_ns` is when the run began: a file that changed
     on the host after that is not overwritten. With more than `most` differences, nothing is applied.
     """
-    found = Changes()
-    names = PROTECTED | {_plain(path) for path in protected if "/" not in path}
-    paths = tuple(_plain(path) for path in protected if "/" in path)
+    found = ProjectChanges()
+    paths = tuple(_plain(path) for path in protected)
     plans: list[_Plan] = []
     try:
-        for plan in _Layer(names, paths, found).plans(layer, project):
+        for plan in _Layer(paths, found).plans(layer, project):
             plans.append(plan)
             if len(plans) > most:
                 raise _TooMany
@@ -144,8 +147,8 @@ def bring_back(
 class _Layer:
     """Walks a layer beside the project, and says what would change."""
 
-    def __init__(self, names: Collection[str], paths: Sequence[str], found: Changes) -> None:
-        self._names, self._paths, self._found = names, paths, found
+    def __init__(self, paths: Sequence[str], found: ProjectChanges) -> None:
+        self._paths, self._found = paths, found
 
     def plans(self, upper: int, lower: int | None, below: str = "", depth: int = 0) -> Iterator[_Plan]:
         """The changes in an open folder of the layer. `lower` is the same folder of the project, if it has one."""
@@ -231,7 +234,7 @@ class _Layer:
 
     def _is_protected(self, path: str) -> bool:
         plain = _plain(path)
-        if plain.rpartition("/")[2] in self._names:
+        if plain.rpartition("/")[2] in PROTECTED:
             return True
         return any(plain == one or plain.startswith(f"{one}/") for one in self._paths)
 
@@ -311,7 +314,7 @@ def _open(name: str, flags: int, folder: int, *, unlock: bool) -> int:
 # --- writing to the project ---
 
 
-def _apply(project: int, plan: _Plan, since_ns: int, found: Changes) -> None:
+def _apply(project: int, plan: _Plan, since_ns: int, found: ProjectChanges) -> None:
     folder, _, name = plan.path.rpartition("/")
     try:
         with _parent(project, folder, create=plan.data is not None) as parent:
@@ -355,26 +358,37 @@ def _parent(project: int, folder: str, *, create: bool) -> Generator[int]:
 
 
 def _replace(folder: int, name: str, data: bytes, executable: bool, before: os.stat_result | None) -> None:
-    """Write a file beside its place and rename it, so that nobody ever sees half of it."""
+    """Write a file without a name, and give it its name at once, so that nobody ever sees half of it."""
     like = before if before is not None and stat.S_ISREG(before.st_mode) else None
     mode = stat.S_IMODE(like.st_mode) & 0o777 if like is not None else 0o644
     mode = mode | (mode & 0o444) >> 2 if executable else mode & 0o666
     temporary = f".{os.urandom(8).hex()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    descriptor, nameless = _new_file(folder, temporary)
     try:
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            _give(descriptor, like if like is not None else os.fstat(folder))
-            os.fchmod(descriptor, mode)
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        _give(descriptor, like if like is not None else os.fstat(folder))
+        os.fchmod(descriptor, mode)
+        if nameless:
+            place = name if before is None else temporary
+            os.link(f"/proc/self/fd/{descriptor}", place, dst_dir_fd=folder, follow_symlinks=True)
+        if before is not None or not nameless:
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _new_file(folder: int, name: str) -> tuple[int, bool]:
+    """A new file without a name, or with a temporary one where the file system cannot do that."""
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder), True
+    except OSError:
+        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder), False
 
 
 def _give(descriptor: int, like: os.stat_result) -> None:

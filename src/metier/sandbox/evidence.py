@@ -21,7 +21,7 @@ _READ_ONLY: Final = (SKILL_DIR, "/", "/usr", "/etc", "/dev")
 _LARGEST_PAGE: Final = 1 << 16  # sizes are rounded up to pages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """A sandbox that waits: the host's pids of its first process and of the shell, and what the host has opened."""
 

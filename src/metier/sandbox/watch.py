@@ -112,12 +112,32 @@ def memory_below(proc: int, folders: Sequence[int], limit: int) -> Check:
         used = sum(_used(folder) for folder in folders)
         bound = used + sum(_resident(proc, pid) + _descriptors(proc, pid) * socket for pid in pids)
         if bound > limit:
-            bound = used + sum(_proportional(proc, pid) for pid in pids) + _buffers(proc, pids, socket)
+            alone = _without_borrowers(proc, pids)
+            bound = used + sum(_proportional(proc, pid) for pid in alone) + _buffers(proc, pids, socket)
         if bound > limit:
             return "memory-limit"
         return max(SHORTEST_SECONDS, (limit - bound) / (_FAULTS * min(len(pids) or 1, _PROCESSORS)))
 
     return check
+
+
+def _without_borrowers(proc: int, pids: Sequence[str]) -> list[str]:
+    """The processes, without those that use the memory of their parent until they execute a program.
+
+    Such a parent waits for its child, and both report the same memory. At most one child of it is left out, so this
+    hides nothing: a parent that waits for one child and has others is still counted as often as there are copies.
+    """
+    facts = {pid: _read(proc, f"{pid}/stat").rpartition(")")[2].split()[:2] for pid in pids}
+    memory = {pid: _read(proc, f"{pid}/statm") for pid in pids}
+    waiting = {pid for pid in pids if facts[pid][:1] == ["D"]}
+    left: list[str] = []
+    for pid in pids:
+        parent = facts[pid][1] if len(facts[pid]) > 1 else ""
+        if parent in waiting and memory[pid] == memory.get(parent):
+            waiting.discard(parent)
+        else:
+            left.append(pid)
+    return left
 
 
 def _socket_bytes() -> int:
