@@ -261,7 +261,7 @@ def _socket_in(box: Box) -> Generator[None, None, None]:
 LIMITS: Final = RunLimits(
     seconds=4, memory_bytes=192 * MIB, processes=32, output_bytes=256 * KIB, file_bytes=16 * MIB, work_bytes=24 * MIB
 )
-_GRACE: Final = 2.0
+_GRACE: Final = 6.0
 """Seconds that starting and ending a sandbox may take on a busy machine, besides its time limit."""
 
 _HEAD: Final = """#!/usr/bin/env -S python3 -I -S
@@ -544,7 +544,8 @@ def _exceed(round_: Round, box: Box, sandbox: Runner, probe: LimitProbe) -> None
     held = sum(map(int, re.findall(r"^held (\d+)$", said, re.MULTILINE)))
     promised = outcome.protections
     if "limit-memory" in promised:
-        round_.used(f"{probe.name}: memory", peaks.memory + held, limits.memory_bytes, script)
+        used = peaks.memory if peaks.grouped else peaks.memory + held
+        round_.used(f"{probe.name}: memory", used, limits.memory_bytes, script)
     else:
         round_.used(f"{probe.name}: memory of one process", peaks.largest, limits.memory_bytes, script)
     round_.used(f"{probe.name}: processes", peaks.tasks, limits.processes, script)
