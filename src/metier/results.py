@@ -36,6 +36,8 @@ class Request:
     source: str = ""
     foreign: bool = False
     """Whether the skill belongs to a project that the user does not trust."""
+    project: str = ""
+    """The folder of the project, where a grant lets the script see it."""
 
 
 CHOICES: Final = ("once", "always", "no")

@@ -146,7 +146,7 @@ class Skills:
         else:
             found_roots, more = roots.resolve(profile, place, self._extra)
             notes += more
-        found_roots = mark_foreign(found_roots, place, state.trusted)
+        found_roots = mark_foreign(found_roots, place, config.config_folder)
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress)

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,18 @@ def test_bytecode_and_repositories_change_nothing_and_do_not_run(world: World) -
     assert (refused.ok, "compiled Python" in refused.text) == (False, True)
 
 
+def test_an_answer_that_was_remembered_for_a_script_alone_is_asked_for_once_more(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    file = world.home / ".config/metier/permissions.toml"
+    file.parent.mkdir(parents=True)
+    digest = digest_of(MAIN.encode())
+    file.write_text(f'[[allow]]\ntool = "skill_run"\nskill_name = "tell"\ndigest = "{digest}"\n')
+    person = Person("always")
+    session = opened(world, person)
+    assert [session.call(*RUN).ok for _ in range(2)] == [True, True]
+    assert len(person.asked) == 1
+
+
 def test_always_is_for_one_script(world: World) -> None:
     world.skill(OWN, files=FILES)
     person = Person("always")
@@ -274,6 +286,11 @@ def test_a_changed_script_is_shown_with_the_text_that_was_approved(world: World,
         assert questions(session, *call)[0].before == MAIN
         assert session.call(*call).ok
         assert [(one.before, one.detail) for one in person.asked] == [(MAIN, "#!/bin/sh\necho more\n")]
+    answers = Answers()
+    ahead = world.discover().session(approve=answers, store=store, runner=FakeRunner(default=Outcome(0, "exit", 1)))
+    ahead.call("skill_load", {"name": "tell"})
+    with answers.given([replace(one, before="") for one in questions(ahead, *RUN)], True):
+        assert ahead.call(*RUN).ok, "what was approved before is no part of the question"
     elsewhere = Person("no")
     opened(world, elsewhere, store=MemoryStore()).call(*RUN)
     assert [one.before for one in elsewhere.asked] == [""]
@@ -378,7 +395,9 @@ def test_a_record_without_the_list_of_files_is_incomplete(world: World) -> None:
 # --- the place ---
 
 
-def verdict(world: World, tool: str, skill: Skill | None = None, digest: str = "", **rules: Any) -> str:
+def verdict(
+    world: World, tool: str, rules: Mapping[str, Mapping[str, str]], skill: Skill | None = None, digest: str = ""
+) -> str:
     found = skill or world.discover()["tell"]
     policy = Policy.from_settings({key: [rule] for key, rule in rules.items()}, world.discover().profile)
     return policy.decide(skill_request(tool, found, digest=digest)).verdict
@@ -406,13 +425,13 @@ def test_a_rule_by_name_does_not_cover_the_skill_of_a_clone_until_its_project_is
 def test_the_own_skill_of_that_name_is_covered_where_the_clone_is_not(world: World) -> None:
     world.skill(OWN, files=FILES)
     rule = {"tool": "skill_run", "skill_name": "tell"}
-    assert verdict(world, "skill_run", allow=rule) == "allow"
+    assert verdict(world, "skill_run", {"allow": rule}) == "allow"
     world.skill(REPO, files=FILES)
     skills = world.discover()
     own, clone = (skills.at(path) for path in (world.home / OWN[2:], world.project / REPO))
     assert (own.foreign, clone.foreign) == (False, True)
-    assert verdict(world, "skill_run", own, allow=rule) == "allow"
-    assert verdict(world, "skill_run", clone, allow=rule) == "ask"
+    assert verdict(world, "skill_run", {"allow": rule}, own) == "allow"
+    assert verdict(world, "skill_run", {"allow": rule}, clone) == "ask"
 
 
 DIGEST = digest_of(b"files")
@@ -446,8 +465,8 @@ def test_a_rule_covers_a_foreign_skill_only_if_it_says_where_it_is_or_what(
 ) -> None:
     world.skill(REPO)
     bound = {key: value.replace("PROJECT", str(world.project)) for key, value in rule.items()}
-    asked = {"ask": {"tool": tool}} if tool == "skill_load" else {}
-    assert (verdict(world, tool, digest=DIGEST, allow={"tool": tool, **bound}, **asked) == "allow") is covers
+    rules = {"allow": {"tool": tool, **bound}, "ask": {"tool": tool if tool == "skill_load" else "none"}}
+    assert (verdict(world, tool, rules, digest=DIGEST) == "allow") is covers
 
 
 def test_a_grant_that_is_bound_to_a_digest_is_for_these_files(world: World) -> None:
@@ -466,7 +485,7 @@ def test_a_grant_that_is_bound_to_a_digest_is_for_these_files(world: World) -> N
 @pytest.mark.parametrize("kind", ["deny", "ask"])
 def test_deny_and_ask_rules_by_name_cover_every_skill_of_that_name(world: World, kind: str) -> None:
     world.skill(REPO)
-    assert verdict(world, "skill_read", **{kind: {"tool": "skill_read", "skill_name": "tell"}}) == kind
+    assert verdict(world, "skill_read", {kind: {"tool": "skill_read", "skill_name": "tell"}}) == kind
 
 
 def test_always_is_bound_to_the_place_and_the_content(world: World) -> None:
@@ -512,14 +531,14 @@ def test_a_linked_skill_file_does_not_lend_its_place(world: World) -> None:
     skill = skills.at(clone)
     assert (skill.real_path, skill.folder) == (str(own), str(clone))
     rule = {"tool": "skill_run", "folder": str(own.parent)}
-    assert verdict(world, "skill_run", skill, allow=rule) == "ask"
+    assert verdict(world, "skill_run", {"allow": rule}, skill) == "ask"
 
 
 @pytest.mark.parametrize("folder", ["", "skills/tell", "~/.agents/skills/tell", "/skills/tell/"])
 def test_a_rule_with_a_folder_that_can_never_match_is_an_error(world: World, folder: str) -> None:
     world.skill(OWN)
     with pytest.raises(ConfigError, match="folder"):
-        verdict(world, "skill_run", deny={"tool": "skill_run", "folder": folder})
+        verdict(world, "skill_run", {"deny": {"tool": "skill_run", "folder": folder}})
 
 
 def test_a_host_tool_can_be_denied_while_a_skill_of_a_place_is_active(world: World) -> None:
@@ -556,6 +575,28 @@ def test_what_is_foreign(world: World, tmp_path: Path) -> None:
     assert foreign(world, roots=[tmp_path / "door"])["named"]
     world.trust()
     assert not any(foreign(world, roots=[world.project / "extra"], settings=settings).values())
+
+
+def test_a_project_cannot_pass_its_skills_off_as_the_users(world: World) -> None:
+    world.skill("custom/tell", files=FILES)
+    skills = world.discover(settings={"custom_directories": ["custom"], "custom_scope": "user"})
+    assert skills["tell"].scope == "user"
+    for rule in ({"scope": "user"}, {"skill_name": "tell", "scope": "user"}):
+        assert verdict(world, "skill_run", {"allow": {"tool": "skill_run", **rule}}, skills["tell"]) == "ask"
+
+
+def test_a_project_inside_a_trusted_folder_is_not_trusted_with_it(world: World) -> None:
+    """A host's markers decide what its project is, but a repository in it is one of its own."""
+    world.trust()
+    world.skill("clone/.agents/skills/tell")
+    clone = world.project / "clone"
+    settings = {"project.markers": [".marker"]}
+    (world.project / ".marker").touch()
+    assert foreign(world, cwd=clone, settings=settings) == {"tell": False}
+    (clone / ".git").mkdir()
+    skills = world.discover(cwd=clone, settings=settings)
+    assert skills.settings.place.project == str(world.project)
+    assert skills["tell"].foreign
 
 
 def test_the_own_skills_are_not_foreign_where_the_home_is_the_project(world: World) -> None:

@@ -10,14 +10,22 @@ from dataclasses import replace
 from typing import Final
 
 from metier.hosts.roots import Place
+from metier.hosts.settings import project_of
+from metier.hosts.trust import trusted_projects
 from metier.model import Root
 
 _PROJECT_SCOPES: Final = ("repo", "project")
 
 
-def mark_foreign(roots: Iterable[Root], place: Place, trusted: bool) -> tuple[Root, ...]:
-    """The roots, each with whether it is foreign. `trusted` says whether the user trusts the project."""
-    if trusted:
+def is_trusted(config_folder: str, place: Place) -> bool:
+    """Whether the user trusts the project that the profile sees, and the repository, which no setting moves."""
+    known = trusted_projects(config_folder)
+    return all(os.path.realpath(folder) in known for folder in (place.project, project_of(place.cwd)))
+
+
+def mark_foreign(roots: Iterable[Root], place: Place, config_folder: str) -> tuple[Root, ...]:
+    """The roots, each with whether it is foreign."""
+    if is_trusted(config_folder, place):
         return tuple(roots)
     project = os.path.realpath(place.project)
     at_home = _within(os.path.realpath(place.home), project)

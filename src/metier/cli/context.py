@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metier import Skills
+from metier.cli import asking
 from metier.hosts import profiles
 from metier.hosts.settings import Settings, resolve
 from metier.session.policy import Request
@@ -91,7 +92,7 @@ class Context:
             has_read_tool=False if not has_read_tool else None,
             surface="cli",
             store_required=required,
-            approve=approve or (_ask if sys.stdin.isatty() else None),
+            approve=approve or asking.at_terminal(),
         )
 
     def open_app(self, surface: str) -> "App":
@@ -130,14 +131,6 @@ class Context:
 def approve_all(request: Request) -> bool:
     """Allow every request, for commands whose user passed --yes."""
     return True
-
-
-def _ask(request: Request) -> str:
-    """Ask the person at the terminal."""
-    what = f"{request.tool} for {request.skill_name}" if request.skill_name else request.tool
-    return click.prompt(
-        f"Allow {what}?", type=click.Choice(["once", "always", "no"]), default="no", show_choices=True, err=True
-    )
 
 
 def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":

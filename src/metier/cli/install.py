@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from metier.cli import output
+from metier.cli import asking, output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
@@ -80,7 +80,7 @@ def _verify(context: Context, project: bool) -> None:
 
 
 def _ask(request: Request) -> bool:
-    return click.confirm(printable(f"Connect to {request.path}?"), err=True)
+    return asking.ask(request, ("once", "no")) == "once"
 
 
 def _decide(offer: Offer, yes: bool, can_ask: bool, silent: bool) -> bool:

@@ -52,9 +52,10 @@ class Rule:
         """Whether the rule, as an allow rule, covers a request.
 
         A skill that a foreign project brings is another one than the skill of that name that the user knows, so a rule
-        covers it only if it says where the skill is or what it contains, or names no skill at all.
+        covers it only if it says where the skill is or what it contains, or names no skill at all. Such a skill is
+        never the user's own, whatever scope its project claims.
         """
-        return self.matches(request) and not (request.foreign and self._by_name_only)
+        return self.matches(request) and not (request.foreign and (self._by_name_only or self.scope == "user"))
 
     @property
     def _by_name_only(self) -> bool:
