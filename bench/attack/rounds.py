@@ -73,7 +73,8 @@ class Round:
     chance: random.Random
     token: str
     """A random word that is in every secret. It must never come back."""
-    deadline: float
+    deadline: float = 0.0
+    """When the round ends. Its time begins when it first asks whether it goes on, after everything is set up."""
     attempts: int = 0
     worst: float = 0.0
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -87,6 +88,7 @@ class Round:
         return self.plan.number
 
     def goes_on(self) -> bool:
+        self.deadline = self.deadline or time.monotonic() + self.plan.seconds
         return time.monotonic() < self.deadline and len(self.findings) < self.plan.enough
 
     def tried(self, count: int = 1) -> None:
@@ -203,7 +205,7 @@ def begin(plan: Plan, base: str) -> Round:
     tempfile.tempdir = temporary
     os.environ.update(HOME=os.path.join(base, "no-home"), TMPDIR=temporary, NO_COLOR="1")
     chance = random.Random(f"{plan.seed}/{plan.family}/{plan.identity}/{plan.number}")
-    return Round(plan, Path(base).resolve(), chance, uuid.uuid4().hex, time.monotonic() + plan.seconds)
+    return Round(plan, Path(base).resolve(), chance, uuid.uuid4().hex)
 
 
 def identities() -> Sequence[str]:
