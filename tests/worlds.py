@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from metier import Skills
+from metier.hosts.trust import trust
 from metier.testing import write_skill
 
 
@@ -19,6 +20,10 @@ class World:
         """Write a skill at a path; `~/` is the home, anything else lies in the project."""
         base = self.home / where[2:] if where.startswith("~/") else self.project / where
         return Path(write_skill(base, name, **given))
+
+    def trust(self) -> None:
+        """Trust the project, as `metier trust` does."""
+        trust(str(self.home / ".config/metier"), str(self.project))
 
     def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
         return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)

@@ -12,10 +12,12 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 2
-"""Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here."""
+VERSION: Final = 3
+"""Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
+digest of an approval was that of the script alone."""
 
 _NEW: Final = {"since": 2}
+_SINCE_3: Final = {"since": 3}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -173,7 +175,11 @@ class SkillsSearched(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
-    """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added."""
+    """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added.
+
+    `tree` is the digest of all files of the skill. It names the artifact with their list: each path, the digest of the
+    file, and whether it is executable.
+    """
 
     type: ClassVar[str] = "tool_started"
     tool: str
@@ -186,6 +192,7 @@ class ToolStarted(Event):
     protections: tuple[str, ...] = ()
     process: str = field(default="", metadata=_NEW)
     """The process of Metier that runs it; see `metier.record.process`."""
+    tree: str = field(default="", metadata=_SINCE_3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,8 @@ class ToolEnded(Event):
     ended: str = "exit"
     protections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_3)
+    """The files of the project that were added, changed or deleted. Their content is not kept."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # The frame always has `artifacts`, even if there are none.
@@ -235,6 +244,8 @@ class ToolFailed(Event):
     detail: str
     digest: str = ""
     """The digest of the script, if it was read before it was refused."""
+    tree: str = field(default="", metadata=_SINCE_3)
+    """The digest of all files of the skill, as in `tool_started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +348,23 @@ class InstallRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsPruned(Event):
+    """Sessions were deleted. These events have their own stream, `retention`, of the kind `retention`.
+
+    `reason` is `age` or `size` if the store reached its bound, and `command` if a person asked for it. `sessions` lists
+    the ids, at most a thousand, and `count` says how many there were.
+    """
+
+    type: ClassVar[str] = "sessions_pruned"
+    reason: str
+    sessions: tuple[str, ...]
+    count: int
+    events: int
+    artifacts: int
+    artifact_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChatTurnStarted(Event):
     """A chat started to answer. Chat events have their own stream, of the kind `chat`."""
 
@@ -393,6 +421,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     SessionReturned,
     SkillInstalled,
     InstallRefused,
+    SessionsPruned,
     ChatTurnStarted,
     ChatItem,
     ChatTurnEnded,
