@@ -375,6 +375,7 @@ class Skills:
             ids: Returns ids for events, for a deterministic run.
         """
         from metier.record.store import open_store
+        from metier.record.streams import check_session_id
         from metier.record.writer import Inputs, random_ids, system_clock
         from metier.session.policy import Policy
         from metier.session.session import Session
@@ -385,7 +386,7 @@ class Skills:
             policy = replace(policy, applies=frozenset(applies))
         return Session(
             self,
-            id=id,
+            id=check_session_id(id) if id else None,
             policy=policy.with_answers_of(self.settings),
             store=open_store(store) if isinstance(store, str) else store,
             approve=approve,

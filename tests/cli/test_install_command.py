@@ -52,8 +52,14 @@ def test_the_command_shows_what_it_is_installs_and_verifies(world: World, run: R
     assert run("install", "./probe", "--yes").code == 1
     told = json.loads(run("install", "./probe", "--yes", "--replace", "--json").out)
     assert (told["name"], told["replaced"]) == ("probe", True)
+    assert told["left_out"] == []
     assert "skill_installed" in run("events", "--session", "installs").out
     assert run("replay").code == 2, "an install is not a session that can be replayed"
+
+
+def test_the_command_says_what_it_leaves_out(world: World, run: Run) -> None:
+    world.skill("probe", files={"lib/a.py": "a = 1", "lib/__pycache__/a.cpython-311.pyc": "x"})
+    assert "not installed: lib/__pycache__\n" in run("install", "./probe", "--yes").out
 
 
 def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, run: Run) -> None:

@@ -71,7 +71,7 @@ def test_only_a_foreign_skill_is_called_untrusted() -> None:
     ("change", "covered"),
     [
         ({"command": "scripts/convert.py other", "arguments": ("other",)}, True),
-        ({"path": "scripts/other.py", "command": "scripts/other.py"}, True),
+        ({"path": "scripts/other.py", "command": "scripts/other.py"}, False),
         ({"digest": "sha256:" + "1" * 64}, False),
         ({"skill_name": "other"}, False),
         ({"tool": "skill_load"}, False),
@@ -79,9 +79,9 @@ def test_only_a_foreign_skill_is_called_untrusted() -> None:
 )
 def test_the_rule_of_always_covers_what_the_sentence_says(change: dict[str, object], covered: bool) -> None:
     said = Question.of(REQUEST).always
-    assert "every other script" in said
+    assert "this script of the skill" in said
     assert "with any arguments" in said
-    assert "as long as none of its files changes" in said
+    assert "as long as no file of the skill changes" in said
     assert Rule.covering(REQUEST).matches(replace(REQUEST, **change)) is covered  # type: ignore[arg-type]
 
 

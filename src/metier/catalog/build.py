@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from metier import limits
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
@@ -224,7 +225,7 @@ def _foremost(skills: list[Skill]) -> Skill:
 
 def _same_content(one: Skill, other: Skill) -> bool:
     """Whether two files are equal. They are read only if their sizes and frontmatters are equal."""
-    if one.size != other.size or one.frontmatter != other.frontmatter:
+    if one.size != other.size or one.size > limits.SKILL_FILE_BYTES or one.frontmatter != other.frontmatter:
         return False
     try:
         digests = {_digest(skill.real_path) for skill in (one, other)}

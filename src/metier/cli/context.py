@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from metier.skills import SkillSource
 
 
+_PRUNE_SECONDS = 2.0
+"""How long a command deletes old sessions before it goes on."""
+
+
 @dataclass(slots=True)
 class Context:
     """The shared options of one call, and the objects that are made from them."""
@@ -50,6 +54,7 @@ class Context:
             settings=self.overrides,
             progress=progress,
             source=self.source(),
+            keeps_bound=True,
         )
         if progress is not None:
             progress.done()
@@ -82,6 +87,7 @@ class Context:
                 raise
             click.echo(f"warning: events are not kept: {error}", err=True)
             store = MemoryStore()
+        self._keep_bound(store, skills.settings)
         return open_session(
             skills,
             store,
@@ -94,6 +100,18 @@ class Context:
             store_required=required,
             approve=approve or asking.at_terminal(),
         )
+
+    def _keep_bound(self, store: "Store", config: Settings) -> None:
+        """Delete sessions beyond the bound of the store, once a day and for a moment; the next command goes on."""
+        from metier.errors import StoreError
+        from metier.record.retention import Bound, enforce
+
+        bound = Bound(config.store_days, config.store_megabytes)
+        try:
+            keep = (self.session,) if self.session else ()
+            enforce(store, bound, keep=keep, deadline=time.monotonic() + _PRUNE_SECONDS)
+        except StoreError as error:
+            click.echo(f"warning: old sessions were not deleted: {error}", err=True)
 
     def open_app(self, surface: str) -> "App":
         """Open what a server shares among its clients."""

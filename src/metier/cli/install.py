@@ -109,10 +109,16 @@ def _show(offer: Offer) -> None:
     )
     for path, size, executable in offer.files[:_LISTED]:
         click.echo(f"  {size:>10,}  {printable(path)}{'  (executable)' if executable else ''}")
-    if len(offer.files) > _LISTED:
-        click.echo(f"  and {len(offer.files) - _LISTED:,} more")
+    if more := _more(len(offer.files)):
+        click.echo(f" {more}")
+    if offer.left_out:
+        click.echo(printable(f"not installed: {', '.join(offer.left_out[:_LISTED])}{_more(len(offer.left_out))}"))
     for note in offer.diagnostics:
         click.echo(printable(f"{note.severity}: {note.message}"))
+
+
+def _more(count: int) -> str:
+    return f" and {count - _LISTED:,} more" if count > _LISTED else ""
 
 
 COMMANDS = (install_command,)

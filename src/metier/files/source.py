@@ -4,11 +4,12 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
+from metier.errors import ResourceNotFound
 from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
 from metier.files.tree import SkillTree, take
 from metier.model import SKILL_FILE, Skill
@@ -74,12 +75,10 @@ class DiskFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         # A linked SKILL.md passed the profile's rule on links when it was found. It is opened at its real path.
-        with open_folder(os.path.dirname(skill.real_path)) as folder:
-            return read_beneath(folder, SKILL_FILE, limit)
+        return _read(lambda: open_folder(os.path.dirname(skill.real_path)), SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        with _folder_of(skill) as folder:
-            return read_beneath(folder, path, limit)
+        return _read(lambda: _folder_of(skill), path, limit)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         with _folder_of(skill) as folder:
@@ -97,6 +96,25 @@ def take_folder(folder: str) -> SkillTree:
             return take(opened)
         finally:
             os.close(opened)
+
+
+_ATTEMPTS: Final = 8
+"""How often a file is looked for while an install replaces the folder around it."""
+
+
+def _read(opened: Callable[[], AbstractContextManager[int]], path: str, limit: int) -> Content:
+    """Read a file of a folder. If the folder was replaced after it was opened, the file of the new one is read."""
+    looked: tuple[int, int] | None = None
+    for _ in range(_ATTEMPTS):
+        with opened() as folder:
+            status = os.fstat(folder)
+            try:
+                return read_beneath(folder, path, limit)
+            except ResourceNotFound:
+                if looked == (status.st_dev, status.st_ino):
+                    raise
+                looked = (status.st_dev, status.st_ino)
+    raise ResourceNotFound(path)
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:

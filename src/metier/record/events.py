@@ -348,6 +348,23 @@ class InstallRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsPruned(Event):
+    """Sessions were deleted. These events have their own stream, `retention`, of the kind `retention`.
+
+    `reason` is `age` or `size` if the store reached its bound, and `command` if a person asked for it. `sessions` lists
+    the ids, at most a thousand, and `count` says how many there were.
+    """
+
+    type: ClassVar[str] = "sessions_pruned"
+    reason: str
+    sessions: tuple[str, ...]
+    count: int
+    events: int
+    artifacts: int
+    artifact_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChatTurnStarted(Event):
     """A chat started to answer. Chat events have their own stream, of the kind `chat`."""
 
@@ -404,6 +421,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     SessionReturned,
     SkillInstalled,
     InstallRefused,
+    SessionsPruned,
     ChatTurnStarted,
     ChatItem,
     ChatTurnEnded,

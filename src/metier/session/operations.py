@@ -243,7 +243,8 @@ class Invoke(Operation[Invocation]):
         context.visibility.rescan()
 
     def _mention(self, context: SessionContext) -> mentions.Mention:
-        return mentions.find(self.message, context.profile, functools.partial(_called, context))
+        known = context.skills.catalog.by_name
+        return mentions.find(self.message, context.profile, known, functools.partial(_called, context))
 
     def _loads(self, context: SessionContext, mention: mentions.Mention) -> bool:
         return context.profile.invocation.loads or (mention.command and not context.tools_enabled)

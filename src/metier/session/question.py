@@ -203,8 +203,8 @@ def _covers(request: Request) -> str:
     """What `always` allows from then on: the tool for this skill, here, and with this content if there is a digest."""
     skill = f"the skill at {request.folder}" if request.folder else f"every skill with the name {request.skill_name}"
     if request.tool == "skill_run":
-        what = f"this script and every other script of {skill}, with any arguments"
-        return f"{what}, {'as long as none of its files changes' if request.digest else 'also after they change'}"
+        what = f"this script of {skill}, with any arguments"
+        return f"{what}, {'as long as no file of the skill changes' if request.digest else 'also after it changes'}"
     if request.tool == REMOTE_LOAD:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}

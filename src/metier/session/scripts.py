@@ -178,6 +178,8 @@ def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
 
 def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
     """The request to run a script, with what rules give it besides its sandbox."""
+    granted = grants(context, script) if granted is None else granted
+    sees = {"run_project", "run_project_write"} & set(granted)
     return skill_request(
         "skill_run",
         script.skill,
@@ -186,7 +188,8 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         digest=script.tree or script.digest,
         detail=from_utf8(script.files.content),
         arguments=script.arguments,
-        grants=grants(context, script) if granted is None else granted,
+        grants=granted,
+        project=storable_text(context.skills.settings.place.project) if sees else "",
         version=context.version,
     )
 

@@ -16,6 +16,7 @@ def skill_request(
     detail: str = "",
     arguments: tuple[str, ...] = (),
     grants: tuple[str, ...] = (),
+    project: str = "",
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -29,6 +30,7 @@ def skill_request(
         detail=detail,
         arguments=arguments if known else (),
         grants=grants if known else (),
+        project=project if known else "",
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",

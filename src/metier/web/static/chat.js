@@ -22,6 +22,7 @@ async function call(method, address, body) {
     throw new Error("The server cannot be reached.");
   }
   if (answer.ok) return answer;
+  if (answer.status === 401) throw new Error("You are signed out. Reload the page to sign in.");
   const refusal = await answer.json().catch(() => null);
   const error = new Error(refusal?.error?.message ?? `The server answered with ${answer.status}.`);
   error.status = answer.status;
