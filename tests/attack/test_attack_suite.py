@@ -98,12 +98,12 @@ def test_paths_that_are_opened_anywhere_are_found(identity: str, monkeypatch: py
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK, dir_fd=folder)
 
     monkeypatch.setattr(beneath, "_open", anywhere)
-    assert kinds(attacked("paths", identity, seconds=10, enough=1)) == {"escape"}
+    assert kinds(attacked("paths", identity, number=1, seconds=10, enough=1)) == {"escape"}
 
 
 def test_a_check_before_opening_loses_a_race_and_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "_OPEN", os.O_RDONLY | os.O_CLOEXEC)
-    assert kinds(attacked("races", identity, number=1, seconds=20, enough=1)) == {"escape"}
+    assert kinds(attacked("races", identity, seconds=20, enough=1)) == {"escape"}
 
 
 def test_scripts_without_a_sandbox_are_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_a_round_that_fails_proves_nothing_and_counts_as_bad(identity: str) -> N
 
 def test_a_round_says_how_to_repeat_it() -> None:
     again = Plan("kills", 7, 3, "nobody").again()
-    assert again == "python -m bench.attack --only kills --seed 7 --number 3 --identity nobody --seconds 6"
+    assert again == "python -m bench.attack --only kills --seed 7 --number 3 --identity nobody --seconds 4"
 
 
 def test_the_command_ends_with_1_if_something_is_found_and_2_if_it_is_misused(
