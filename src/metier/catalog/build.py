@@ -13,7 +13,7 @@ from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place
+from metier.hosts.roots import Place, in_project
 from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 
 
@@ -159,10 +159,9 @@ def _set_modes(skills: list[Skill], modes: Modes) -> list[Skill]:
 
 def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> list[Skill]:
     """Hide the skills of an untrusted project from the model. The user's own skills stay as they are."""
-    inside = place.project.rstrip("/") + "/"
 
     def trusted(skill: Skill) -> bool:
-        return skill.scope == "user" or skill.root.explicit or not skill.path.startswith(inside)
+        return skill.root.explicit or not in_project(skill.path, skill.root, place)
 
     judged = [skill if trusted(skill) else replace(skill, trusted=False) for skill in skills]
     count = sum(not skill.trusted for skill in judged)

@@ -88,6 +88,17 @@ def resolve(
     return tuple(unique), tuple(diagnostics)
 
 
+def in_project(path: str, root: Root, place: Place) -> bool:
+    """Whether a path that a root led to belongs to the project, whatever scope the root has.
+
+    If the home folder lies in the project, or is the project, the user's roots in it are still the user's.
+    """
+    project, home = place.project.rstrip("/") + "/", place.home.rstrip("/") + "/"
+    if not f"{path}/".startswith(project):
+        return False
+    return not (root.scope == "user" and home.startswith(project) and root.path.startswith(home))
+
+
 def registries(profile: Profile, place: Place) -> list[str]:
     """The files that list the folders of plugins. When they change, the roots may change too."""
     return [os.path.join(place.home, rules.path) for rules in profile.roots if rules.registry]

@@ -116,6 +116,8 @@ class DiscoveryRules:
     """Most folders that one root may have."""
     max_linked_directories: int = limits.LINKED_DIRECTORIES
     """Most folders behind one link."""
+    max_skills: int = limits.ROOT_SKILLS
+    """Most skills that are taken from one root."""
     missing_root: Literal["ignore", "warn"] = "ignore"
     """What happens when a root does not exist: `ignore` or `warn`."""
 
