@@ -99,6 +99,8 @@ class Skill:
     mode: Mode = "auto"
     trusted: bool = True
     """False for a skill of an untrusted project, if trust is required."""
+    inner: tuple[str, ...] = ()
+    """The folders of other skills inside this skill's folder, relative to it. Their files belong to those skills."""
 
     @property
     def id(self) -> str:

@@ -97,7 +97,7 @@ def build_catalog(
     """Build the catalog of what a scan found. `diagnostics` are those of the settings and the roots."""
     notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
-    skills = _set_modes(_filter(found.skills, profile, skipped), modes)
+    skills = _set_modes(_filter(_separate(found), profile, skipped), modes)
     if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
@@ -133,6 +133,31 @@ def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
     for skill in skills:
         named[skill.name] = (*named.get(skill.name, ()), skill)
     return named
+
+
+def _separate(found: Found) -> list[Skill]:
+    """The skills, each with the folders inside it that are other skills, so that no file belongs to two of them.
+
+    There are such folders below a root that is itself a skill, and where hosts let skills nest.
+    """
+    inner: dict[str, list[str]] = {}
+    folders = {os.path.dirname(path) for skill in found.skills for path in (skill.path, skill.real_path)}
+    folders.update(map(os.path.dirname, found.failed))
+    above: list[str] = []
+    for folder in sorted(f"{folder}/" for folder in folders):
+        while above and not folder.startswith(above[-1]):
+            above.pop()
+        if above:
+            inner.setdefault(above[-1], []).append(folder[len(above[-1]) : -1])
+        above.append(folder)
+    if not inner:
+        return found.skills
+
+    def inside(skill: Skill) -> tuple[str, ...]:
+        places = dict.fromkeys(f"{os.path.dirname(path)}/" for path in (skill.path, skill.real_path))
+        return tuple(folder for place in places for folder in inner.get(place, ()))
+
+    return [replace(skill, inner=others) if (others := inside(skill)) else skill for skill in found.skills]
 
 
 def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> list[Skill]:

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
+from metier.files.beneath import (
+    Content,
+    Listing,
+    check_owner,
+    list_beneath,
+    open_beneath,
+    open_folder,
+    read_beneath,
+    read_opened,
+)
 from metier.model import SKILL_FILE, Skill
 from metier.results import Request
 
@@ -20,6 +29,7 @@ class Files(Protocol):
 
     - A path is relative to the skill's folder, with `/` between its parts and without `.` and `..`. It was checked as
       text only: an implementation must not follow a link that leaves the skill's folder.
+    - A path beneath one of `skill.inner` belongs to another skill and is not served, nor is SKILL.md as a `resource`.
     - A file that cannot be served raises `ResourceError` or a subclass: `ResourceNotFound` if there is no such file,
       `PathEscape` if it is outside of the folder. Nothing else is raised.
     - Methods are called from any thread, also from several at once, and may block.
@@ -63,11 +73,16 @@ class DiskFiles:
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
         with _folder_of(skill) as folder:
-            return read_beneath(folder, path, limit)
+            opened = open_beneath(folder, path, path)
+            try:
+                check_owner(folder, opened, path, skill.inner)
+                return read_opened(opened, path, limit)
+            finally:
+                os.close(opened)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         with _folder_of(skill) as folder:
-            return list_beneath(folder, max_files, max_bytes)
+            return list_beneath(folder, max_files, max_bytes, frozenset(skill.inner))
 
     def folder(self, skill: Skill) -> str:
         return os.path.realpath(skill.dir)

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from metier import limits
 from metier.errors import ConfigError
@@ -16,6 +16,9 @@ from metier.files.beneath import read_regular
 from metier.hosts.profiles import Profile
 from metier.hosts.schema import RootRules
 from metier.model import Diagnostic, Root
+
+REPOSITORIES: Final = (".metier", ".git", ".jj", ".hg")
+"""What marks the root of a project, whatever the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ def in_project(path: str, root: Root, place: Place) -> bool:
     if not f"{path}/".startswith(project):
         return False
     return not (root.scope == "user" and home.startswith(project) and root.path.startswith(home))
+
+
+def other_project(folder: str) -> bool:
+    """Whether a folder is the root of a project."""
+    return any(os.path.lexists(os.path.join(folder, marker)) for marker in REPOSITORIES)
 
 
 def registries(profile: Profile, place: Place) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from metier.errors import ConfigError
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place, locate
+from metier.hosts.roots import REPOSITORIES, Place, locate
 from metier.hosts.trust import trusted_projects
 from metier.model import Diagnostic
 
@@ -33,7 +33,7 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
-_MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
+_MARKERS: Final = (REPOSITORIES, ("pyproject.toml",))
 """Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
