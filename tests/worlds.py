@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from metier import Skills
+from metier.hosts.trust import trust
 from metier.testing import write_skill
 
 
@@ -22,3 +23,7 @@ class World:
 
     def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
         return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)
+
+    def trust(self) -> None:
+        """Trust the project, as `metier trust` does."""
+        trust(str(self.home / ".config/metier"), str(self.project))

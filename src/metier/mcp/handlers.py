@@ -337,12 +337,15 @@ def _prompt(skill: Skill) -> types.Prompt:
 def _invoke(session: Session, name: str, arguments: str) -> Loaded:
     operation = _invocation(session, name, arguments)
     loaded = session.perform(operation) if isinstance(operation, Load) else session.perform(operation).loaded
-    return loaded or session.load(name, arguments=arguments)
+    return loaded or session.load(name, arguments=arguments, by="model")
 
 
 def _invocation(session: Session, name: str, arguments: str) -> Invoke | Load:
-    """The user's command in the profile's grammar; where that only names the skill, a load."""
+    """The user's command in the profile's grammar; where that only names the skill, a load.
+
+    A model may send the request as well as a user, so policy is asked as for a tool call.
+    """
     form = session.command_form
     if form and session.profile.invocation.loads:
-        return Invoke(message=f"{form.replace('name', name)} {arguments}".rstrip())
-    return Load(name=name, arguments=arguments)
+        return Invoke(message=f"{form.replace('name', name)} {arguments}".rstrip(), confirm=True)
+    return Load(name=name, arguments=arguments, by="model")

@@ -12,10 +12,12 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 2
-"""Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here."""
+VERSION: Final = 3
+"""Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
+digest of an approval was that of the script alone."""
 
 _NEW: Final = {"since": 2}
+_SINCE_3: Final = {"since": 3}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -63,7 +65,10 @@ class SessionStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillCatalogUpdated(Event):
-    """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers."""
+    """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers.
+
+    Lists that would be long are cut: the artifact has everything.
+    """
 
     type: ClassVar[str] = "skill_catalog_updated"
     count: int
@@ -72,6 +77,8 @@ class SkillCatalogUpdated(Event):
     collisions: tuple[Mapping[str, object], ...] = ()
     snapshot: str = ""
     """The artifact with the whole catalog, for a replay."""
+    collided: int | None = field(default=None, metadata=_SINCE_3)
+    """How many names are shared, if `collisions` does not list all of them."""
 
 
 @dataclass(frozen=True, slots=True)
