@@ -138,15 +138,19 @@ def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
 def _separate(found: Found) -> list[Skill]:
     """The skills, each with the folders inside it that are other skills, so that no file belongs to two of them.
 
-    There are such folders below a root that is itself a skill, and where hosts let skills nest.
+    There are such folders below a root that is itself a skill, and where hosts let skills nest. A broken skill below
+    such a root is another skill, too; inside of a skill it may as well be a template that belongs to it.
     """
     inner: dict[str, list[str]] = {}
-    folders = {os.path.dirname(path) for skill in found.skills for path in (skill.path, skill.real_path)}
-    folders.update(map(os.path.dirname, found.failed))
+    folders = {f"{os.path.dirname(path)}/" for skill in found.skills for path in (skill.path, skill.real_path)}
+    broken = {f"{os.path.dirname(file)}/" for file in found.failed} - folders
+    roots = {f"{skill.root.path}/" for skill in found.skills}
     above: list[str] = []
-    for folder in sorted(f"{folder}/" for folder in folders):
+    for folder in sorted(folders | broken):
         while above and not folder.startswith(above[-1]):
             above.pop()
+        if folder in broken and (not above or above[-1] not in roots):
+            continue
         if above:
             inner.setdefault(above[-1], []).append(folder[len(above[-1]) : -1])
         above.append(folder)

@@ -497,10 +497,10 @@ class _Walker:
             return target, self.skip_row(file, "link", "SKILL.md is a symbolic link")
         if rule == "inside" and not inside:
             return target, self.skip_row(file, "outside", "SKILL.md is a link that leads outside")
-        if self.leaves_project(target):
-            return target, self.skip_row(file, "outside", "SKILL.md is a link that leaves the project")
         if os.path.basename(target) != SKILL_FILE:
             return target, self.skip_row(file, "link", "SKILL.md is a link to a file of another name")
+        if self.leaves_project(target):
+            return target, self.skip_row(file, "outside", "SKILL.md is a link that leaves the project")
         return target, None
 
     def leads_inside(self, target: str) -> bool:
