@@ -136,8 +136,11 @@ class Skills:
     def _look(self, progress: Callable[[int], None] | None = None) -> Catalog:
         config = self.settings
         profile, place = config.profile, config.place
-        notes: tuple[Diagnostic, ...] = (*config.diagnostics, *context_files.diagnostics(profile, place))
         state = Modes(config.config_folder, place.project)
+        notes: tuple[Diagnostic, ...] = (
+            *config.diagnostics,
+            *context_files.diagnostics(profile, place, state.trusted),
+        )
         if not profile.enabled:
             return build_catalog(profile, place, (), discover.Found(), state, notes)
         if self._only is not None:

@@ -179,3 +179,19 @@ def test_a_file_at_the_limit_is_whole_and_one_byte_more_is_refused(clone: World)
     assert "x" * limits.CONTEXT_FILE_BYTES in clone.discover().session().system_prompt()
     file.write_text("x" * (limits.CONTEXT_FILE_BYTES + 1))
     assert "xx" not in clone.discover().session().system_prompt()
+
+
+@pytest.mark.parametrize("profile", BUILT_IN)
+def test_where_trust_is_required_a_projects_file_waits_for_it(clone: World, profile: str) -> None:
+    file = clone.project / "AGENTS.md"
+    file.write_text("PROJECT-RULES")
+    (clone.project.parent / "AGENTS.md").write_text("HOUSE-RULES")
+    required = {"permissions": {"trust": "required"}}
+    skills = clone.discover(profile, settings=required)
+    shown, rule = skills.session().system_prompt(), skills.profile.context.agents_files
+    assert "PROJECT-RULES" not in shown
+    assert ("HOUSE-RULES" in shown) == (rule == "ancestors")
+    notes = [d for d in skills.diagnostics if d.code == "untrusted" and d.path == str(file)]
+    assert ["metier trust" in note.hint for note in notes] == [True] * (rule != "none")
+    clone.trust()
+    assert ("PROJECT-RULES" in clone.discover(profile, settings=required).session().system_prompt()) == (rule != "none")

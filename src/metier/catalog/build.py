@@ -5,7 +5,7 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -97,7 +97,7 @@ def build_catalog(
     """Build the catalog of what a scan found. `diagnostics` are those of the settings and the roots."""
     notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
-    skills = _set_modes(_filter(_separate(found), profile, skipped), modes)
+    skills = _set_modes(_filter(_separate(found, roots, profile.discovery.nested), profile, skipped), modes)
     if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
@@ -135,21 +135,23 @@ def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
     return named
 
 
-def _separate(found: Found) -> list[Skill]:
+def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill]:
     """The skills, each with the folders inside it that are other skills, so that no file belongs to two of them.
 
     There are such folders below a root that is itself a skill, and where hosts let skills nest. A broken skill below
     such a root is another skill, too; inside of a skill it may as well be a template that belongs to it.
     """
+    tops = {f"{root.path}/" for root in roots}
+    if not nested and not any(_contains_root(skill, tops) for skill in found.skills):
+        return found.skills  # almost always, and at a fraction of the cost of looking for them
     inner: dict[str, list[str]] = {}
     folders = {f"{os.path.dirname(path)}/" for skill in found.skills for path in (skill.path, skill.real_path)}
     broken = {f"{os.path.dirname(file)}/" for file in found.failed} - folders
-    roots = {f"{skill.root.path}/" for skill in found.skills}
     above: list[str] = []
     for folder in sorted(folders | broken):
         while above and not folder.startswith(above[-1]):
             above.pop()
-        if folder in broken and (not above or above[-1] not in roots):
+        if folder in broken and (not above or above[-1] not in tops):
             continue
         if above:
             inner.setdefault(above[-1], []).append(folder[len(above[-1]) : -1])
@@ -162,6 +164,12 @@ def _separate(found: Found) -> list[Skill]:
         return tuple(folder for place in places for folder in inner.get(place, ()))
 
     return [replace(skill, inner=others) if (others := inside(skill)) else skill for skill in found.skills]
+
+
+def _contains_root(skill: Skill, roots: Collection[str]) -> bool:
+    """Whether there are roots in the skill's folder, or the folder is one."""
+    folder = f"{skill.dir}/"
+    return any(root.startswith(folder) for root in roots)
 
 
 def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> list[Skill]:

@@ -67,7 +67,8 @@ CODES: Final[Mapping[str, str]] = {
     "too-many-skills": "There are more skills than the profile allows.",
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
     "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
-    "untrusted": "Skills or settings of a project are ignored, because the project is not trusted.",
+    "untrusted": "Skills, settings or instructions of a project are ignored, because the project is not trusted, or "
+    "because only the user may set something.",
 }
 """Every diagnostic code and what it means. Codes are stable; messages may change."""
 

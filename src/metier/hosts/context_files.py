@@ -2,8 +2,8 @@
 
 A repository brings them, so they are opened as files of a skill are: beneath the project, never through a link that
 leaves it, only if they are regular files of a bounded size. A link to a file that is no Markdown is not followed
-either, because a project also holds files that are nobody's instructions, such as keys. What is refused is reported,
-and nothing of it is read.
+either, because a project also holds files that are nobody's instructions, such as keys. Where trust is required, the
+files of an untrusted project are not read at all. What is refused is reported, and nothing of it is read.
 """
 
 import os
@@ -25,37 +25,47 @@ class ContextFile(NamedTuple):
     """An AGENTS.md that applies, with its text, or with the reason why it is not read."""
 
     path: str
-    text: str
+    text: str = ""
     refused: str = ""
+    trusted: bool = True
 
 
-def texts(profile: Profile, place: Place) -> list[tuple[str, str]]:
-    """Path and text of the files that apply, the outermost first."""
-    return [(file.path, file.text) for file in _files(profile, place) if not file.refused]
+def texts(profile: Profile, place: Place, trusted: bool) -> list[tuple[str, str]]:
+    """Path and text of the files that apply, the outermost first. `trusted`: the user trusts the project."""
+    files = _files(profile, place, trusted)
+    return [(file.path, file.text) for file in files if file.trusted and not file.refused]
 
 
-def diagnostics(profile: Profile, place: Place) -> list[Diagnostic]:
+def diagnostics(profile: Profile, place: Place, trusted: bool) -> list[Diagnostic]:
     """The files that are not read, and why."""
-    hint = "put a regular Markdown file there"
-    return [
-        Diagnostic("context-file-refused", "warning", f"{_FILE} is not read: {file.refused}", file.path, hint=hint)
-        for file in _files(profile, place)
-        if file.refused
-    ]
+    found: list[Diagnostic] = []
+    for file in _files(profile, place, trusted):
+        if not file.trusted:
+            message = f"{_FILE} is not read, because the project is not trusted"
+            found.append(Diagnostic("untrusted", "warning", message, file.path, hint="run `metier trust` to trust it"))
+        elif file.refused:
+            message, hint = f"{_FILE} is not read: {file.refused}", "put a regular Markdown file there"
+            found.append(Diagnostic("context-file-refused", "warning", message, file.path, hint=hint))
+    return found
 
 
-def _files(profile: Profile, place: Place) -> Iterator[ContextFile]:
+def _files(profile: Profile, place: Place, trusted: bool) -> Iterator[ContextFile]:
+    foreign = profile.policy.trust == "required" and not trusted
     for base, folder in _folders(profile, place):
         path = os.path.join(folder, _FILE)
+        if foreign and base == place.project:
+            if os.path.lexists(path):
+                yield ContextFile(path, trusted=False)
+            continue
         try:
             content = _read(base, os.path.relpath(path, base))
         except ResourceNotFound:
             if os.path.lexists(path):
-                yield ContextFile(path, "", "it is a link to nothing")
+                yield ContextFile(path, refused="it is a link to nothing")
         except PathEscape:
-            yield ContextFile(path, "", "it is a link that leaves the project, or leads nowhere")
+            yield ContextFile(path, refused="it is a link that leaves the project, or leads nowhere")
         except ResourceError as error:
-            yield ContextFile(path, "", str(error))
+            yield ContextFile(path, refused=str(error))
         else:
             yield ContextFile(path, from_utf8(content.data))
 

@@ -321,7 +321,7 @@ class PolicyRules:
     enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
-    """With `required`, the model does not see a project's skills until the user trusts the project."""
+    """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -16,7 +16,7 @@ from metier.errors import ConfigError
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
-from metier.hosts.trust import trusted_projects
+from metier.hosts.trust import is_trusted
 from metier.model import Diagnostic
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
@@ -418,7 +418,7 @@ def _files(cwd: str, config_folder: str) -> list[Layer]:
     """The layers of the user's file and the project's."""
     project = project_of(cwd)
     own = os.path.join(config_folder, "config.toml")
-    trusted = os.path.realpath(project) in trusted_projects(config_folder)
+    trusted = is_trusted(config_folder, project)
     layers: list[Layer] = [_layer(own, profiles.read_toml(own))] if os.path.isfile(own) else []
     layers += (_layer(file, values, trusted=trusted) for file, values in _project_files(project))
     return layers

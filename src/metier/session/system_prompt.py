@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from metier.files.text import escape, one_line
 from metier.hosts import context_files
+from metier.hosts.trust import is_trusted
 from metier.session import listing, recall
 from metier.session.context import SessionContext
 
@@ -26,7 +27,9 @@ def system_prompt(
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
     shown = "" if hidden else listing.prompt(context, message, budget, files).text
     names = context.state.activated if rules.context.activated and rules.enabled else ()
-    agents = context_files.texts(rules, context.skills.settings.place)
+    settings = context.skills.settings
+    trusted = is_trusted(settings.config_folder, settings.place.project)
+    agents = context_files.texts(rules, settings.place, trusted)
     return assemble(base, agents, shown, names, preloaded)
 
 
