@@ -229,7 +229,7 @@ def test_where_it_is_not_required_what_needs_trust_and_what_the_user_narrowed_st
         return  # it is what the other test is about
     user = own_file(world, f"{key} = {toml(start)}\n")
     counts = rule.who == "project" and narrow is None
-    for _, text in spellings(key, wide):
+    for _, text in list(spellings(key, wide))[::5]:
         for file in project_files(world, text):
             value, notes = resolved(world, key)
             assert value == as_described(name, wide if counts else start), text
