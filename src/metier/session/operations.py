@@ -238,10 +238,6 @@ class Invoke(Operation[Invocation]):
     operation: ClassVar[str] = "invoke"
 
     message: str = field(metadata=about("The user's message.", nul=True))
-    confirm: bool = field(
-        default=False,
-        metadata=about("Have the load confirmed as for a model, because it may be one that sends the message."),
-    )
 
     def rescan(self, context: SessionContext) -> None:
         context.visibility.rescan()
@@ -255,10 +251,7 @@ class Invoke(Operation[Invocation]):
     def requests(self, context: SessionContext) -> Iterator[Request]:
         mention = self._mention(context)
         if mention.skills and self._loads(context, mention):
-            skill = mention.skills[0]
-            if self.confirm:
-                yield Request("skill_load", skill.name, skill.path)
-            yield from context.file_requests(skill)
+            yield from context.file_requests(mention.skills[0])
 
     def perform(self, context: SessionContext) -> Invocation:
         context.visibility.notice()
@@ -272,8 +265,6 @@ class Invoke(Operation[Invocation]):
         context.refuse_denied(skill)
         loaded = None
         if self._loads(context, mention):
-            if self.confirm:
-                context.confirm(Request("skill_load", skill.name, skill.path))
             loaded = load(
                 context,
                 skill,
