@@ -130,6 +130,12 @@ def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: st
         async with connected(library, "memory", "2025", app=app, asked=person) as client:
             with pytest.raises(MCPError, match="the answer was no"):
                 await client.get_prompt("one")
+        async with connected(library, "memory", "2025", app=app) as client:
+            if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
+                assert "BODY" in str((await client.get_prompt("one")).messages)
+            else:
+                with pytest.raises(MCPError, match="nobody can be asked here"):
+                    await client.get_prompt("one")
 
     run(check)
     assert person.questions == ["Allow skill_load for the skill one?"]
