@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL_VENV ?= .venv-model
 OLDEST := .venv-oldest
+MINUTES ?= 2
+SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest lint format bench walk docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-oldest lint format bench walk attack docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -72,6 +74,9 @@ bench: $(STAMP)  ## measure against the floor and the peers, in one run
 walk: $(STAMP)  ## 2,000 random sessions of several processes each, whose records must verify and replay
 	@$(BIN)/python -m bench.walk
 	@$(BIN)/python -m bench.walk --kills 200 --sandbox 1
+
+attack: $(STAMP)  ## attack the sandbox, the server and everything else from outside, for MINUTES
+	@$(BIN)/python -m bench.attack --minutes $(MINUTES) --seed $(SEED)
 
 docs: $(STAMP)  ## write the reference pages from the code
 	@$(BIN)/python docs/generate.py

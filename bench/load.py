@@ -47,7 +47,7 @@ function setup(thread)
   table.insert(threads, thread)
 end
 local sessions, names, queries = %(sessions)s, %(names)s, %(queries)s
-local headers = {["Host"] = "localhost", ["Content-Type"] = "application/json"}
+local headers = {["Host"] = "localhost", ["Content-Type"] = "application/json", ["Authorization"] = "Bearer %(token)s"}
 function init() math.randomseed(number + 1) end
 function request()
   %(request)s
@@ -111,7 +111,8 @@ def hammer(setup: Setup, kind: str, folder: Path, seconds: int, connections: int
     words = sorted({word for name in setup.names for word in name.split("-") if word.isalpha()})[:100]
     file = folder / f"{kind}.lua"
     file.write_text(
-        SCRIPT % {"targets": targets, "sessions": _lua(setup.sessions), "names": _lua(setup.names[:200]),
+        SCRIPT % {"targets": targets, "token": setup.replicas[0].token,
+                  "sessions": _lua(setup.sessions), "names": _lua(setup.names[:200]),
                   "queries": _lua(words), "request": KINDS[kind]}
     )  # fmt: skip
     command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds}s", "--latency", "-s", str(file)]
@@ -158,7 +159,7 @@ class Audience:
             async with self._opening:
                 reader, writer = await asyncio.open_connection(replica.host, replica.port)
                 asked = f"GET /api/sessions/{session}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
-                writer.write(f"{asked}\r\n\r\n".encode())
+                writer.write(f"{asked}\r\n{replica.line}\r\n".encode())
                 await reader.readuntil(b"id: 0\n")
                 self.opened += 1
             while WORD.encode() not in await reader.readuntil(b"\n"):
@@ -237,7 +238,7 @@ class Crowd:
         turn = number
         with contextlib.ExitStack() as stack:
             clients = [
-                stack.enter_context(httpx2.Client(base_url=one.url, timeout=60, trust_env=False))
+                stack.enter_context(httpx2.Client(base_url=one.url, headers=one.headers, timeout=60, trust_env=False))
                 for one in self.setup.replicas
             ]
             while not self.stop.is_set():

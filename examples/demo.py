@@ -19,8 +19,10 @@ Metier with the six skills of examples/skills. Try these in the chat:
   /skills-system-validation read assets/fixture.json
   run scripts/echo.sh hello
 
-No model is configured, so an offline guide answers. Use the button above the
-chat to choose a model. Press Ctrl-C to stop. `make tour` shows the command line.
+Open the link below to sign in. It works once; the page says what to do after
+that. No model is configured, so an offline guide answers. Use the button above
+the chat to choose a model. Press Ctrl-C to stop. `make tour` shows the command
+line.
 """
 
 

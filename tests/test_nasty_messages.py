@@ -205,7 +205,9 @@ def serving(world: World) -> Generator[httpx2.Client, None, None]:
         rest.start()
         try:
             url = first.removeprefix("listening on ").strip()
-            with httpx2.Client(base_url=url, timeout=30, trust_env=False) as client:
+            token = (world.home / ".config/metier/token").read_text().strip()
+            headers = {"authorization": f"Bearer {token}"}
+            with httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
                 yield client
             assert process.poll() is None
         finally:

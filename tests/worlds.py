@@ -21,9 +21,9 @@ class World:
         base = self.home / where[2:] if where.startswith("~/") else self.project / where
         return Path(write_skill(base, name, **given))
 
-    def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
-        return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)
-
     def trust(self) -> None:
         """Trust the project, as `metier trust` does."""
         trust(str(self.home / ".config/metier"), str(self.project))
+
+    def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
+        return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)

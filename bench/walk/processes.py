@@ -142,7 +142,8 @@ def _become(work: Callable[[], int], surroundings: Surroundings, stdin: int, std
         os._exit(code)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
+    """Run one command in this process, and return its exit code."""
     sys.argv = ["metier", *arguments]
     try:
         command_line()
@@ -180,7 +181,7 @@ def read_all(child: Child, seconds: float = PATIENCE) -> Done:
 
 def command(arguments: Sequence[str], surroundings: Surroundings) -> Child:
     """Start one command of the command line."""
-    return fork(lambda: _run(arguments), surroundings)
+    return fork(lambda: run(arguments), surroundings)
 
 
 def in_child(work: Callable[[], object], surroundings: Surroundings) -> Any:

@@ -2,7 +2,7 @@
 
 from anthropic.types import Message, TextBlock, ToolUseBlock, Usage
 
-from metier import Skills
+from metier import Question, Skills
 from metier.adapters.anthropic import MessagesSkills
 
 STEPS = [
@@ -38,7 +38,7 @@ class ScriptedClient:
 
 
 def approve(request):
-    print("Allow this script to run?", request.command)
+    print(Question.of(request).as_text())
     return True  # ask your user here
 
 

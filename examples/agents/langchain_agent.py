@@ -51,7 +51,7 @@ thread = {"configurable": {"thread_id": "1"}}
 state = agent.invoke({"messages": [{"role": "user", "content": "What is in this table?"}]}, thread)
 while "__interrupt__" in state:
     for asked in state["__interrupt__"]:
-        print("Allow this script to run?", asked.value["action_requests"][0]["description"])
+        print(asked.value["action_requests"][0]["description"])
     yes = {"decisions": [{"type": "approve"}]}  # ask your user here
     state = agent.invoke(Command(resume=yes), thread)
 print(state["messages"][-1].text)

@@ -59,7 +59,7 @@ async def main():
     while result.interruptions:
         state = result.to_state()
         for asked in result.interruptions:
-            print("Allow this script to run?", asked.arguments)
+            print(skills.question(asked))
             state.approve(asked)  # ask your user here
         result = await Runner.run(agent, state, run_config=config)
     print(result.final_output)

@@ -4,7 +4,7 @@ import json
 
 from openai.types.chat import ChatCompletion
 
-from metier import Skills
+from metier import Question, Skills
 from metier.adapters.openai import ChatSkills
 
 STEPS = [
@@ -36,7 +36,7 @@ class ScriptedClient:
 
 
 def approve(request):
-    print("Allow this script to run?", request.command)
+    print(Question.of(request).as_text())
     return True  # ask your user here
 
 

@@ -42,7 +42,7 @@ async def main():
     result = await agent.run("What is in this table?")
     while isinstance(result.output, DeferredToolRequests):
         for asked in result.output.metadata.values():
-            print("Allow this script to run?", asked["questions"][0]["command"])
+            print(asked["questions"][0]["question"]["text"])
         answers = result.output.build_results(approve_all=True)  # ask your user here
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
     print(result.output)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from metier.sandbox import Runner
     from metier.session.policy import Policy, Rule
+    from metier.session.question import Question
     from metier.session.session import Session
 
 __version__ = "0.1.0"
@@ -103,6 +104,7 @@ _HOMES = {
     ),
     "metier.sandbox": ("Runner",),
     "metier.session.policy": ("Policy", "Rule"),
+    "metier.session.question": ("Question",),
     "metier.session.session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -131,6 +133,7 @@ __all__ = [
     "Policy",
     "PolicyDenied",
     "Prompt",
+    "Question",
     "Ranker",
     "Request",
     "Resource",

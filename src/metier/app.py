@@ -15,8 +15,10 @@ from typing import Final, TypedDict
 from metier.hosts.settings import resolve
 from metier.model import Changes, JsonObject
 from metier.record import telemetry
+from metier.record.retention import Bound, Keeper
 from metier.record.state import OpenedState, read_state
 from metier.record.store import Store, open_store
+from metier.record.streams import check_session_id
 from metier.record.writer import random_ids
 from metier.sandbox import Runner
 from metier.session.context import Approve
@@ -63,6 +65,7 @@ class App:
         store: str | Store | None = None,
         surface: str = "python",
         source: SkillSource | None = None,
+        keeps_bound: bool = False,
     ) -> None:
         self._profile, self._home, self._source = profile, home, source
         self._roots, self._overrides = roots, settings
@@ -83,6 +86,8 @@ class App:
         self._opening = tuple(threading.RLock() for _ in range(OPENING))
         self._catalogs: OrderedDict[str, Skills] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        bound = Bound(self.config.store_days, self.config.store_megabytes)
+        self._keeper = Keeper(self.store, bound, lambda: tuple(self._sessions)) if keeps_bound else None
 
     def skills(self, cwd: PathLike | None = None, *, reload: bool = False) -> Skills:
         """The catalog of a working directory. Each working directory has its own."""
@@ -146,7 +151,7 @@ class App:
 
         `cwd`, `tools`, `preload`, `only` and `has_read_tool` are the initial options of a session, and kept with it.
         """
-        wanted = id or random_ids()
+        wanted = check_session_id(id) if id else random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
             with self._lock:
                 known = self._sessions.get(wanted)
@@ -181,6 +186,8 @@ class App:
         return session_id in self._sessions or self.store.last_seq(session_id) >= 0
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
         self.store.close()
 
 

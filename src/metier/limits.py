@@ -38,6 +38,13 @@ REGISTRY_BYTES: Final = 4 * MIB
 SKILL_FILE_BYTES: Final = 50 * MIB
 """The size of a SKILL.md that is loaded, whatever is configured. It is the largest value that RemcoChat allows."""
 
+LOADED_BYTES: Final = 200_000
+"""How much of a SKILL.md a model gets where neither the host nor the user says anything: about fifty thousand tokens.
+It is what RemcoChat gives by default. The largest of 7,000 public skills is smaller."""
+
+EXPANDED_CHARACTERS: Final = 4 * MIB
+"""How much arguments may add to the body of a skill that repeats their placeholder."""
+
 WHOLE_FILE_BYTES: Final = 16 * MIB
 """The size of a file that is passed on as bytes. Every MCP host accepts that much of a skill."""
 
@@ -85,6 +92,9 @@ CALL_BYTES: Final = MIB
 OPERATION_BYTES: Final = 4 * MIB - 64 * KIB
 """The size of an operation as JSON, such as a script with what it reads from standard input. It is one event of the
 record, which has at most 4 MiB."""
+
+MESSAGE_BYTES: Final = 4 * MIB
+"""The size of one message over JSON-RPC or MCP, which is one line."""
 
 COMPACTION_CHARACTERS: Final = 40_000
 """The text that is put back into a compacted context by default: about ten thousand tokens."""

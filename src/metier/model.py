@@ -76,6 +76,8 @@ class Root:
     """How many levels of folders below the root may be skills. 0 means any."""
     explicit: bool = False
     """Whether the user named the folder. If so, it is an error if it is missing."""
+    foreign: bool = False
+    """Whether it belongs to a project that the user does not trust, whatever the policy requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Skill:
     mode: Mode = "auto"
     trusted: bool = True
     """False for a skill of an untrusted project, if trust is required."""
+    linked_folder: str = ""
+    """The real path of its folder, if that is not the folder of `real_path`: SKILL.md itself is a link."""
     inner: tuple[str, ...] = ()
     """The folders of other skills inside this skill's folder, relative to it. Their files belong to those skills."""
 
@@ -112,6 +116,15 @@ class Skill:
     @property
     def dir(self) -> str:
         return self.path[: -len(SKILL_FILE) - 1] or "/"
+
+    @property
+    def folder(self) -> str:
+        """The real path of its folder when it was found. Two skills of one name differ here."""
+        return self.linked_folder or self.real_path[: -len(SKILL_FILE) - 1] or "/"
+
+    @property
+    def foreign(self) -> bool:
+        return self.root.foreign
 
     @property
     def scope(self) -> str:

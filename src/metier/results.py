@@ -7,7 +7,7 @@ file, a `RunResult` for a script, an `Invocation` for a user's message, and a `T
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from metier.model import Fields, JsonObject, Skill
 
@@ -24,8 +24,8 @@ class Request:
     """The digest of the content to run or load, so that an approval covers only this content."""
     detail: str = ""
     """That content as text, or its origin, to show to the person who is asked."""
-    before: str = ""
-    """The same text when it was last approved, so that the person sees what changed. Empty if it never was."""
+    before: str = field(default="", compare=False)
+    """The same text when it was last approved, so that the person sees what changed. Empty if that is not known."""
     arguments: tuple[str, ...] = ()
     """The arguments of a script, one by one. `command` joins them for rules."""
     grants: tuple[str, ...] = ()
@@ -36,6 +36,8 @@ class Request:
     source: str = ""
     foreign: bool = False
     """Whether the skill belongs to a project that the user does not trust."""
+    project: str = ""
+    """The folder of the project, where a grant lets the script see it."""
 
 
 CHOICES: Final = ("once", "always", "no")
@@ -114,6 +116,20 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A file of the project that a script added, changed or deleted."""
+
+    path: str
+    kind: Literal["added", "changed", "deleted"]
+    size: int = 0
+    digest: str = ""
+    """The digest of the new content. Empty for a deleted file."""
+
+    def as_dict(self) -> JsonObject:
+        return {"path": self.path, "kind": self.kind, "size": self.size, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The result of running a script of a skill."""
 
@@ -129,6 +145,8 @@ class RunResult:
     protections: tuple[str, ...] = ()
     """The protections of the sandbox. Empty if policy let the script run without one."""
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """The files of the project that the script changed, if a rule lets it."""
 
     @property
     def text(self) -> str:
@@ -140,6 +158,7 @@ class RunResult:
             how = "" if self.ended == "exit" else f", ended by its {self.ended}"
             parts.append(f"[exit code {self.exit_code}{how}]")
         parts += [f"[wrote {artifact.path}, {artifact.size} bytes]" for artifact in self.artifacts]
+        parts += [f"[{change.kind} {change.path} in the project]" for change in self.changes]
         parts += [f"[note: {note}]" for note in self.notes]
         return "\n".join(parts) or "[no output]"
 
@@ -155,6 +174,7 @@ class RunResult:
             "artifacts": [artifact.as_dict() for artifact in self.artifacts],
             "protections": list(self.protections),
             "notes": list(self.notes),
+            "changes": [change.as_dict() for change in self.changes],
         }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from metier.catalog import discover, scan_cache, search, snapshot
 from metier.catalog.build import Catalog, build_catalog
+from metier.catalog.foreign import mark_foreign
 from metier.catalog.modes import Level, Modes
 from metier.catalog.search import SearchResult
 from metier.files.text import utf8
@@ -148,6 +149,7 @@ class Skills:
         else:
             found_roots, more = roots.resolve(profile, place, self._extra)
             notes += more
+        found_roots = mark_foreign(found_roots, place, config.config_folder)
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress, state.trusted)
@@ -376,6 +378,7 @@ class Skills:
             ids: Returns ids for events, for a deterministic run.
         """
         from metier.record.store import open_store
+        from metier.record.streams import check_session_id
         from metier.record.writer import Inputs, random_ids, system_clock
         from metier.session.policy import Policy
         from metier.session.session import Session
@@ -386,7 +389,7 @@ class Skills:
             policy = replace(policy, applies=frozenset(applies))
         return Session(
             self,
-            id=id,
+            id=check_session_id(id) if id else None,
             policy=policy.with_answers_of(self.settings),
             store=open_store(store) if isinstance(store, str) else store,
             approve=approve,

@@ -27,7 +27,8 @@ def test_an_interrupt_has_the_form_of_a_review(world: World) -> None:
     (review,) = driver.asked
     (action,) = review["action_requests"]
     assert (action["name"], action["args"]) == RUN
-    assert action["description"] == "skill_run for the skill carpentry: scripts/saw.sh oak"
+    assert action["description"].startswith("Run scripts/saw.sh of the skill carpentry?\n")
+    assert "\n    | echo cut $1\n" in action["description"]
     assert review["review_configs"] == [{"action_name": "skill_run", "allowed_decisions": ["approve", "reject"]}]
     assert review["questions"][0]["content"] == "#!/bin/sh\necho cut $1\n"
 

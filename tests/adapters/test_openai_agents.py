@@ -19,6 +19,7 @@ def test_an_interruption_is_answered_after_the_state_was_stored(world: World) ->
         first = await Runner.run(driver.agent, "Cut.", run_config=driver.config)
         (asked,) = first.interruptions
         assert asked.name == "skill_run"
+        assert "\n    | echo cut $1\n" in driver.skills.question(asked)
         state = await RunState.from_string(driver.agent, first.to_state().to_string())
         state.approve(state.get_interruptions()[0])
         return (await Runner.run(driver.agent, state, run_config=driver.config)).final_output

@@ -13,9 +13,11 @@ import httpx2
 from metier.app import App
 from metier.web import server
 from metier.web.api import build
+from metier.web.guard import Gate
 from worlds import World
 
 WAIT_SECONDS = 30.0
+TOKEN = "the-token-of-the-tests"
 JsonItem = dict[str, Any]
 """An item as the API sends it."""
 
@@ -38,7 +40,8 @@ class Chatting:
 
     def __init__(self, app: App, url: str) -> None:
         self.app = app
-        self.http = httpx2.Client(base_url=url, timeout=WAIT_SECONDS, trust_env=False)
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=WAIT_SECONDS, trust_env=False)
 
     def chat(self) -> str:
         return self.http.post("/api/chats").json()["id"]
@@ -98,7 +101,7 @@ class Chatting:
 @contextmanager
 def serving(app: App) -> Generator[Chatting]:
     """A server for an app. The app is closed with the server."""
-    made = server.make(build(app, watch=False), "127.0.0.1", 0)
+    made = server.make(build(app, Gate(token=TOKEN), watch=False), "127.0.0.1", 0)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=made.run, args=([listening],))
     thread.start()

@@ -1,9 +1,8 @@
 """`metier install` as a user calls it."""
 
 import json
-import os
-import subprocess
-import sys
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from calling import Run, caller
 from install.hostile import tarred, zipped
 from install.skillsite import Site
 from metier.install.fetch import INDEX
+from terminals import Terminal
 from worlds import World
 
 pytest_plugins = ["install.install_fixtures"]
@@ -52,8 +52,14 @@ def test_the_command_shows_what_it_is_installs_and_verifies(world: World, run: R
     assert run("install", "./probe", "--yes").code == 1
     told = json.loads(run("install", "./probe", "--yes", "--replace", "--json").out)
     assert (told["name"], told["replaced"]) == ("probe", True)
+    assert told["left_out"] == []
     assert "skill_installed" in run("events", "--session", "installs").out
     assert run("replay").code == 2, "an install is not a session that can be replayed"
+
+
+def test_the_command_says_what_it_leaves_out(world: World, run: Run) -> None:
+    world.skill("probe", files={"lib/a.py": "a = 1", "lib/__pycache__/a.cpython-311.pyc": "x"})
+    assert "not installed: lib/__pycache__\n" in run("install", "./probe", "--yes").out
 
 
 def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, run: Run) -> None:
@@ -65,25 +71,25 @@ def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, r
     assert not (world.home / ".agents").exists()
 
 
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 3)])
 def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_installs(
-    world: World, site: Site, answer: str, code: int
+    world: World, site: Site, tmp_path: Path, answer: str, code: int
 ) -> None:
     site.offer("probe", zipped())
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[permissions]\nask = [{ tool = "install" }]\n')
-    keyboard, terminal = os.openpty()
+    terminal = Terminal(world, tmp_path / "tmux")
     try:
-        os.write(keyboard, f"y\n{answer}\n".encode())
-        line = [sys.executable, "-c", "from metier.cli import main; main()", "install", site.url, "probe"]
-        done = subprocess.run(line, cwd=world.project, stdin=terminal, capture_output=True, text=True, timeout=60)
+        terminal.run(f"metier install {site.url} probe; echo exit-$?", columns=120, rows=50)
+        assert f"Connect to {site.url}{INDEX} to install the skill probe?" in terminal.until("[n]:")
+        terminal.keys("y", "Enter")
+        terminal.until("Install this skill?")
+        terminal.keys(answer, "Enter")
+        terminal.until(f"exit-{code}")
     finally:
-        os.close(keyboard)
-        os.close(terminal)
-    assert done.returncode == code, done.stderr
-    assert f"Connect to {site.url}{INDEX}?" in done.stderr
-    assert "Install this skill?" in done.stderr
+        terminal.close()
     assert (world.home / ".agents/skills/probe").exists() is (answer == "y")
 
 

@@ -15,12 +15,16 @@ def test_the_demo_serves_the_web_app_on_the_bundled_skills_and_keeps_to_its_fold
         assert process.stderr is not None
         try:
             where = process.stderr.readline().removeprefix("listening on ").strip()
-            page = httpx2.get(f"{where}/", follow_redirects=True, timeout=30)
-            skills = httpx2.get(f"{where}/api/skills", timeout=30).json()["skills"]
+            link, _, code = process.stderr.readline().removeprefix("to sign in, open ").strip().partition("#")
+            with httpx2.Client(base_url=where, follow_redirects=True, timeout=30, trust_env=False) as browser:
+                refused = browser.get("/api/skills")
+                page = browser.post(link, data={"code": code})  # as the page behind the link does
+                skills = browser.get("/api/skills").json()["skills"]
         finally:
             process.terminate()
         assert process.wait(20) == 0
-    assert page.status_code == 200
+    assert refused.status_code == 401
+    assert (page.status_code, str(page.url)) == (200, f"{where}/")
     assert page.headers["content-type"].startswith("text/html")
     assert {skill["name"] for skill in skills} == {path.name for path in (EXAMPLES / "skills").iterdir()}
     assert (tmp_path / "demo/.local/share/metier/metier.db").is_file()

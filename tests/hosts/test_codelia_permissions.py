@@ -53,6 +53,7 @@ def rule(name: str | None = None) -> dict[str, str]:
 def test_deny_outranks_allow_outranks_a_question_and_names_match_exactly(
     world: World, allow: list[str | None], deny: list[str | None], loads: list[str], asks: list[str]
 ) -> None:
+    world.trust()  # a rule by name does not cover the skills of a project that the user does not trust
     for name in ("repo", "repo-review", "solo"):
         world.skill(f".agents/skills/{name}")
     asked = Asked(False)
@@ -95,7 +96,8 @@ def test_a_remembered_answer_covers_that_skill_and_no_other(world: World) -> Non
     assert [load(opened, "a")["ok"] for _ in range(2)] == [True, True]
     assert asked.names == ["a"]
     stored = [kept.as_dict() for kept in opened.policy.rules().allow]
-    assert stored == [{"tool": "skill_load", "skill_name": "a"}]
+    folder = str(world.project / ".agents/skills/a")
+    assert stored == [{"tool": "skill_load", "skill_name": "a", "folder": folder}]
     later = Asked(False)
     again = session(world, policy={"allow": stored}, approve=later)
     assert [load(again, name)["ok"] for name in ("a", "b")] == [True, False]

@@ -128,7 +128,66 @@ HALF_EMPTY = random.Random(1).randbytes(20_000) + bytes((1 << 20) - 20_000)
 ENTRY = b"PK\x01\x02\x14\x03\x14\x00"
 TO_TMP = {"type": tarfile.SYMTYPE, "linkname": "/tmp"}
 
+
+def streamed(*members: tuple[str, bytes]) -> bytes:
+    """A zip as a program writes it to a pipe: the size and checksum of each member follow it."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError
+
+    stream = Pipe()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in (("SKILL.md", SKILL), *members):
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def _moved(data: bytes, by: int, *, after: int = 0) -> bytes:
+    """A zip whose offsets are those of members that lie so many bytes further on, from an offset on."""
+    moved = bytearray(data)
+    at = moved.find(b"PK\x01\x02")
+    end = moved.rfind(b"PK\x05\x06")
+    while at != -1:
+        offset = struct.unpack_from("<I", moved, at + 42)[0]
+        struct.pack_into("<I", moved, at + 42, offset + (by if offset >= after else 0))
+        at = moved.find(b"PK\x01\x02", at + 1, end)
+    struct.pack_into("<I", moved, end + 16, struct.unpack_from("<I", moved, end + 16)[0] + by)
+    return bytes(moved)
+
+
+def hidden_first() -> bytes:
+    """A whole zip before the one that counts, with offsets that are right."""
+    first = zipped(("evil", b"x"))
+    return first + _moved(zipped(), len(first))
+
+
+def hidden_between(*, before_directory: bool) -> bytes:
+    """Bytes between two members, or between the last one and the table of contents, with offsets that are right."""
+    data = zipped(("a", b"x"))
+    second = data.find(b"PK\x03\x04", 1)
+    at = data.find(b"PK\x01\x02") if before_directory else second
+    moved = _moved(data, 4, after=at)
+    return moved[:at] + b"evil" + moved[at:]
+
+
 ZIPS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "bytes-behind": ("damaged", lambda: zipped() + b"x"),
+    "second-zip-behind": ("damaged", lambda: zipped() + zipped(("evil", b"x"))),
+    "comment-too-short": ("damaged", lambda: zipped()[:-2] + b"\x05\x00evil"),
+    "comment-too-long": ("damaged", lambda: zipped()[:-2] + b"\x01\x00evil"),
+    "bytes-in-front": ("damaged", lambda: b"PK\x03\x04evil" + zipped()),
+    "second-zip-in-front": ("damaged", hidden_first),
+    "bytes-between-members": ("damaged", lambda: hidden_between(before_directory=False)),
+    "bytes-before-the-directory": ("damaged", lambda: hidden_between(before_directory=True)),
+    "bytecode": ("bytecode", lambda: zipped(("lib/a.pyc", b"x"))),
+    "bytecode-optimised": ("bytecode", lambda: zipped(("a.PYO", b"x"))),
+    "bytecode-cached": ("bytecode", lambda: zipped(("lib/__pycache__/a.cpython-311.pyc", b"x"))),
+    "bytecode-folder": ("bytecode", lambda: zipped(("lib/__PyCache__/", b"", stat.S_IFDIR | 0o755))),
+    "bytecode-folder-of-text": ("bytecode", lambda: zipped(("__pycache__/a.txt", b"x"))),
     "parent": ("unsafe-name", lambda: zipped(("../evil", b"x"))),
     "parent-below": ("unsafe-name", lambda: zipped(("a/../../evil", b"x"))),
     "absolute": ("unsafe-name", lambda: zipped(("/tmp/evil", b"x"))),
@@ -170,7 +229,7 @@ ZIPS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "crowded": ("too-many-files", crowded_directory),
     "large": ("too-large", lambda: zipped(*((f"f{n}", HALF_EMPTY) for n in range(66)))),
     "dense": ("too-large", lambda: zipped(("a", bytes(20 << 20)))),
-    "overlapping": ("too-large", overlapping_zip),
+    "overlapping": ("damaged", overlapping_zip),
     "lying": ("damaged", lying_zip),
     "encrypted": ("encrypted", lambda: patched(zipped(("a", b"x")), ENTRY + b"\x00", ENTRY + b"\x01")),
     "odd-compression": ("damaged", lambda: zipped(("a", b"x"), method=zipfile.ZIP_BZIP2)),
@@ -206,6 +265,8 @@ TARS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "endless-extended-header": ("damaged", endless_header),
     "no-end": ("damaged", lambda: gzip.compress(plain_tar()[:1024])),
     "cut-off": ("damaged", lambda: tarred(("a", b"x" * 500))[:-20]),
+    "bytecode": ("bytecode", lambda: tarred(("lib/a.pyc", b"x"))),
+    "bytecode-cached": ("bytecode", lambda: tarred(("__pycache__/a.cpython-311.pyc", b"x"))),
     "second-archive-behind": ("damaged", lambda: tarred() + tarred(("evil", b"x"))),
     "many": ("too-many-files", lambda: tarred(*((f"f{n}", b"") for n in range(2_100)))),
     "many-headers": ("too-many-files", lambda: raw_tar(header(b"a", b"%011o\x00" % 0, b"L") * 6_100)),

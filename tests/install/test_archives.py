@@ -147,13 +147,31 @@ def test_what_a_desktop_adds_is_left_out(world: World, tmp_path: Path) -> None:
     assert os.listdir(world.home / ".agents/skills/probe") == ["SKILL.md"]
 
 
-def test_a_folder_comes_without_its_repository(world: World, tmp_path: Path) -> None:
-    world.skill("probe", files={"a.md": "x"})
+def test_a_folder_comes_without_its_repository_and_without_bytecode_and_says_so(world: World, tmp_path: Path) -> None:
+    world.skill("probe", files={"a.md": "x", "lib/b.py": "b = 1", "lib/b.pyc": "x", "lib/c.pyo": "x"})
     for extra in (".git", "node_modules", "scripts/__pycache__"):
         (world.project / "probe" / extra).mkdir(parents=True)
         (world.project / "probe" / extra / "x").write_text("x")
-    attempt(world, world.project / "probe")
-    assert sorted(os.listdir(world.home / ".agents/skills/probe")) == ["SKILL.md", "a.md"]
+    installer = Installer(resolve(world.project, home=world.home), MemoryStore())
+    offer = installer.install(InstallRequest(str(world.project / "probe")), lambda _: True)
+    assert sorted(offer.left_out) == [".git", "lib/b.pyc", "lib/c.pyo", "node_modules", "scripts/__pycache__"]
+    installed = world.home / ".agents/skills/probe"
+    found = sorted(path.relative_to(installed).as_posix() for path in installed.rglob("*"))
+    assert found == ["SKILL.md", "a.md", "lib", "lib/b.py"]
+    assert [finding.problems for finding in installer.verify()] == [()]
+
+
+def test_a_refusal_of_bytecode_names_the_file(world: World, tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped(("lib/__pycache__/a.cpython-311.pyc", b"x")))
+    with pytest.raises(InstallError, match=r"'lib/__pycache__/a\.cpython-311\.pyc'"):
+        attempt(world, tmp_path / "x.zip")
+
+
+def test_a_zip_that_was_written_to_a_pipe_or_has_a_comment_is_a_good_archive(world: World, tmp_path: Path) -> None:
+    data = bytearray(hostile.streamed(("a.md", b"a"), ("b.md", b"b" * 5000)))
+    assert [entry.path for entry in archive.unpack(bytes(data))] == ["SKILL.md", "a.md", "b.md"]
+    data[-2:] = b"\x05\x00hello"
+    assert len(archive.unpack(bytes(data))) == 3
 
 
 def test_a_comment_about_the_whole_tar_is_no_obstacle(world: World, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(library: Worl
             assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
 
     run(check)
-    assert person.questions == ["Allow skill_load for the skill one?"] * 5
+    assert person.questions == ["Load the skill one?"] * 5
     answer = person.asked[0].requested_schema["properties"]["answer"]
     assert answer["enum"] == ["once", "always", "no"]
     kept = (library.home / ".config/metier/permissions.toml").read_text()
@@ -98,7 +98,7 @@ def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> N
             assert "BODY" in str(prompt.messages)
 
     run(check)
-    assert person.questions[:2] == ["Allow skill_read for the skill one?"] * 2
+    assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
 
 
 @CONNECTIONS
@@ -197,14 +197,14 @@ def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) ->
         async with connected(library, "memory", era, app, asked=person) as client:
             assert await load(client)
             result = await client.call_tool(*call)
-            assert result.is_error
-            assert "EVIL" not in str(runner.jobs)
+            assert result.is_error is (era == "2026")  # the question came back, and was asked once more
 
     run(check)
-    assert runner.jobs == []
+    ran = [file.data for job in runner.jobs if job.tree for file in job.tree.files if file.path == job.script]
+    assert ran == ([SCRIPT.encode()] if era == "2025" else [])
     shown = person.asked[1].message
-    assert "command: scripts/x.sh" in shown
-    assert shown.endswith(SCRIPT)
+    assert "Command scripts/x.sh" in shown
+    assert all(f"    | {line}\n" in shown for line in SCRIPT.splitlines())
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -12,11 +12,13 @@ from metier.mcp.source import connect, servers
 def test_servers_are_read_from_a_table() -> None:
     given = {
         "one": {"command": ["npx", "server"], "env": {"KEY": "x"}, "allowed_tools": ["pdf"]},
-        "two": {"url": "https://example.org/mcp", "prefer": True},
+        "two": {"url": "https://example.org/mcp", "prefer": True, "headers": {"Authorization": "Bearer x"}},
     }
     one, two = servers(given)
     assert (one.command, one.env, one.allowed_tools) == (("npx", "server"), {"KEY": "x"}, ("pdf",))
     assert (two.url, two.prefer) == ("https://example.org/mcp", True)
+    assert two.headers == {"Authorization": "Bearer x"}
+    assert "Bearer" not in repr(two)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,9 @@ def test_servers_are_read_from_a_table() -> None:
         {"a": {"command": ["x"], "url": "https://x"}},
         {"a": {"url": "file:///etc"}},
         {"a": {"command": [1]}},
+        {"a": {"command": ["x"], "headers": {"A": "b"}}},
+        {"a": {"url": "https://x", "headers": {"A": 1}}},
+        {"a": {"url": "https://x", "headers": {"A": "b\r\nc: d"}}},
         {"a": {"command": ["x"], "env": {"K": 1}}},
         {"a": {"command": ["x"], "colour": 1}},
         {"a": {"command": ["x"], "prefer": "yes"}},

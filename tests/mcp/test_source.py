@@ -293,6 +293,8 @@ BAD: list[tuple[dict[str, object] | str, str]] = [
     ({"resources": [{"uri": f"{BASE}/%2e%2e/x", "digest": SHA, "size": 1}]}, "traversal"),
     ({"resources": [{"uri": f"{BASE}//etc", "digest": SHA, "size": 1}]}, "absolute"),
     ({"resources": [{"uri": f"{BASE}/a/./b", "digest": SHA, "size": 1}]}, "plain path"),
+    ({"resources": [{"uri": f"{BASE}/a.pyc", "digest": SHA, "size": 1}]}, "a.pyc is compiled Python"),
+    ({"resources": [{"uri": f"{BASE}/%5f_pycache__/a", "digest": SHA, "size": 1}]}, "/a is compiled Python"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": "md5:0", "size": 1}]}, "digest"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": True}]}, "size"),
     ({"resources": [{"uri": f"{BASE}/SKILL.md", "digest": SHA, "size": 17 << 20}]}, "bytes, more than"),
@@ -340,7 +342,7 @@ def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
     refused = session.call("skill_load", {"name": "deploy"})
     assert not refused.ok
     assert "nobody can be asked here" in refused.text
-    assert 'tool = "mcp_load", skill_name = "deploy" }' in refused.text
+    assert 'tool = "mcp_load", skill_name = "deploy", scope = "mcp", source = "acme" }' in refused.text
     assert replay(from_store(store, session.id)).identical
     assert server.asked() == ["skills/list"]
 

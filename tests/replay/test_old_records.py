@@ -1,4 +1,4 @@
-"""Records that version 0.1.0 wrote still replay: they were exported then, and nothing of them is written anew."""
+"""Records of earlier versions still replay: they were exported then, and nothing of them is written anew."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 from metier.replay import from_file, replay
 
 RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
+VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
 
 
 def test_there_is_a_record_of_each_host() -> None:
@@ -22,3 +23,14 @@ def test_an_old_record_replays_byte_for_byte(file: Path) -> None:
     assert len(outcome.frames) == len(record.frames) > 100
     operations = {frame["operation"] for frame in record.frames if frame["type"] == "session_called"}
     assert operations >= {"load", "read", "search", "call", "invoke", "compact", "end_turn", "output", "run"}
+
+
+def test_a_record_of_version_2_replays_byte_for_byte() -> None:
+    """Approvals had the digest of the script then, and rules did not say where a skill is."""
+    record = from_file(str(VERSION_2))
+    assert {frame["version"] for frame in record.frames if frame["type"] == "session_started"} == {2}
+    answers = [frame["answer"] for frame in record.frames if frame["type"] == "policy_asked"]
+    assert {"once", "always", "no"} == set(answers)
+    outcome = replay(record)
+    assert [one.as_dict() for one in outcome.differences] == []
+    assert len(outcome.frames) == len(record.frames) > 200

@@ -14,7 +14,7 @@ from metier.sandbox import Job, Outcome, RunLimits, seccomp
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from sandbox.attempts import ATTEMPTS, NOTHING, Attempt, Grant
-from sandbox.boxes import IS_ROOT, Box, Listeners, a_box, a_victim, as_user, listeners
+from sandbox.boxes import IS_ROOT, NOBODY, Box, Listeners, a_box, a_victim, as_user, listeners
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
 
@@ -135,7 +135,7 @@ def test_the_same_attempt_succeeds_where_it_is_granted(
             pytest.skip("this machine has no IPv6")
         if identity == "nobody":
             for path in (box.project, box.project / "notes.txt"):
-                os.chmod(path, 0o777)  # a grant cannot exceed the rights of the launcher
+                os.chown(path, NOBODY, NOBODY)  # a grant cannot exceed the rights of the launcher
         job = job_for(box, attempt, attempt.grant, knowledge(box, heard, victim.pid))
         outcome = as_user(identity, lambda: sandbox.run(job))
         assert verdict(outcome)[0] is True, outcome
@@ -163,32 +163,3 @@ def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(
         os.close(descriptor)
         left.close()
         right.close()
-
-
-def test_a_skill_in_a_writable_project_cannot_change_itself_nor_what_is_protected(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
-    inner = box.project / ".agents" / "skills" / "inner"
-    inner.mkdir(parents=True)
-    (box.project / ".metier").mkdir()
-    for path in (box.project, inner, box.project / ".metier"):
-        os.chmod(path, 0o777)
-    (inner / "run.py").write_text(
-        "import os\n"
-        "for path in ('.agents/skills/inner/x', '.metier/config.toml', 'free.txt'):\n"
-        "    try:\n        open('/project/' + path, 'w').close(); print('wrote', path)\n"
-        "    except OSError as error: print(error.strerror)\n"
-    )
-    job = Job(str(inner), "run.py", project=str(box.project), project_writable=True, project_protected=[".metier"])
-    outcome = as_user(identity, lambda: sandbox.run(job))
-    assert outcome.stdout.splitlines() == [b"Read-only file system", b"Read-only file system", b"wrote free.txt"]
-    assert sorted(path.name for path in box.project.iterdir()) == [
-        ".agents",
-        ".git",
-        ".metier",
-        "free.txt",
-        "notes.txt",
-    ]
-    assert list(inner.iterdir()) == [inner / "run.py"]
-    owner = (box.project / "free.txt").stat().st_uid
-    assert owner == (box.project.stat().st_uid if identity != "nobody" else 65534)

@@ -1,16 +1,26 @@
 """Which program runs a script, which files are refused, and what the system call filter allows."""
 
 import errno
+import os
 import re
 import struct
 from pathlib import Path
 
 import pytest
 
+from metier.files.tree import take
 from metier.sandbox import ScriptRefused, interpreter, seccomp
-from metier.sandbox.interpreter import find_program
+from metier.sandbox.interpreter import Program
 
 NOT_TOML = "its PEP 723 header is not valid TOML; dependencies not installed"
+
+
+def find_program(folder: str, script: str) -> Program:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        return interpreter.find_program(take(opened), script)
+    finally:
+        os.close(opened)
 
 
 def write(folder: Path, name: str, text: str | bytes, mode: int = 0o755) -> str:
@@ -122,15 +132,27 @@ def judge(program: bytes, arch: int, number: int, *arguments: int) -> int:
 
 
 ALLOW, KILL, REFUSE, UNKNOWN = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
-NO_FAMILY = 0x50000 | errno.EAFNOSUPPORT
+NO_FAMILY, PRETEND = 0x50000 | errno.EAFNOSUPPORT, 0x50000
 NUMBERS = {
-    "x86_64": {"read": 0, "clone": 56, "ioctl": 16, "socket": 41, "socketpair": 53, "personality": 135, "execve": 59},
+    "x86_64": {
+        "read": 0,
+        "clone": 56,
+        "ioctl": 16,
+        "socket": 41,
+        "socketpair": 53,
+        "setsockopt": 54,
+        "fcntl": 72,
+        "personality": 135,
+        "execve": 59,
+    },
     "aarch64": {
         "read": 63,
         "clone": 220,
         "ioctl": 29,
         "socket": 198,
         "socketpair": 199,
+        "setsockopt": 208,
+        "fcntl": 25,
         "personality": 92,
         "execve": 221,
     },
@@ -165,9 +187,17 @@ def test_the_filter_refuses_what_it_should_and_nothing_else(machine: str) -> Non
         assert judge(program, arch, call["personality"], 0x40000) == REFUSE
         for family in (16, 17, 38, 40, 1 << 32 | 16):
             assert judge(program, arch, call["socket"], family) == NO_FAMILY
-    for family, allowed in ((1, closed), (2, open_), (10, open_), (1 << 32 | 2, open_)):
-        for program in (closed, open_):
-            assert (judge(program, arch, call["socket"], family) == ALLOW) is (program is allowed)
+        assert judge(program, arch, call["socket"], 1) == NO_FAMILY
+        assert judge(program, arch, call["socketpair"], 2) == NO_FAMILY
+        for option in (7, 8, 32, 33):
+            assert judge(program, arch, call["setsockopt"], 3, 1, option) == PRETEND
+            assert judge(program, arch, call["setsockopt"], 3, 6, option) == ALLOW
+        assert judge(program, arch, call["setsockopt"], 3, 1, 9) == ALLOW
+        assert judge(program, arch, call["fcntl"], 3, 1031) == REFUSE
+        assert judge(program, arch, call["fcntl"], 3, 1032) == ALLOW
+    for family in (2, 10, 1 << 32 | 2):
+        assert judge(closed, arch, call["socket"], family) == NO_FAMILY
+        assert judge(open_, arch, call["socket"], family) == ALLOW
 
 
 @pytest.mark.parametrize(

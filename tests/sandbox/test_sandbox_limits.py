@@ -246,7 +246,7 @@ def test_nothing_is_left_when_the_host_is_killed(sandbox: BubblewrapRunner, iden
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(box.base)}) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == b"up\n"
-        assert settled(lambda: len(box.survivors()), 2) == 2
+        assert settled(lambda: len(box.survivors()), 3) == 3, "the shell, the script and its child"
         host.send_signal(signal.SIGKILL)
         host.wait()
     assert settled(box.survivors, []) == []

@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.asking import metier
+from metier.catalog.build import Catalog, build_catalog
+from metier.catalog.discover import Found
+from metier.catalog.modes import Modes
 from metier.cli import cli
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import build, load
+from metier.hosts.roots import Place
 from metier.hosts.settings import resolve
 from metier.model import Root, Skill
 from metier.record.state import Window
@@ -209,8 +213,8 @@ def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_proce
     assert text.startswith(mine)
     assert text.count("[[allow]]") == 1
     shown = metier(world, "policy", "show")
-    digest = frames(session, "tool_started")[0]["digest"]
-    assert shown["allow"] == [{"tool": "skill_run", "skill_name": "one", "digest": digest}]
+    rule = {"tool": "skill_run", "skill_name": "one", "path": "scripts/x.sh", "folder": str(path.parent)}
+    assert shown["allow"] == [rule | {"digest": frames(session, "tool_started")[0]["tree"]}]
     assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
     later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
     later.load("one")
@@ -307,8 +311,14 @@ hints = st.one_of(st.none(), st.lists(st.sampled_from((*TOOLS, "Bash(git:*)", "O
 commands = st.sampled_from(("", "git add", "rm -rf /"))
 
 
+def nothing_found() -> Catalog:
+    place = Place("/project", "/home", "/project", {})
+    return build_catalog(build(load("standard")), place, (), Found(), Modes("/none", "/project"))
+
+
 def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[str]:
-    return {tool for tool in (*TOOLS, "Other") if may_use(rules, build(load("standard")), windows, tool, command)}
+    active = {f"/{window.name}/SKILL.md": window for window in windows}
+    return {tool for tool in (*TOOLS, "Other") if may_use(rules, nothing_found(), active, tool, command)}
 
 
 @pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")

@@ -11,6 +11,7 @@ from metier.replay import from_store, replay
 from metier.sandbox import Job, Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.session.operations import Load, Run
+from metier.session.rules import Rule
 from worlds import World
 
 ASK = {"ask": [{"tool": "skill_load"}, {"tool": "skill_run"}]}
@@ -57,14 +58,34 @@ def test_what_happened_meanwhile_is_in_the_record_before_the_answer_and_replays(
     assert replay(from_store(store, session.id)).identical
 
 
-def test_a_script_that_changes_while_the_question_is_open_does_not_run(world: World, skill: Path) -> None:
+def test_a_script_that_changes_while_the_question_is_open_runs_as_it_was_shown(world: World, skill: Path) -> None:
+    shown: list[str] = []
+
     def approve(request: Request) -> bool:
         if request.tool == "skill_run":
+            shown.append(request.detail)
             (skill / "scripts/x.sh").write_text("#!/bin/sh\necho evil\n")
         return True
 
-    runner = FakeRunner()
-    session = world.discover().session(store=MemoryStore(), policy=ASK, approve=approve, runner=runner)
+    runner = FakeRunner(default=Outcome(0, "exit", 1))
+    store = MemoryStore()
+    session = world.discover().session(store=store, policy=ASK, approve=approve, runner=runner)
+    session.run("one", "scripts/x.sh")
+    (started,) = [frame for frame in session.events if frame["type"] == "tool_started"]
+    assert [store.get_artifact(started["digest"]).decode()] == shown
+    (job,) = runner.jobs
+    assert job.tree is not None
+    assert job.tree.digest == started["tree"]
+    assert [file.data.decode() for file in job.tree.files if file.path == "scripts/x.sh"] == shown
+
+
+def test_a_grant_that_comes_while_the_question_is_open_is_not_given(world: World, skill: Path) -> None:
+    def approve(request: Request) -> bool:
+        if request.tool == "skill_run":
+            session.policy.allow = (*session.policy.allow, Rule("run_network"))
+        return True
+
+    session = world.discover().session(policy=ASK, approve=approve, runner=FakeRunner())
     with pytest.raises(PolicyDenied, match="changed after the question"):
         session.run("one", "scripts/x.sh")
     assert [frame for frame in session.events if frame["type"] == "tool_started"] == []

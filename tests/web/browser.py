@@ -18,6 +18,8 @@ from metier.web.guard import Gate
 from worlds import World
 
 SKILLS = ".agents/skills"
+TOKEN = "the-token-of-the-tests"
+"""Servers ask for it, and pages have it; see `new_page`."""
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "skills"
 
 
@@ -55,7 +57,7 @@ def serving(
         roots=roots,
         settings=settings,
     )
-    application = build(app, gate, watch=False)
+    application = build(app, gate or Gate(token=TOKEN), watch=False)
     config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -98,9 +100,14 @@ class Watch:
 
 @contextlib.contextmanager
 def new_page(
-    chromium: Browser, watch: Watch, width: int = 1280, theme: Literal["light", "dark"] = "light"
+    chromium: Browser, watch: Watch, width: int = 1280, theme: Literal["light", "dark"] = "light", token: str = TOKEN
 ) -> Generator[Page]:
-    context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+    """A page in a browser profile of its own. It sends the token, so that it need not sign in."""
+    context = chromium.new_context(
+        viewport={"width": width, "height": 860},
+        color_scheme=theme,
+        extra_http_headers={"authorization": f"Bearer {token}"} if token else {},
+    )
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(20_000)
     made = context.new_page()

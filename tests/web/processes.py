@@ -23,13 +23,34 @@ METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
 class Process:
-    """A running server: its address, its process, and a client."""
+    """A running server: its address, its process, the token that it asks for, and a client that has it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
-        self.process, self.url = process, url
+    def __init__(self, process: subprocess.Popen[bytes], url: str, token: str = "", link: str = "") -> None:
+        self.process, self.url, self.token, self.link = process, url, token, link
         self.host, port = url.removeprefix("http://").rsplit(":", 1)
         self.port = int(port)
-        self.client = httpx2.Client(base_url=url, timeout=30, trust_env=False)
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._clients: list[httpx2.Client] = []
+        self.client, self.stranger = self.connected(), self.browser()
+
+    def connected(self) -> httpx2.Client:
+        """A client with the token. It is closed with the server."""
+        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=30, trust_env=False))
+        return self._clients[-1]
+
+    def browser(self) -> httpx2.Client:
+        """A client without the token, which can sign in. It is closed with the server."""
+        self._clients.append(httpx2.Client(base_url=self.url, timeout=30, trust_env=False))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    @property
+    def line(self) -> str:
+        """The header that carries the token, for requests that are written by hand."""
+        return f"authorization: Bearer {self.token}\r\n" if self.token else ""
 
     def connect(self, timeout: float = 20) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=timeout)
@@ -54,7 +75,10 @@ class Process:
 def serve(
     world: World, *more: str, store: str = "memory:", env: dict[str, str] | None = None
 ) -> Generator[Process, None, None]:
-    """A running server. Its further output is written to `serve.log` in the home folder."""
+    """A running server, with the token that it makes or that `env` gives it.
+
+    Its further output is written to `serve.log` in the home folder.
+    """
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", store]
     command = [*METIER, "serve", "--port", "0", *place, *more]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
@@ -68,18 +92,28 @@ def serve(
             line = process.stderr.readline()
             assert line, f"the server did not start: {said.decode()}"
             said += line
-        running = Process(process, found[1].decode())
+        url, token = found[1].decode(), (env or {}).get("METIER_TOKEN", "")
+        link = ""
+        if not token and "--no-token" not in more:
+            link = process.stderr.readline().decode().strip().removeprefix("to sign in, open ")
+            token = token_of(world)
+        running = Process(process, url, token, link)
         copy.start()
         yield running
     finally:
         if running is not None:
-            running.client.close()
+            running.close()
         if process.poll() is None:
             process.kill()
         process.wait(30)
         if running is not None:
             copy.join(10)
         process.stderr.close()
+
+
+def token_of(world: World) -> str:
+    """The token that servers of this user share."""
+    return Path(world.home, ".config/metier/token").read_text().strip()
 
 
 def _copy(source: IO[bytes], target: Path) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import IO
 
 import pytest
@@ -75,8 +76,8 @@ def _status(answers: IO[bytes]) -> int:
     return status
 
 
-def request(path: str, body: bytes, **headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(body)}"]
+def request(process: Process, path: str, body: bytes, **headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "host: localhost", process.line.strip(), f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join((*lines, "", "")).encode() + body
 
@@ -86,10 +87,12 @@ def request(path: str, body: bytes, **headers: str) -> bytes:
 
 def test_ten_thousand_random_strings_on_the_socket_are_refused(process: Process) -> None:
     seeds = [
-        b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n\r\n",
-        b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /api/sessions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n",
+        b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n",
+        b"POST /api/sessions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n",
     ]
+    bodies = (b"", b"{}", b"2\r\n{}\r\n0\r\n\r\n")
+    seeds = [head + process.line.encode() + b"\r\n" + body for head, body in zip(seeds, bodies, strict=True)]
     refused = 0
     for string in noise(1, seeds):
         with process.connect() as connection, contextlib.suppress(ConnectionError):
@@ -106,7 +109,7 @@ def test_ten_thousand_random_strings_on_the_socket_are_refused(process: Process)
 
 def test_ten_thousand_random_bodies_over_json_rpc_get_an_error_each(process: Process) -> None:
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"session.load","params":{"name":"notes"}}', b'[{"id":1},{"id":2}]']
-    bodies = [request("/rpc", string) for string in noise(2, seeds)]
+    bodies = [request(process, "/rpc", string) for string in noise(2, seeds)]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
     assert set(found) <= {200, 204}  # a JSON-RPC error has status 200, and a notification has no answer
@@ -117,7 +120,7 @@ def test_ten_thousand_random_bodies_over_mcp_get_an_error_each(process: Process)
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"skill_load","arguments":{}}}']
     given = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
     eras = [{**given, "mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call"}, given]
-    bodies = [request("/mcp", string, **eras[number % 2]) for number, string in enumerate(noise(3, seeds))]
+    bodies = [request(process, "/mcp", string, **eras[number % 2]) for number, string in enumerate(noise(3, seeds))]
     found = list(statuses(process, bodies))
     assert len(found) == STRINGS
     assert set(found) <= {400, 202}  # a message without an id is a notification, which has no answer
@@ -215,7 +218,8 @@ TRICKS = [
 @pytest.mark.parametrize("path", TRICKS, ids=lambda path: path[:40])
 def test_an_address_that_tries_to_leave_is_refused(process: Process, path: str) -> None:
     with process.connect() as connection, connection.makefile("rb") as answer:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{process.line}connection: close\r\n\r\n"
+        connection.sendall(head.encode())
         said = answer.read()
     assert said.startswith(b"HTTP/1.1 4"), said[:300]
     assert b"root:" not in said
@@ -258,7 +262,8 @@ def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> Non
         "transfer-encoding: xchunked\r\ncontent-length: 2",
     ):
         with process.connect() as connection, connection.makefile("rb") as answer:
-            connection.sendall(f"POST /rpc HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n\r\n{{}}".encode())
+            head = f"POST /rpc HTTP/1.1\r\nhost: localhost\r\n{process.line}{lines}\r\n\r\n"
+            connection.sendall(f"{head}{{}}".encode())
             assert answer.readline().split()[1] in (b"400", b"421", b"501"), lines
 
 
@@ -276,7 +281,7 @@ def test_many_connections_that_say_nothing_do_not_keep_others_out(process: Proce
 @pytest.fixture
 def guarded(world: World) -> Generator[TestClient, None, None]:
     app = App(world.project, home=world.home, store="memory:")
-    gate = Gate.for_address("0.0.0.0", TOKEN, ("metier.example",))
+    gate = replace(Gate.for_address("0.0.0.0", TOKEN, ("metier.example",)), slowest=0.0)
     with TestClient(build(app, gate, publish=True, watch=False), base_url="http://localhost") as client:
         yield client
 

@@ -17,8 +17,9 @@ from metier.app import App
 from metier.sandbox import Job, Outcome
 from metier.sandbox.bounded import BoundedRunner
 from metier.sandbox.fake import FakeRunner
+from metier.web.access import COOKIE
 from metier.web.api import build, endpoints
-from metier.web.guard import COOKIE, Gate
+from metier.web.guard import Gate
 from metier.web.hide_paths import PathHider
 from worlds import World
 
@@ -145,13 +146,16 @@ def test_an_address_that_others_can_reach_needs_a_token_and_checks_it(world: Wor
 
 def test_a_browser_signs_in_with_a_cookie_that_is_not_the_token(world: World) -> None:
     gate = Gate.for_address("0.0.0.0", TOKEN)
-    assert TOKEN not in gate.cookie
     with asking(opened(world), gate) as client:
         sent = client.get("/api/skills", headers={"accept": "text/html"}, follow_redirects=False)
         assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fapi%2Fskills")
-        assert client.get("/api/skills", headers={"cookie": f"{COOKIE}={gate.cookie}"}).status_code == 200
-        for wrong in ("", TOKEN, gate.cookie[:-1]):
-            assert client.get("/api/skills", headers={"cookie": f"{COOKIE}={wrong}"}).status_code == 401
+        client.post("/login", data={"token": TOKEN}, follow_redirects=False)
+        name, cookie = COOKIE, client.cookies[COOKIE]
+        client.cookies.clear()
+        assert TOKEN not in cookie
+        assert client.get("/api/skills", headers={"cookie": f"{name}={cookie}"}).status_code == 200
+        for wrong in ("", TOKEN, cookie[:-1], f"x{cookie}", cookie.partition(".")[0], f".{cookie.partition('.')[2]}"):
+            assert client.get("/api/skills", headers={"cookie": f"{name}={wrong}"}).status_code == 401
         assert client.get("/login").status_code == 200
 
 

@@ -35,7 +35,9 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Generator[Process, None
 
 @pytest.fixture(scope="module")
 def described(process: Process) -> Any:
-    schema: Any = schemathesis.openapi.from_url(f"{process.url}{DOCUMENT}", config=SchemathesisConfig())
+    schema: Any = schemathesis.openapi.from_url(
+        f"{process.url}{DOCUMENT}", headers=process.headers, config=SchemathesisConfig()
+    )
     return {(found.ok().method.upper(), found.ok().path): found.ok() for found in schema.get_all_operations()}
 
 
@@ -58,7 +60,7 @@ def test_every_answer_is_as_documented(process: Process, described: Any, name: s
     def check(case: Any) -> None:
         if "session_id" in (case.path_parameters or {}):
             case.path_parameters["session_id"] = session
-        answer = case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])
+        answer = case.call_and_validate(timeout=20, headers=process.headers, excluded_checks=[positive_data_acceptance])
         # A request that fits the schema may name a missing skill or folder, but it is never malformed.
         assert mode is GenerationMode.NEGATIVE or answer.status_code != 400, answer.text
 

@@ -258,7 +258,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
     with serve(world) as process:
         session = process.begin()
         answers: list[httpx2.Response] = []
-        client = httpx2.Client(base_url=process.url, timeout=30, trust_env=False)
+        client = process.connected()
 
         def ask() -> None:
             asked = {"name": "job", "script": "scripts/wait.py"}
@@ -308,7 +308,7 @@ def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) 
     world.skill(f"{SKILLS}/pdf")
 
     async def check(process: Process) -> None:
-        async with httpx2.AsyncClient(trust_env=False, timeout=30) as wire:
+        async with httpx2.AsyncClient(headers=process.headers, trust_env=False, timeout=30) as wire:
             hello = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {},

@@ -123,7 +123,7 @@ def test_a_script_is_asked_for_with_its_digest_and_shows_its_output_and_code(wor
         ask = page.locator(".ask.waiting")
         expect(ask).to_contain_text("runner")
         expect(ask).to_contain_text("sha256:")
-        expect(ask.get_by_role("heading")).to_have_text("Allow this script to run?")
+        expect(ask.get_by_role("heading")).to_have_text("Run scripts/go.sh of the skill runner?")
         expect(page.locator("[data-message]")).to_be_focused()
         ask.get_by_role("button", name="Allow once").click()
         answered(page)

@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 
 from metier.app import App
 from metier.files.text import visible
+from metier.web.access import COOKIE
 from metier.web.api import Application, build
-from metier.web.guard import COOKIE, Gate
+from metier.web.guard import Gate
 from metier.web.markdown import to_html
 from metier.web.site import CSP
 from worlds import World

@@ -109,7 +109,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
 
     def work(session: str) -> None:
         """Search for unique words until the server is gone."""
-        with httpx2.Client(base_url=one.url, timeout=30, trust_env=False) as client:
+        with one.connected() as client:
             for number in range(10_000):
                 word = f"word-{session}-{number}"
                 given = {"tool": "skill_search", "args": {"query": word}}

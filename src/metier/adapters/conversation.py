@@ -16,13 +16,15 @@ from metier.app import SESSIONS, App
 from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
 from metier.files.shapes import is_object
-from metier.files.text import one_line, utf8
+from metier.files.text import utf8
 from metier.hosts.profiles import Profile
+from metier.model import JsonObject
 from metier.results import Tool, ToolResult
 from metier.session import activation
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
+from metier.session.question import Question
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -36,8 +38,8 @@ class LoadedEntry(TypedDict):
     """The digest of the text that the model was given."""
 
 
-class Question(TypedDict):
-    """A request for approval as data."""
+class AskedRequest(TypedDict):
+    """A request for approval as data: its fields, and what to show to the person who answers it."""
 
     tool: str
     skill: str
@@ -45,6 +47,14 @@ class Question(TypedDict):
     command: str
     digest: str
     content: str
+    before: str
+    arguments: list[str]
+    grants: list[str]
+    folder: str
+    foreign: bool
+    project: str
+    question: JsonObject
+    """The title, the facts, the content and the meaning of each answer; `text` has all of it as text."""
 
 
 class Conversation:
@@ -256,7 +266,7 @@ def tool_names(profile: Profile) -> list[str]:
     return list(profile.tools.by_role().values())
 
 
-def shown(requests: Iterable[Request]) -> list[Question]:
+def shown(requests: Iterable[Request]) -> list[AskedRequest]:
     """Requests as data, for the person who answers them."""
     return [
         {
@@ -266,15 +276,21 @@ def shown(requests: Iterable[Request]) -> list[Question]:
             "command": request.command,
             "digest": request.digest,
             "content": request.detail,
+            "before": request.before,
+            "arguments": list(request.arguments),
+            "grants": list(request.grants),
+            "folder": request.folder,
+            "foreign": request.foreign,
+            "project": request.project,
+            "question": Question.of(request).as_dict(),
         }
         for request in requests
     ]
 
 
 def describe(requests: Iterable[Request]) -> str:
-    """Requests as one line."""
-    about = (f"{one.tool} for the skill {one.skill_name}: {one.command or one.path}" for one in requests)
-    return one_line("; ".join(about))
+    """Requests as text, for the person who answers them."""
+    return "\n\n".join(Question.of(request).as_text() for request in requests)
 
 
 def decoded(arguments: str | None) -> object:

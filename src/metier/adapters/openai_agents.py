@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, decoded
+from metier.adapters.conversation import Conversation, decoded, describe
 from metier.adapters.messages import last_user_text, texts, value_of
 from metier.errors import MissingExtra
 from metier.session.options import SessionOptions
@@ -22,6 +22,7 @@ from metier.skills import Skills
 try:
     from agents import Agent, FunctionTool, RunContextWrapper, Tool
     from agents.agent import AgentBase
+    from agents.items import ToolApprovalItem
     from agents.run import CallModelData, CallModelInputFilter, ModelInputData
     from agents.run_context import TContext
     from agents.tool_context import ToolContext
@@ -55,6 +56,10 @@ class AgentSkills:
 
     def tools(self) -> list[Tool]:
         return [self._tool(name) for name in self.conversation.names()]
+
+    def question(self, asked: ToolApprovalItem) -> str:
+        """What to show to the person who approves or rejects an interruption of the run."""
+        return describe(self.conversation.questions(asked.name or "", decoded(asked.arguments)))
 
     def _tool(self, name: str) -> FunctionTool:
         async def invoke(context: ToolContext[object], arguments: str) -> str:

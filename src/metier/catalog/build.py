@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from metier import limits
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
@@ -97,7 +98,8 @@ def build_catalog(
     """Build the catalog of what a scan found. `diagnostics` are those of the settings and the roots."""
     notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
-    skills = _set_modes(_filter(_separate(found, roots, profile.discovery.nested), profile, skipped), modes)
+    located = _locate_linked(_separate(found, roots, profile.discovery.nested))
+    skills = _set_modes(_filter(located, profile, skipped), modes)
     if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
@@ -170,6 +172,21 @@ def _contains_root(skill: Skill, roots: Collection[str]) -> bool:
     """Whether there are roots in the skill's folder, or the folder is one."""
     folder = f"{skill.dir}/"
     return any(root.startswith(folder) for root in roots)
+
+
+def _locate_linked(skills: list[Skill]) -> list[Skill]:
+    """Note the folders of the skills whose SKILL.md is a link: their other files are not where that link leads."""
+    linked = {
+        number: folder
+        for number, skill in enumerate(skills)
+        if skill.path != skill.real_path and (folder := os.path.realpath(skill.dir)) != os.path.dirname(skill.real_path)
+    }
+    if not linked:
+        return skills
+    return [
+        replace(skill, linked_folder=linked[number]) if number in linked else skill
+        for number, skill in enumerate(skills)
+    ]
 
 
 def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> list[Skill]:
@@ -245,7 +262,7 @@ def _foremost(skills: list[Skill]) -> Skill:
 
 def _same_content(one: Skill, other: Skill) -> bool:
     """Whether two files are equal. They are read only if their sizes and frontmatters are equal."""
-    if one.size != other.size or one.frontmatter != other.frontmatter:
+    if one.size != other.size or one.size > limits.SKILL_FILE_BYTES or one.frontmatter != other.frontmatter:
         return False
     try:
         digests = {_digest(skill.real_path) for skill in (one, other)}

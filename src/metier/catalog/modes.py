@@ -6,7 +6,6 @@ cannot turn on what its user turned off. Skills are stored by path, so turning o
 name.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Final, Literal, TypeGuard
@@ -14,6 +13,7 @@ from typing import Final, Literal, TypeGuard
 from metier import limits
 from metier.files.beneath import read_regular
 from metier.files.json_file import replace_json
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_table
 from metier.hosts.trust import TRUST_FILE, trusted_projects
 from metier.model import MODES, Diagnostic, Mode, Skill
@@ -67,7 +67,7 @@ class Modes:
     def _read(self, level: Level) -> dict[str, Mode]:
         file = self.files[level]
         try:
-            return _modes_of(json.loads(read_regular(file, limits.REGISTRY_BYTES)))
+            return _modes_of(parse_json(read_regular(file, limits.REGISTRY_BYTES)))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, RecursionError) as error:

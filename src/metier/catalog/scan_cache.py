@@ -78,7 +78,7 @@ def read(file: str) -> Memory:
             # Marshalled data can crash a process, so the file must be our user's own and complete.
             if status.st_uid != os.geteuid() or status.st_size > _LARGEST:
                 return Memory()
-            data = stream.read()
+            data = stream.read(_LARGEST)
         magic, checksum, length = _HEADER.unpack_from(data)
         body = memoryview(data)[_HEADER.size :]
         if magic != _MAGIC or length != len(body) or checksum != zlib.crc32(body):

@@ -19,7 +19,7 @@ Row = list[Any]
 """The values of one dataclass in a fixed order."""
 
 _PLACE: Final = ("cwd", "home", "project")
-_ROOT: Final = ("path", "scope", "source", "priority", "require_description", "depth", "explicit")
+_ROOT: Final = ("path", "scope", "source", "priority", "require_description", "depth", "explicit", "foreign")
 _SKILL: Final = (
     "name",
     "description",
@@ -33,6 +33,7 @@ _SKILL: Final = (
     "user_invocable",
     "mode",
     "trusted",
+    "linked_folder",
     "inner",
 )
 _skill_values: Final = attrgetter(*_SKILL)
@@ -142,6 +143,8 @@ def same(one: Catalog, other: Catalog) -> bool:
 
 def _differs(one: Skill, other: Skill) -> bool:
     if (one.mtime_ns, one.size, one.mode, one.real_path) != (other.mtime_ns, other.size, other.mode, other.real_path):
+        return True
+    if one.linked_folder != other.linked_folder:
         return True
     if one.trusted != other.trusted:
         return True

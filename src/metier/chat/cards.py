@@ -6,10 +6,9 @@ the events, so they are the same, too.
 
 from collections.abc import Iterable, Mapping
 
-from metier.chat.items import AskItem, ToolItem
+from metier.chat.items import ToolItem
 from metier.files.shapes import as_table, is_table
 from metier.record.store import Frame
-from metier.session.policy import Request
 from metier.session.tools import ToolResult
 
 
@@ -55,19 +54,6 @@ def _note(card: ToolItem, frame: Frame) -> None:
         card.already_loaded = frame.get("already_loaded", False)
     elif kind in ("skill_resource_read", "skill_resource_refused"):
         card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
-
-
-def question(request: Request, why: str) -> AskItem:
-    """The card of a question that the policy asks."""
-    return AskItem(
-        tool=request.tool,
-        skill=request.skill_name,
-        path=request.path,
-        command=request.command,
-        digest=request.digest,
-        detail=request.detail,
-        why=why,
-    )
 
 
 def _hit(found: Mapping[str, object]) -> dict[str, object]:

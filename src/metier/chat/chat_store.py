@@ -15,9 +15,10 @@ from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
 from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
 from metier.record.store import Draft, Store
+from metier.record.streams import CHAT, chat_stream
 from metier.record.writer import random_ids, system_clock
 
-KEY: Final = "chat"
+KEY: Final = CHAT
 """The key of a chat's head among the documents of its session, and the kind of its stream."""
 
 LEASE_MS: Final = 20_000
@@ -85,11 +86,6 @@ class Head:
     def shown_status(self) -> Status:
         """The status for people: a chat whose turn was lost is idle."""
         return self.status if self.busy else "idle"
-
-
-def stream_of(chat_id: str) -> str:
-    """The stream that holds the events of a chat; the session of the chat has its own."""
-    return f"{chat_id}/{KEY}"
 
 
 class ChatStore:
@@ -178,7 +174,7 @@ class ChatStore:
 
     def items(self, chat_id: str, after: int = -1) -> tuple[list[Item], int]:
         """The items stored after a position in the stream, and the position of the last one."""
-        frames = self.store.read(chat_id, stream_of(chat_id), None, after)
+        frames = self.store.read(chat_id, chat_stream(chat_id), None, after)
         return items.from_frames(frames, self.store.get_artifact), frames[-1]["seq"] if frames else after
 
     def keep(self, chat_id: str, changed: Sequence[Item], redact: Callable[[str], str] = str) -> None:
@@ -193,7 +189,7 @@ class ChatStore:
 
     def _append(self, chat_id: str, events: Sequence[Event], artifacts: Sequence[bytes] = ()) -> None:
         drafts = [Draft(random_ids(), system_clock(), event.type, storable_table(event.data())) for event in events]
-        self.store.append(chat_id, KEY, stream_of(chat_id), drafts, artifacts)
+        self.store.append(chat_id, KEY, chat_stream(chat_id), drafts, artifacts)
 
     def _save(self, chat_id: str, head: Head) -> Head:
         return replace(head, version=self.store.save_state(chat_id, KEY, head.data(), head.version))

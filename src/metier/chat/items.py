@@ -4,7 +4,7 @@ An item may change while its turn runs; the state stored last counts. Long texts
 artifacts and referenced by digest, so that the record of a chat contains no body of a skill.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Literal
 
@@ -14,15 +14,17 @@ from metier.files.text import from_utf8, utf8
 from metier.record.events import ChatItem
 from metier.record.store import Frame
 from metier.record.writer import random_ids, system_clock
+from metier.results import Request
+from metier.session.question import Question
 
 ItemKind = Literal["user", "text", "tool", "ask", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
 
-ARTIFACT_FIELDS: Final = ("text", "stdout", "stderr", "detail")
+ARTIFACT_FIELDS: Final = ("text", "stdout", "stderr", "detail", "before")
 """The fields of cards and questions that are stored as artifacts."""
 
-_REDACTED_FIELDS: Final = ("text", "message", "stdout", "stderr", "detail", "command")
+_REDACTED_FIELDS: Final = ("text", "message", "stdout", "stderr", "detail", "before", "command")
 _ENVELOPE: Final = ("id", "at_ms")
 _OPTIONAL: Final = {"optional": True}
 """Marks a field that is left out of the data while it has its default."""
@@ -102,7 +104,10 @@ class ToolItem(Item):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class AskItem(Item):
-    """A question of the policy: what would be done, for which skill, with which content."""
+    """A question of the policy: the request, the reason for asking, and the answer.
+
+    Only the request is stored. What a person reads is made from it, so that an old chat shows it in today's words.
+    """
 
     type: ClassVar[ItemKind] = "ask"
     tool: str
@@ -111,8 +116,58 @@ class AskItem(Item):
     command: str
     digest: str
     detail: str = ""
+    before: str = field(default="", metadata=_OPTIONAL)
+    arguments: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    grants: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    folder: str = field(default="", metadata=_OPTIONAL)
+    scope: str = field(default="", metadata=_OPTIONAL)
+    source: str = field(default="", metadata=_OPTIONAL)
+    foreign: bool = field(default=False, metadata=_OPTIONAL)
+    project: str = field(default="", metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
+
+    @classmethod
+    def of(cls, request: Request, why: str) -> "AskItem":
+        return cls(
+            tool=request.tool,
+            skill=request.skill_name,
+            path=request.path,
+            command=request.command,
+            digest=request.digest,
+            detail=request.detail,
+            before=request.before,
+            arguments=request.arguments,
+            grants=request.grants,
+            folder=request.folder,
+            scope=request.scope,
+            source=request.source,
+            foreign=request.foreign,
+            project=request.project,
+            why=why,
+        )
+
+    @property
+    def request(self) -> Request:
+        return Request(
+            tool=self.tool,
+            skill_name=self.skill,
+            path=self.path,
+            command=self.command,
+            digest=self.digest,
+            detail=self.detail,
+            before=self.before,
+            arguments=tuple(self.arguments),
+            grants=tuple(self.grants),
+            folder=self.folder,
+            scope=self.scope,
+            source=self.source,
+            foreign=self.foreign,
+            project=self.project,
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        return {**Item.as_dict(self), "question": Question.of(self.request).as_dict()}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -165,6 +220,8 @@ def _redacted(item: Item, redact: Callable[[str], str]) -> dict[str, object]:
             data[key] = redact(str(data[key]))
     if isinstance(item, ToolItem):
         data["args"] = {key: redact("x") for key in item.args}
+    if isinstance(item, AskItem) and item.arguments:
+        data["arguments"] = [redact(one) for one in item.arguments]
     return data
 
 

@@ -30,7 +30,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from metier.chat import cards, history, models
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.demo_model import CALLED
-from metier.chat.items import ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
+from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
@@ -433,7 +433,7 @@ class Turn:
     async def _ask(self, request: Request) -> str:
         if self._why or self.ended or self._session is None:
             return "no"
-        item = cards.question(request, self._session.policy.decide(request).why)
+        item = AskItem.of(request, self._session.policy.decide(request).why)
         self._asked[item.id] = future = self._loop.create_future()
         await self.live.show(item)
         await self._claim("waiting")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metier import Skills
+from metier.cli import asking
 from metier.hosts import profiles
 from metier.hosts.settings import Settings, resolve
 from metier.session.policy import Request
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from metier.record.store import Store
     from metier.session.session import Session
     from metier.skills import SkillSource
+
+
+_PRUNE_SECONDS = 2.0
+"""How long a command deletes old sessions before it goes on."""
 
 
 @dataclass(slots=True)
@@ -49,6 +54,7 @@ class Context:
             settings=self.overrides,
             progress=progress,
             source=self.source(),
+            keeps_bound=True,
         )
         if progress is not None:
             progress.done()
@@ -81,6 +87,7 @@ class Context:
                 raise
             click.echo(f"warning: events are not kept: {error}", err=True)
             store = MemoryStore()
+        self._keep_bound(store, skills.settings)
         return open_session(
             skills,
             store,
@@ -91,8 +98,20 @@ class Context:
             has_read_tool=False if not has_read_tool else None,
             surface="cli",
             store_required=required,
-            approve=approve or (_ask if sys.stdin.isatty() else None),
+            approve=approve or asking.at_terminal(),
         )
+
+    def _keep_bound(self, store: "Store", config: Settings) -> None:
+        """Delete sessions beyond the bound of the store, once a day and for a moment; the next command goes on."""
+        from metier.errors import StoreError
+        from metier.record.retention import Bound, enforce
+
+        bound = Bound(config.store_days, config.store_megabytes)
+        try:
+            keep = (self.session,) if self.session else ()
+            enforce(store, bound, keep=keep, deadline=time.monotonic() + _PRUNE_SECONDS)
+        except StoreError as error:
+            click.echo(f"warning: old sessions were not deleted: {error}", err=True)
 
     def open_app(self, surface: str) -> "App":
         """Open what a server shares among its clients."""
@@ -130,14 +149,6 @@ class Context:
 def approve_all(request: Request) -> bool:
     """Allow every request, for commands whose user passed --yes."""
     return True
-
-
-def _ask(request: Request) -> str:
-    """Ask the person at the terminal."""
-    what = f"{request.tool} for {request.skill_name}" if request.skill_name else request.tool
-    return click.prompt(
-        f"Allow {what}?", type=click.Choice(["once", "always", "no"]), default="no", show_choices=True, err=True
-    )
 
 
 def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -95,6 +95,7 @@ def _of_settings(skills: Skills) -> list[Diagnostic]:
 def _sandbox() -> "tuple[Part, list[ProbeFinding]]":
     """The sandbox of this machine, and the results of a few attempts to break out of it."""
     from metier.sandbox import choose
+    from metier.sandbox.cgroup import find_place
     from metier.sandbox.probe import examine
 
     try:
@@ -103,7 +104,9 @@ def _sandbox() -> "tuple[Part, list[ProbeFinding]]":
         return Part("sandbox", False, str(error)), []
     findings = examine(runner)
     held = sum(finding.held for finding in findings)
-    return Part("sandbox", held == len(findings), f"{runner.name} keeps {held} of {len(findings)} promises"), findings
+    memory = "control group" if find_place() is not None else "watched"
+    text = f"{runner.name} keeps {held} of {len(findings)} promises; memory: {memory}"
+    return Part("sandbox", held == len(findings), text), findings
 
 
 def _cache(folder: str) -> Part:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from metier.cli import output
+from metier.cli import asking, output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
@@ -80,7 +80,7 @@ def _verify(context: Context, project: bool) -> None:
 
 
 def _ask(request: Request) -> bool:
-    return click.confirm(printable(f"Connect to {request.path}?"), err=True)
+    return asking.ask(request, ("once", "no")) == "once"
 
 
 def _decide(offer: Offer, yes: bool, can_ask: bool, silent: bool) -> bool:
@@ -109,10 +109,16 @@ def _show(offer: Offer) -> None:
     )
     for path, size, executable in offer.files[:_LISTED]:
         click.echo(f"  {size:>10,}  {printable(path)}{'  (executable)' if executable else ''}")
-    if len(offer.files) > _LISTED:
-        click.echo(f"  and {len(offer.files) - _LISTED:,} more")
+    if more := _more(len(offer.files)):
+        click.echo(f" {more}")
+    if offer.left_out:
+        click.echo(printable(f"not installed: {', '.join(offer.left_out[:_LISTED])}{_more(len(offer.left_out))}"))
     for note in offer.diagnostics:
         click.echo(printable(f"{note.severity}: {note.message}"))
+
+
+def _more(count: int) -> str:
+    return f" and {count - _LISTED:,} more" if count > _LISTED else ""
 
 
 COMMANDS = (install_command,)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
+from metier import limits
+from metier.files.beneath import read_start
 from metier.files.shapes import is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
 from metier.model import Diagnostic
@@ -142,10 +144,7 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
 
 def _line(d: Diagnostic) -> str | None:
     try:
-        with open(d.path, "rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if number == d.line:
-                    return from_utf8(line[:4096]).rstrip("\r\n")
-    except OSError:
+        lines = read_start(d.path, limits.REGISTRY_BYTES).split(b"\n", d.line)
+    except (OSError, ValueError):
         return None
-    return None
+    return from_utf8(lines[d.line - 1][:4096]).rstrip("\r") if 0 < d.line <= len(lines) else None

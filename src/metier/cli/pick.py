@@ -3,14 +3,15 @@
 import contextlib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import click
 
 from metier.catalog.modes import Level
-from metier.cli import output
+from metier.cli import asking, output
 from metier.cli.context import Context, shared
 from metier.errors import ConfigError, MissingExtra
+from metier.results import Request
 from metier.tui.model import ALL, Picker, PickerEntry
 
 
@@ -50,7 +51,7 @@ def pick_command(context: Context, query: str, what: str, scope: str | None, pro
     entry = _ask_plainly(picker, query, view) if plain else _ask(picker, query, view)
     if entry is None:
         raise click.exceptions.Exit(1)
-    _print(context, picker, entry, what)
+    _print(context, picker, entry, what, None if plain else _confirm)
 
 
 def _ask_plainly(picker: Picker, query: str, view: str) -> PickerEntry | None:
@@ -66,6 +67,15 @@ def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
         raise MissingExtra("the picker", "tui") from error
     with _terminal():
         return pick(picker, query, view)
+
+
+def _confirm(request: Request) -> str:
+    """Ask on the screen where the skill was chosen."""
+    from metier.tui.question import ask
+
+    with _terminal():
+        asking.forget_typed()
+        return ask(request)
 
 
 @contextlib.contextmanager
@@ -99,9 +109,11 @@ def _terminal() -> Generator[None]:
         os.close(terminal)
 
 
-def _print(context: Context, picker: Picker, entry: PickerEntry, what: str) -> None:
+def _print(
+    context: Context, picker: Picker, entry: PickerEntry, what: str, approve: Callable[[Request], str] | None
+) -> None:
     if what == "load":
-        loaded = context.open_session().load(path=entry.path)
+        loaded = context.open_session(approve).load(path=entry.path)
         if context.as_json:
             output.json_out(loaded.as_dict())
         else:

@@ -8,14 +8,16 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.errors import ConfigError
+from metier.errors import ConfigError, ResourceError
+from metier.files.source import take_folder
 from metier.hosts.settings import Settings
-from metier.model import JsonObject
+from metier.model import REMOTE, JsonObject, Skill
 from metier.record.state import read_state
 from metier.session import windows
-from metier.session.policy import Decision, Policy, Request
+from metier.session.policy import GRANTS, Decision, Policy, Request
 from metier.session.remembered import RememberedRules
 from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
+from metier.session.skill_request import skill_request
 
 _ID = 8
 """The characters of an id that are shown."""
@@ -61,13 +63,19 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     """
     config = context.settings()
     policy = Policy.configured(config)
-    decision = policy.decide(
-        Request(tool=canonical(tool, config.profile), skill_name=skill_name, path=path, command=command)
-    )
-    if context.session is not None and decision.verdict != "deny":
+    name = canonical(tool, config.profile)
+    skills = context.discover() if skill_name or context.session is not None else None
+    skill = skills.get(skill_name) if skills is not None else None
+    if skill is None:
+        request = Request(name, skill_name, path, command)
+    else:
+        file = path or (skill.path if name == "skill_load" else "")
+        request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
+    decision = policy.decide(request)
+    if skills is not None and context.session is not None and decision.verdict != "deny":
         with context.open_store() as store:
-            active = read_state(store, context.session).state.windows.values()
-        if name := windows.refusing(policy, config.profile, active, tool, command):
+            active = read_state(store, context.session).state.windows
+        if name := windows.refusing(policy, skills.catalog, active, tool, command):
             decision = Decision("deny", windows.reason(name))
     if context.as_json:
         rule = decision.rule.as_dict() if decision.rule else None
@@ -76,6 +84,16 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         click.echo(f"{decision.verdict}: {decision.why}")
     if decision.verdict == "deny":
         raise click.exceptions.Exit(3)
+
+
+def _digest(tool: str, skill: Skill) -> str:
+    """The digest that rules about running scripts can be bound to: that of all files of the skill."""
+    if tool not in ("skill_run", *GRANTS) or skill.scope == REMOTE:
+        return ""
+    try:
+        return take_folder(skill.folder, skill.inner).digest
+    except ResourceError:
+        return ""  # no script of it runs, either
 
 
 # --- list and revoke ---
@@ -122,6 +140,10 @@ def policy_list(context: Context) -> None:
         for origin, place in places.items():
             if os.path.isabs(origin):
                 click.echo(f"{place}: {output.safe(_below_home(origin, config))}")
+        for one in listed:  # a table has no room for a path, and a rule is not understood without its place
+            if one.rule.folder:
+                about = " ".join(filter(None, (one.id[:_ID], one.verdict, one.rule.tool, one.rule.skill_name)))
+                click.echo(output.safe(f"{about}: only in {_below_home(one.rule.folder, config)}"))
     else:
         click.echo("no rules; the defaults of the policy decide")
     for warning in warnings:
@@ -165,13 +187,15 @@ def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Ite
 
 
 def _more(rule: Rule) -> str:
-    """What a rule is limited to, with a short digest."""
+    """What a rule is limited to, with a short digest. Its folder is listed below the table."""
     digest = f"digest {rule.digest.removeprefix('sha256:')[:12]}…" if rule.digest else ""
     parts = (
         rule.skill_name or "",
         digest,
         rule.path and f"path {rule.path}",
         rule.command and f"command {rule.command}",
+        rule.scope and f"scope {rule.scope}",
+        rule.source and f"source {rule.source}",
     )
     return ", ".join(part for part in parts if part)
 

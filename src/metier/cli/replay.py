@@ -11,8 +11,8 @@ from metier.cli.context import Context, shared
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import profiles
-from metier.record.events import INSTALLS
 from metier.record.store import Store
+from metier.record.streams import is_internal
 
 _SHOWN: Final = 20
 """How many differences are printed."""
@@ -81,7 +81,7 @@ def _record(context: Context, store: Store, source: str | None) -> replay.Record
         return replay.from_file(source)
     wanted = source or context.session
     if wanted is None:
-        sessions = sorted((one for one in store.sessions() if one.id != INSTALLS), key=lambda one: one.last_ms)
+        sessions = sorted((one for one in store.sessions() if not is_internal(one.id)), key=lambda one: one.last_ms)
         if not sessions:
             raise ConfigError("there is no session in the store yet", key="SESSION", hint="load a skill first")
         wanted = sessions[-1].id

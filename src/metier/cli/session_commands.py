@@ -4,7 +4,6 @@
 `call`. Each opens a session, performs one operation and prints its result.
 """
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -17,6 +16,7 @@ from metier.cli import output
 from metier.cli.completion import complete_file, complete_skill
 from metier.cli.session_options import Opening, opens_sessions
 from metier.errors import ConfigError
+from metier.files.json_text import parse_json
 from metier.files.text import printable
 from metier.model import JsonObject
 from metier.results import Prompt
@@ -25,9 +25,12 @@ from metier.session.visibility import By
 
 def _standard_input() -> str:
     try:
-        return sys.stdin.read()
+        text = sys.stdin.read(limits.OPERATION_BYTES + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    if len(text) > limits.OPERATION_BYTES:
+        raise ConfigError(f"standard input has more than {limits.OPERATION_BYTES:,} bytes")
+    return text
 
 
 by_option = click.option(
@@ -339,7 +342,7 @@ def may_use_command(opening: Opening, tool: str, command: str) -> None:
 def call_command(opening: Opening, tool: str, arguments: str) -> None:
     """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
     try:
-        given: Any = json.loads(_standard_input() if arguments == "-" else arguments)
+        given: Any = parse_json(_standard_input() if arguments == "-" else arguments)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
     result = opening.session().call(tool, given)

@@ -1,12 +1,14 @@
 """`store`: the size of the event store, and moving and deleting events."""
 
-from datetime import UTC, datetime
 from typing import TextIO
 
 import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.record import retention
+from metier.record.streams import RETENTION
+from metier.record.writer import system_clock
 
 
 @click.group("store", epilog="Example:\n\n\b\n  metier store stats")
@@ -18,12 +20,20 @@ def store_group(context: Context) -> None:
 @store_group.command("stats", epilog="Example:\n\n\b\n  metier store stats --json")
 @shared
 def store_stats(context: Context) -> None:
-    """Count the contents of the store, and list its latest sessions."""
+    """Count the contents of the store, and list its latest sessions.
+
+    `keeps` is the bound of the store. Sessions beyond it are deleted once a day, except those of the last day.
+    """
+    config = context.settings()
+    bound = retention.Bound(config.store_days, config.store_megabytes)
     with context.open_store() as store:
         stats, sessions = store.stats().as_dict(), sorted(store.sessions(), key=lambda one: -one.last_ms)
+        stats["content_bytes"] = retention.content_bytes(store)
     if context.as_json:
+        stats |= {"store_days": bound.days, "store_megabytes": bound.megabytes}
         output.json_out(stats | {"latest": [one.as_dict() for one in sessions[:50]]})
         return
+    stats["keeps"] = f"{bound} (store_days, store_megabytes)"
     output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())
     if sessions:
         click.echo()
@@ -38,9 +48,9 @@ def store_stats(context: Context) -> None:
 @shared
 def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     """Delete old sessions, and the artifacts that are no longer needed."""
-    horizon = int(datetime.now(UTC).timestamp() * 1000) - days * 86_400_000
+    now = system_clock()
     with context.open_store() as store:
-        pruned = store.prune(horizon, keep)
+        pruned = retention.prune(store, now - days * retention.DAY_MS, (*keep, RETENTION), "command", now)
     if context.as_json:
         output.json_out(pruned.as_dict())
     else:
@@ -63,8 +73,10 @@ def store_export(context: Context) -> None:
 @shared
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
+    from metier.record.store.lines import read_lines
+
     with context.open_store() as store:
-        imported = store.import_lines(file)
+        imported = store.import_lines(read_lines(file))
     if context.as_json:
         output.json_out(imported.as_dict())
     else:

@@ -19,7 +19,8 @@ def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     """Trust the project of this folder, or of DIR.
 
     If the profile or the setting permissions.trust = "required" requires trust, the model sees no skill of an untrusted
-    project. Settings of a project about scripts, policy and the store apply only if it is trusted.
+    project. Settings of a project about scripts, policy and the store apply only if it is trusted. Allow rules that
+    name only a skill cover the skills of trusted projects and your own.
     """
     if folder is not None:
         context.cwd = os.path.join(context.cwd or "", folder)

@@ -25,6 +25,7 @@ Parents = Literal["refuse", "normalise"]
 
 SKIPPED_FOLDERS: Final = frozenset((".git", "__pycache__", "node_modules"))
 """Folders inside a skill that do not belong to the skill."""
+_BYTECODE: Final = (".pyc", ".pyo")
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_BYTES: Final = 4096
@@ -32,6 +33,12 @@ _PATH_BYTES: Final = 4096
 _LINKS: Final = 40
 """The number of links that Linux follows in one path."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
+
+
+def is_bytecode(path: str) -> bool:
+    """Whether a path names compiled Python. Nobody can read it, and Python prefers it to the source beside it."""
+    folded = path.casefold()
+    return folded.endswith(_BYTECODE) or "__pycache__" in folded.split("/")
 
 
 def check_relative(path: str, parents: Parents = "refuse") -> str:
@@ -328,6 +335,14 @@ def read_regular(file: str, limit: int) -> bytes:
             raise OSError(errno.EINVAL, "it is not a regular file", file)
         if status.st_size > limit:
             raise OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", file)
+        return stream.read(limit)
+
+
+def read_start(file: str, limit: int) -> bytes:
+    """Read at most the first `limit` bytes of a regular file of any size. Opening never blocks."""
+    with os.fdopen(os.open(file, _FLAGS), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", file)
         return stream.read(limit)
 
 

@@ -4,10 +4,12 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
+from metier.errors import ResourceNotFound
 from metier.files.beneath import (
     Content,
     Listing,
@@ -18,6 +20,7 @@ from metier.files.beneath import (
     read_beneath,
     read_opened,
 )
+from metier.files.tree import SkillTree, take
 from metier.model import SKILL_FILE, Skill
 from metier.results import Request
 
@@ -60,6 +63,20 @@ class Files(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFiles:
+    """A script and all the files that it runs with, as they were at one moment."""
+
+    content: bytes
+    """The script itself."""
+    listing: bytes = b""
+    """The list of all files, whose digest is the digest of the tree. Empty in records before version 3."""
+    tree: SkillTree | None = field(default=None, repr=False)
+    """Those files. A replay has none, and runs nothing."""
+    folder: str = ""
+    """Where they were taken."""
+
+
 class DiskFiles:
     """The files as they are on disk now, opened beneath the skill's folder."""
 
@@ -68,24 +85,63 @@ class DiskFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         # A linked SKILL.md passed the profile's rule on links when it was found. It is opened at its real path.
-        with open_folder(os.path.dirname(skill.real_path)) as folder:
-            return read_beneath(folder, SKILL_FILE, limit)
+        return _read(lambda: open_folder(os.path.dirname(skill.real_path)), SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        with _folder_of(skill) as folder:
-            opened = open_beneath(folder, path, path)
-            try:
-                check_owner(folder, opened, path, skill.inner)
-                return read_opened(opened, path, limit)
-            finally:
-                os.close(opened)
+        return _read(lambda: _folder_of(skill), path, limit, skill.inner)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         with _folder_of(skill) as folder:
             return list_beneath(folder, max_files, max_bytes, frozenset(skill.inner))
 
     def folder(self, skill: Skill) -> str:
-        return os.path.realpath(skill.dir)
+        return skill.folder
+
+
+def take_folder(folder: str, inner: Collection[str] = ()) -> SkillTree:
+    """Take the whole folder of a skill, without the folders of `inner` skills.
+
+    Raises `PathEscape` if a component of its path has become a link.
+    """
+    with open_folder(folder) as found:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
+        try:
+            return take(opened, inner)
+        finally:
+            os.close(opened)
+
+
+_ATTEMPTS: Final = 8
+"""How often a file is looked for while an install replaces the folder around it."""
+
+
+def _read(
+    opened: Callable[[], AbstractContextManager[int]], path: str, limit: int, inner: Collection[str] | None = None
+) -> Content:
+    """Read a file of a folder. If the folder was replaced after it was opened, the file of the new one is read.
+
+    With `inner`, it must be a resource of the skill in the folder: neither SKILL.md nor a file of an inner skill.
+    """
+    looked: tuple[int, int] | None = None
+    for _ in range(_ATTEMPTS):
+        with opened() as folder:
+            status = os.fstat(folder)
+            try:
+                return read_beneath(folder, path, limit) if inner is None else _resource(folder, path, limit, inner)
+            except ResourceNotFound:
+                if looked == (status.st_dev, status.st_ino):
+                    raise
+                looked = (status.st_dev, status.st_ino)
+    raise ResourceNotFound(path)
+
+
+def _resource(folder: int, path: str, limit: int, inner: Collection[str]) -> Content:
+    opened = open_beneath(folder, path, path)
+    try:
+        check_owner(folder, opened, path, inner)
+        return read_opened(opened, path, limit)
+    finally:
+        os.close(opened)
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:

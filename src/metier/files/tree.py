@@ -9,7 +9,7 @@ import json
 import os
 import posixpath
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -21,6 +21,7 @@ from metier.files.digests import digest_of
 LEFT_OUT: Final = frozenset((".git", "__pycache__"))
 """Folders that are not part of a tree."""
 _BYTECODE: Final = (".pyc", ".pyo")
+_LINK: Final = "link:"
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 Row = tuple[str, str, bool]
@@ -47,8 +48,13 @@ class TreeFile:
     target: str = ""
 
     @property
+    def link_text(self) -> str:
+        """The target relative to the link, as the link has it on disk."""
+        return posixpath.relpath(f"/{self.target}", f"/{posixpath.dirname(self.path)}")
+
+    @property
     def row(self) -> Row:
-        return (self.path, f"link:{self.target}" if self.target else digest_of(self.data), self.executable)
+        return (self.path, f"{_LINK}{self.target}" if self.target else digest_of(self.data), self.executable)
 
 
 @dataclass(frozen=True)
@@ -69,15 +75,50 @@ class SkillTree:
     def size(self) -> int:
         return sum(len(file.data) for file in self.files)
 
+    def write(self, folder: str) -> None:
+        """Write the tree into an empty folder, with files that nobody may write to."""
+        for file in self.files:
+            path = os.path.join(folder, file.path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if file.target:
+                os.symlink(file.link_text, path)
+                continue
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
+                stream.write(file.data)
+                os.fchmod(stream.fileno(), 0o555 if file.executable else 0o444)
+
     def file(self, path: str) -> TreeFile | None:
-        """The file at a path, through the links of the tree."""
+        """The file at a path, through the links of the tree, or `None` if there is none."""
         found = {file.path: file for file in self.files}
-        for _ in range(limits.TREE_LINKS):
-            file = found.get(path)
-            if file is None or not file.target:
-                return file
-            path = file.target
-        return None
+        real = follow({file.path: file.target for file in self.files if file.target}, path)
+        return found.get(real)
+
+
+def digest_in(rows: Iterable[Row], path: str) -> str:
+    """The digest of the file at a path of a tree, through its links; empty if there is none."""
+    known = {name: digest for name, digest, _ in rows}
+    links = {name: what.removeprefix(_LINK) for name, what in known.items() if what.startswith(_LINK)}
+    found = known.get(follow(links, path), "")
+    return "" if found.startswith(_LINK) else found
+
+
+def follow(links: Mapping[str, str], path: str) -> str:
+    """The path to which a path leads, through links to files and to folders; empty if they form a loop."""
+    for _ in range(limits.TREE_LINKS):
+        link = next((part for part in _prefixes(path) if part in links), None)
+        if link is None:
+            return path
+        path = links[link] + path[len(link) :]
+    return ""
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """The path of each folder on the way to a file, and of the file."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+    yield path
 
 
 def take(folder: int, without: Collection[str] = ()) -> SkillTree:

@@ -4,7 +4,6 @@ The order is the precedence: first the caller's folders, then the profile's root
 directories. No folder appears twice.
 """
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Final, cast
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
+from metier.files.json_text import parse_json
 from metier.hosts.profiles import Profile
 from metier.hosts.schema import RootRules
 from metier.model import Diagnostic, Root
@@ -175,7 +175,7 @@ def _plugins(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagn
     """The skills folders of the plugins in the registry."""
     file = os.path.join(place.home, rules.path)
     try:
-        registry: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        registry: Any = parse_json(read_regular(file, limits.REGISTRY_BYTES))
         plugins = cast("dict[str, list[dict[str, Any]]]", registry["plugins"])
         installed = [(entry["installPath"], entry.get("scope")) for entries in plugins.values() for entry in entries]
     except FileNotFoundError:

@@ -221,7 +221,7 @@ class LoadRules:
     reload: Literal["remind", "again"] = "remind"
     """What loading an unchanged skill again returns: a reminder, or the text `again`."""
     max_bytes: int = 0
-    """Bytes of SKILL.md before it is cut. 0 means only the hard limit."""
+    """Bytes of SKILL.md before it is cut, at most 50 MiB. 0 means 200,000."""
     max_files: int = limits.LISTED_FILES
     """Most files in the list of a skill's files."""
     max_file_bytes: int = limits.LISTED_BYTES

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from metier import limits
 from metier.errors import ConfigError
+from metier.files.beneath import read_start
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
@@ -24,6 +26,9 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "cache": "Whether scans are cached on disk.",
     "store": "Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`.",
     "store_required": "Whether commands and servers stop if events cannot be stored. Otherwise they warn and continue.",
+    "store_days": "Sessions without an event for this many days are deleted from the store. 0 keeps them. Default: 90.",
+    "store_megabytes": "The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. "
+    "Default: 2048.",
     "telemetry": "Whether servers trace with OpenTelemetry. Needs the extra `otel`.",
     "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `timeout`. Only in the user's own file.",
     "mcp": "MCP servers whose skills join the catalog: `servers.NAME` with a `command` or a `url`. Only in the user's "
@@ -58,6 +63,8 @@ class Settings:
     model: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     rule_origins: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], hash=False)
     """The file or argument of each rule in the lists of `permissions`."""
+    store_days: int = 90
+    store_megabytes: int = 2048
 
     @property
     def answers_file(self) -> str:
@@ -113,6 +120,8 @@ def resolve(
         cache_folder=cache_folder if runtime.get("cache", True) else "",
         store=_text_of(runtime, "store", os.path.join(data_folder, "metier.db")),
         store_required=bool(runtime.get("store_required", False)),
+        store_days=int(runtime.get("store_days", 90)),
+        store_megabytes=int(runtime.get("store_megabytes", 2048)),
         permissions=permissions,
         rule_origins=sources,
         origins=origins,
@@ -158,21 +167,23 @@ def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> L
 
 
 _FLAGS: Final = ("cache", "store_required", "telemetry")
+_COUNTS: Final = ("store_days", "store_megabytes")
 
 
-def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, str | bool]:
+def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, str | bool | int]:
     """The keys with one value that are not settings of a profile. The highest layer wins."""
-    found: dict[str, str | bool] = {}
+    found: dict[str, str | bool | int] = {}
     for layer in layers:
-        for key in ("profile", "store", *_FLAGS):
+        for key in ("profile", "store", *_FLAGS, *_COUNTS):
             if key in layer.values:
                 value: object = layer.values[key]
-                found[key] = _flag(value, key, layer) if key in _FLAGS else _text(value, key, layer)
+                read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
+                found[key] = read(value, key, layer)
                 origins[key] = layer.origin
     return found
 
 
-def _text_of(runtime: Mapping[str, str | bool], key: str, default: str) -> str:
+def _text_of(runtime: Mapping[str, str | bool | int], key: str, default: str) -> str:
     return str(runtime.get(key, default))
 
 
@@ -447,16 +458,15 @@ def project_of(cwd: str) -> str:
 
 
 def _peek(file: str) -> bytes:
-    """The content of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
+    """The start of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
     try:
-        with open(file, "rb") as stream:
-            return stream.read()
+        return read_start(file, limits.REGISTRY_BYTES)
     except OSError:
         return b""
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    keys = ("profile", "cache", "store", "store_required", "telemetry", "enabled")
+    keys = ("profile", "cache", "store", "store_required", "store_days", "store_megabytes", "telemetry", "enabled")
     return {key: env[f"METIER_{key.upper()}"] for key in keys if env.get(f"METIER_{key.upper()}")}
 
 
@@ -468,6 +478,14 @@ def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, An
 def _text(value: object, key: str, layer: Layer) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{key} must be text", file=layer.file, key=key)
+    return value
+
+
+def _count(value: object, key: str, layer: Layer) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
+        raise ConfigError(f"{key} must be a whole number, 0 or more", file=layer.file, key=key)
     return value
 
 

@@ -3,13 +3,13 @@
 The file is the user's alone. Where it cannot be read, nothing is trusted.
 """
 
-import json
 import os
 from typing import Any, Final, cast
 
 from metier import limits
 from metier.files.beneath import read_regular
 from metier.files.json_file import replace_json
+from metier.files.json_text import parse_json
 from metier.model import Diagnostic
 
 TRUST_FILE: Final = "trust.json"
@@ -19,7 +19,7 @@ def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = No
     """The real paths of the projects that the user trusts. A file that cannot be read trusts nothing."""
     file = os.path.join(user_folder, TRUST_FILE)
     try:
-        content: Any = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        content: Any = parse_json(read_regular(file, limits.REGISTRY_BYTES))
         return [str(path) for path in cast("list[Any]", content["projects"])]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -3,16 +3,14 @@
 Policy is asked before anything is fetched. A source on the network needs an allow or ask rule; without one, no
 connection is made. The files are checked in memory, written to a temporary folder, read by the same discovery that will
 find the skill later, and shown to the user. Only then are they renamed into place, together with the lock file and the
-event. The invariant: an install succeeds completely or changes nothing.
+event. The invariant: an install succeeds completely or changes nothing. If the process is killed, the next install
+finishes or removes what it left.
 """
 
 import contextlib
-import fcntl
 import os
 import pwd
-import shutil
-import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,9 +22,9 @@ from metier.files.digests import FORM, digest_of, is_digest
 from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
-from metier.install import archive, fetch, lock
+from metier.install import archive, fetch, lock, placing
 from metier.install.archive import ArchiveEntry
-from metier.model import SKILL_FILE, Diagnostic, Root
+from metier.model import SKILL_FILE, Diagnostic, JsonObject, Root
 from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
 from metier.record.store import Draft, Store
 from metier.record.writer import random_ids, system_clock
@@ -68,6 +66,8 @@ class Offer:
     """The path, size and executable bit of each file."""
     replaces: bool
     diagnostics: tuple[Diagnostic, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Paths of a local folder that are not installed: version control, caches and compiled Python."""
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -79,6 +79,7 @@ class Offer:
             "artifact": self.artifact,
             "files": [{"path": path, "size": size, "executable": runs} for path, size, runs in self.files],
             "replaced": self.replaces,
+            "left_out": list(self.left_out),
             "diagnostics": [diagnostic.as_dict() for diagnostic in self.diagnostics],
         }
 
@@ -88,6 +89,7 @@ class _Fetched:
     entries: Sequence[ArchiveEntry]
     source: str
     artifact: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class Installer:
@@ -120,8 +122,18 @@ class Installer:
         raise ConfigError(f"the profile {config.profile.name} has no folder for {where} skills", hint=other)
 
     def verify(self, *, project: bool = False) -> list[lock.LockFinding]:
-        """Compare every skill in the lock file with the files on disk."""
-        return lock.verify(self.root(project=project))
+        """Compare every skill in the lock file with all files in its folder, and report an interrupted install."""
+        root = self.root(project=project)
+        if not os.path.isdir(os.path.dirname(root)):
+            return []
+        with placing.exclusive(root):
+            unfinished = placing.read_journal(self._config.config_folder, root)
+            findings = {finding.name: finding for finding in lock.verify(root)}
+        if unfinished is not None and unfinished.happened():
+            problems = findings[unfinished.name].problems if unfinished.name in findings else ()
+            told = "its install was interrupted before it was in the lock file; the next install completes it"
+            findings[unfinished.name] = lock.LockFinding(unfinished.name, (told, *problems))
+        return [findings[name] for name in sorted(findings)]
 
     def install(self, request: InstallRequest, confirm: Callable[[Offer], bool]) -> Offer:
         """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
@@ -148,9 +160,10 @@ class Installer:
         if fetch.is_remote(request.source):
             return self._download(request)
         if os.path.isdir(source):
-            entries = archive.unwrap(archive.read_folder(source))
+            found = archive.read_folder(source)
+            entries = archive.unwrap(found.entries)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
-            return _Fetched(entries, source)
+            return _Fetched(entries, source, left_out=found.left_out)
         try:
             data = read_regular(source, limits.ARTIFACT_BYTES)
         except (OSError, ValueError) as error:
@@ -211,10 +224,10 @@ class Installer:
             raise InstallError(f"the skill is named {name!r}, not {request.name!r}", reason="other-name")
         target = os.path.join(root, name)
         rows = lock.rows(fetched.entries)
-        replaces = os.path.lexists(target)
-        if replaces and not request.replace:
-            raise InstallError(f"{target} already exists", reason="exists", hint="use --replace to replace it")
-        with _staging_folder(root) as staging:
+        with placing.staging_folder(root, self._finish) as staging:
+            replaces = os.path.lexists(target)
+            if replaces and not request.replace:
+                raise InstallError(f"{target} already exists", reason="exists", hint="use --replace to replace it")
             folder = os.path.join(staging, name)
             try:
                 archive.write(fetched.entries, folder)
@@ -231,6 +244,7 @@ class Installer:
                 files=tuple((entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
                 replaces=replaces,
                 diagnostics=diagnostics,
+                left_out=fetched.left_out,
             )
             self._allow(offer, remote=fetch.is_remote(request.source))
             if not confirm(offer):
@@ -265,40 +279,57 @@ class Installer:
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
 
     def _place(self, staging: str, folder: str, root: str, offer: Offer, locked: lock.Locked) -> None:
-        """Rename the folder into place, and write the lock file and the event. A failure undoes every step."""
-        old = os.path.join(staging, ".before")
-        with _exclusive(os.path.dirname(root)), contextlib.ExitStack() as undo:
+        """Put the folder into place, and write the lock file and the event. A failure undoes every step."""
+        own, temporary = self._config.config_folder, os.path.join(staging, ".lock")
+        with placing.exclusive(root), contextlib.ExitStack() as undo:
+            self._finish(root)
             before = lock.read(root)
+            was = before.get(offer.name)
+            event = SkillInstalled(
+                name=offer.name,
+                source=offer.source,
+                path=offer.target,
+                tree=offer.tree,
+                by=_user_name(),
+                files=len(offer.files),
+                artifact=offer.artifact,
+                replaced=was.digest if was and offer.replaces else "",
+            )
+            change = placing.Change(
+                root, offer.name, staging, locked, random_ids(), system_clock(), storable_table(event.data())
+            )
+            placing.write_journal(own, change)
+            undo.callback(placing.remove_journal, own, root)
             try:
-                if offer.replaces:
-                    os.rename(offer.target, old)
-                    undo.callback(os.rename, old, offer.target)
-                os.rename(folder, offer.target)
-                undo.callback(os.rename, offer.target, folder)
+                placing.put(folder, offer.target, replaces=offer.replaces)
+                undo.callback(placing.take_back, folder, offer.target, replaces=offer.replaces)
             except OSError as error:
                 message = f"{offer.target} cannot be written: {error.strerror}"
                 raise InstallError(message, reason="unwritable") from error
-            undo.callback(lock.write, root, before)
-            lock.write(root, {**before, offer.name: locked})
-            was = before.get(offer.name)
-            self._record(
-                SkillInstalled(
-                    name=offer.name,
-                    source=offer.source,
-                    path=offer.target,
-                    tree=offer.tree,
-                    by=_user_name(),
-                    files=len(offer.files),
-                    artifact=offer.artifact,
-                    replaced=was.digest if was and offer.replaces else "",
-                )
-            )
+            undo.callback(lock.write, root, before, temporary)
+            lock.write(root, {**before, offer.name: locked}, temporary)
+            self._append(change.event_id, change.timestamp_ms, event.type, change.event)
             undo.pop_all()
+            placing.remove_journal(own, root)
+
+    def _finish(self, root: str) -> None:
+        """Finish the install of a process that was killed: the lock file and the event follow the files."""
+        own = self._config.config_folder
+        change = placing.read_journal(own, root)
+        if change is None:
+            return
+        placing.put_back(change)
+        if change.happened():
+            lock.write(root, {**lock.read(root), change.name: change.locked}, f"{lock.location(root)}.new")
+            self._append(change.event_id, change.timestamp_ms, SkillInstalled.type, change.event)
+        placing.remove_journal(own, root)
 
     def _record(self, event: Event) -> None:
         # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
-        data = storable_table(event.data())
-        self._sink.append(INSTALLS, "install", INSTALLS, [Draft(random_ids(), system_clock(), event.type, data)])
+        self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
+
+    def _append(self, event_id: str, timestamp_ms: int, kind: str, data: JsonObject) -> None:
+        self._sink.append(INSTALLS, "install", INSTALLS, [Draft(event_id, timestamp_ms, kind, data)])
 
 
 def _compare(digest: str, wanted: str, source: str) -> str:
@@ -316,38 +347,6 @@ def _name(entries: Sequence[ArchiveEntry]) -> str:
     if not isinstance(name, str) or len(name) > limits.NAME_LENGTH or validate.name_flaw(name, "unicode"):
         raise InstallError(f"{SKILL_FILE} has no frontmatter with a valid name", reason="invalid")
     return name
-
-
-@contextlib.contextmanager
-def _staging_folder(root: str) -> Generator[str, None, None]:
-    """A temporary folder next to the folder of skills: on the same disk, and not searched by discovery."""
-    missing = [root]
-    while not os.path.lexists(missing[-1]):
-        missing.append(os.path.dirname(missing[-1]))
-    made = ""
-    try:
-        os.makedirs(root, exist_ok=True)
-        made = tempfile.mkdtemp(prefix=".installing-", dir=os.path.dirname(root))
-        yield made
-    except OSError as error:
-        raise InstallError(f"{root} cannot be written: {error.strerror}", reason="unwritable") from error
-    finally:
-        if made:
-            shutil.rmtree(made, ignore_errors=True)
-        for folder in missing[:-1]:
-            with contextlib.suppress(OSError):  # a folder that is not empty stays
-                os.rmdir(folder)
-
-
-@contextlib.contextmanager
-def _exclusive(folder: str) -> Generator[None, None, None]:
-    """Let only one install at a time rename folders and write the lock file."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _below(path: str, folder: str) -> bool:

@@ -8,12 +8,13 @@ parsed here because the reader of the standard library accepts more forms than a
 import io
 import os
 import stat
+import struct
 import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from metier import limits
 from metier.errors import InstallError, ResourceError
@@ -23,6 +24,7 @@ from metier.model import SKILL_FILE
 _VERSION_CONTROL: Final = frozenset((".git", ".hg", ".svn", ".jj", ".bzr", ".metier"))
 """Folders that configure other programs. A skill must not contain one."""
 _LEFT_OUT: Final = beneath.SKIPPED_FOLDERS | _VERSION_CONTROL
+"""What a developer's folder has and a skill does not need. It is left out of an install from a folder."""
 _DESKTOP: Final = ("__MACOSX", ".DS_Store")
 """Files that macOS adds to archives. They are skipped."""
 _BLOCK: Final = 512
@@ -64,14 +66,21 @@ def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
 
 
 def write(entries: Iterable[ArchiveEntry], folder: str) -> None:
-    """Write checked files to a new folder."""
-    os.mkdir(folder)
+    """Write checked files to a new folder. Other users can write none of them, whatever the umask is."""
+    os.mkdir(folder, 0o755)
     for entry in entries:
         file = os.path.join(folder, entry.path)
-        os.makedirs(os.path.dirname(file), exist_ok=True)
+        _make_folders(folder, os.path.dirname(entry.path))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(file, flags, 0o777 if entry.executable else 0o666), "wb") as stream:
+        with os.fdopen(os.open(file, flags, 0o755 if entry.executable else 0o644), "wb") as stream:
             stream.write(entry.data)
+
+
+def _make_folders(folder: str, below: str) -> None:
+    path = os.path.join(folder, below)
+    if below and not os.path.isdir(path):
+        _make_folders(folder, os.path.dirname(below))
+        os.mkdir(path, 0o755)
 
 
 # --- checks ---
@@ -110,6 +119,8 @@ class _Intake:
         for part in parts:
             if part.casefold().rstrip(". ") in _VERSION_CONTROL:
                 refuse("unsafe-name", f"a skill must not contain {part!r}: {name!r}")
+        if beneath.is_bytecode(path):
+            refuse("bytecode", f"it has compiled Python, which nobody can read: {name!r}", "remove it from the archive")
         self._claim(parts, folder)
         return path
 
@@ -152,9 +163,17 @@ def _kind(mode: int) -> str:
 # --- folders ---
 
 
-def read_folder(folder: str) -> list[ArchiveEntry]:
-    """Return the files of a local folder, without version control and caches."""
+class ReadFolder(NamedTuple):
+    """The files of a local folder, and the paths that are not part of the skill."""
+
+    entries: list[ArchiveEntry]
+    left_out: tuple[str, ...]
+
+
+def read_folder(folder: str) -> ReadFolder:
+    """Read a local folder without its version control, caches and compiled Python."""
     intake = _Intake()
+    left_out: list[str] = []
     pending = [""]
     while pending:
         below = pending.pop()
@@ -164,7 +183,8 @@ def read_folder(folder: str) -> list[ArchiveEntry]:
             refuse("unreadable", f"{os.path.join(folder, below)} cannot be read: {error.strerror}")
         for entry in found:
             name = f"{below}{entry.name}"
-            if entry.name in _LEFT_OUT:
+            if entry.name in _LEFT_OUT or beneath.is_bytecode(entry.name):
+                left_out.append(name)
                 continue
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode):
@@ -177,7 +197,7 @@ def read_folder(folder: str) -> list[ArchiveEntry]:
             if path:
                 intake.reserve(path, status.st_size)
                 intake.add(path, _content(folder, path, status.st_size), status.st_mode)
-    return intake.entries
+    return ReadFolder(intake.entries, tuple(left_out))
 
 
 def _content(folder: str, path: str, size: int) -> bytes:
@@ -194,11 +214,11 @@ def _content(folder: str, path: str, size: int) -> bytes:
 
 
 def _zip(data: bytes) -> list[ArchiveEntry]:
-    if _directory_bytes(data) > limits.INSTALL_DIRECTORY_BYTES:
-        refuse("too-many-files", "its table of contents is too large")
+    _check_end(data)
     intake = _Intake(len(data))
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check_gaps(data, archive.infolist(), archive.start_dir)
             for info in archive.infolist():
                 _take_zipped(archive, info, intake)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, RuntimeError) as error:
@@ -206,14 +226,40 @@ def _zip(data: bytes) -> list[ArchiveEntry]:
     return intake.entries
 
 
-def _directory_bytes(data: bytes) -> int:
-    """The size of the table of contents. It is checked first, because the parser reads all of it."""
+def _check_end(data: bytes) -> None:
+    """Check the end record before the parser reads the table of contents: its size, and that nothing surrounds the zip.
+
+    A file with more bytes before or after may be something else as well, such as a second archive, and another program
+    would unpack other files from it than the ones that were shown here.
+    """
     end = data.rfind(b"PK\x05\x06", max(0, len(data) - (1 << 16) - 22))
     if end < 0 or end + 22 > len(data):
         refuse("damaged", "the archive cannot be read: it has no table of contents")
     if data[max(0, end - 20) : end].startswith(b"PK\x06\x07"):
         refuse("too-large", "the archive is in the zip64 format for very large files")
-    return int.from_bytes(data[end + 12 : end + 16], "little")
+    size, start, comment = struct.unpack("<IIH", data[end + 12 : end + 22])
+    if size > limits.INSTALL_DIRECTORY_BYTES:
+        refuse("too-many-files", "its table of contents is too large")
+    if end + 22 + comment != len(data):
+        refuse("damaged", "the archive has data after its end")
+    if start + size != end:
+        refuse("damaged", "the archive has data before its beginning or around its table of contents")
+
+
+def _check_gaps(data: bytes, members: Iterable[zipfile.ZipInfo], end: int) -> None:
+    """Refuse bytes that no member accounts for: before the first one, between two, or after the last one."""
+    position, gaps = 0, (0,)
+    for info in sorted(members, key=lambda info: info.header_offset):
+        if info.header_offset - position not in gaps:
+            refuse("damaged", f"the archive has data that belongs to no file, before {info.filename!r}")
+        header = data[info.header_offset : info.header_offset + 30]
+        if len(header) != 30:
+            refuse("damaged", f"the archive cannot be read: {info.filename!r} has no header")
+        name, extra = struct.unpack("<HH", header[26:30])
+        position = info.header_offset + 30 + name + extra + info.compress_size
+        gaps = (12, 16) if info.flag_bits & 0x8 else (0,)  # sizes and checksum that follow a streamed member
+    if end - position not in gaps:
+        refuse("damaged", "the archive has data that belongs to no file, before its table of contents")
 
 
 def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intake) -> None:

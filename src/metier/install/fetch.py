@@ -8,7 +8,6 @@ public internet or to the host that the user named, so that no server can make r
 import contextlib
 import http.client
 import ipaddress
-import json
 import re
 import socket
 import ssl
@@ -22,6 +21,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 from metier import __version__, limits
 from metier.errors import InstallError
 from metier.files.digests import is_digest
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
 
 INDEX: Final = "/.well-known/agent-skills/index.json"
@@ -238,7 +238,7 @@ def find(data: bytes, base: str, name: str) -> Listed:
 
 def _entries(data: bytes, base: str) -> list[dict[str, object]]:
     try:
-        content: object = json.loads(data)
+        content: object = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise InstallError(f"{shown(base)} is not an index of skills", reason="bad-index") from error
     listed = content.get("skills") if is_table(content) else None

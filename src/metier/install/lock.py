@@ -5,20 +5,22 @@ committed. The digest of a skill is the SHA-256 of a JSON list of `[path, digest
 quotes every part, so two different trees never have the same text.
 """
 
+import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from metier import limits
-from metier.errors import ConfigError, InstallError
+from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
 from metier.files.tree import Row, tree_digest
-from metier.install.archive import ArchiveEntry, read_folder
+from metier.install.archive import ArchiveEntry
 
 VERSION: Final = 1
 
@@ -65,7 +67,7 @@ def read(root: str) -> dict[str, Locked]:
     """Read the lock file. A missing file has no skills, an invalid one is an error."""
     file = location(root)
     try:
-        content: object = json.loads(read_regular(file, limits.REGISTRY_BYTES))
+        content: object = parse_json(read_regular(file, limits.REGISTRY_BYTES))
         return _skills(content)
     except FileNotFoundError:
         return {}
@@ -81,10 +83,11 @@ def _skills(content: object) -> dict[str, Locked]:
     listed = content.get("skills")
     if not is_table(listed):
         raise ValueError("it has no table of skills")
-    return {name: _locked(name, value) for name, value in listed.items()}
+    return {name: parse_locked(name, value) for name, value in listed.items()}
 
 
-def _locked(name: str, value: object) -> Locked:
+def parse_locked(name: str, value: object) -> Locked:
+    """An entry of the lock file. Raises `ValueError` if it is not valid."""
     if is_table(value):
         source, digest, artifact = value.get("source"), value.get("digest"), value.get("artifact", "")
         rows = _rows(value.get("files"))
@@ -102,54 +105,144 @@ def _rows(value: object) -> tuple[Row, ...] | None:
     return tuple(found)
 
 
-def write(root: str, skills: Mapping[str, Locked]) -> None:
-    """Replace the lock file. Without skills, it is deleted."""
+def write(root: str, skills: Mapping[str, Locked], temporary: str) -> None:
+    """Replace the lock file in one step, through a temporary file on the same disk. Without skills, it is deleted."""
     file = location(root)
     listed = {name: skills[name].as_dict() for name in sorted(skills)}
     text = json.dumps({"version": VERSION, "skills": listed}, indent=2) + "\n"
-    temporary = ""
     try:
         if not skills:
             os.unlink(file)
             return
-        descriptor, temporary = tempfile.mkstemp(prefix=".lock-", dir=os.path.dirname(file))
-        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        with open(temporary, "w", encoding="ascii") as stream:
             stream.write(text)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, file)
     except FileNotFoundError:
         return
     except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
         raise ConfigError(f"the lock file cannot be written: {error.strerror}", file=file) from error
 
 
+# --- comparing ---
+
+
 def verify(root: str) -> list[LockFinding]:
-    """Compare each skill of the lock file with its files on disk."""
+    """Compare each skill of the lock file with everything in its folder."""
     return [LockFinding(name, tuple(_problems(root, name, locked))) for name, locked in sorted(read(root).items())]
 
 
-def _problems(root: str, name: str, locked: Locked) -> Iterable[str]:
+def _problems(root: str, name: str, locked: Locked) -> Iterator[str]:
     if tree_digest(locked.files) != locked.digest:
         yield "the lock file is inconsistent: its digest does not match its list of files"
-        return
-    folder = os.path.join(root, name)
-    if os.path.basename(folder) != name or os.path.islink(folder) or not os.path.isdir(folder):
+    elif os.path.basename(name) != name:
+        yield "its folder is missing or is a link"
+    else:
+        yield from differences(os.path.join(root, name), locked.files)
+
+
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_SPECIAL: Final = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+
+
+def differences(folder: str, files: Sequence[Row]) -> Iterator[str]:
+    """Say how a folder differs from the files that were installed. Nothing in it is left out, and no link is followed.
+
+    A file that does not belong there is not read. Modes are compared as far as they do not depend on the umask of
+    whoever installed the skill or checked it out: the executable bit, special bits, and what every user can write.
+    """
+    expected = {path: (digest, executable) for path, digest, executable in files}
+    parents = {path[:cut] for path in expected for cut, char in enumerate(path) if char == "/"}
+    try:
+        opened = os.open(folder, _OPEN | os.O_DIRECTORY)
+    except OSError:
         yield "its folder is missing or is a link"
         return
+    seen: set[str] = set()
+    problems: list[tuple[str, str]] = []
     try:
-        now = {path: (digest, executable) for path, digest, executable in rows(read_folder(folder))}
-    except InstallError as error:
-        yield str(error)
-        return
-    then = {path: (digest, executable) for path, digest, executable in locked.files}
-    for path in sorted(then.keys() | now.keys()):
-        if path not in now:
-            yield f"{path} is missing"
-        elif path not in then:
-            yield f"{path} was added"
-        elif now[path][0] != then[path][0]:
-            yield f"{path} was changed"
-        elif now[path][1] != then[path][1]:
-            yield f"{path} is {'now' if now[path][1] else 'no longer'} executable"
+        problems += _mode_problems("", os.fstat(opened).st_mode, executable=None)
+        left = len(expected) + len(parents) + limits.INSTALL_FILES
+        pending = [("", os.dup(opened))]
+        while pending:
+            below, descriptor = pending.pop()
+            try:
+                for name in sorted(os.listdir(descriptor)):
+                    left -= 1
+                    if left < 0:
+                        break
+                    path = below + name
+                    mode = os.lstat(name, dir_fd=descriptor).st_mode
+                    seen.add(path)
+                    if stat.S_ISDIR(mode) and path in parents:
+                        problems += _mode_problems(path, mode, executable=None)
+                        pending.append((f"{path}/", os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptor)))
+                    elif stat.S_ISDIR(mode):
+                        problems += _added_folder(path, name, descriptor)
+                    elif path not in expected:
+                        problems.append((path, f"{path} was added{_kind(mode)}"))
+                    elif not stat.S_ISREG(mode):
+                        problems.append((path, f"{path} is no longer a file{_kind(mode)}"))
+                    else:
+                        problems += _changed(path, name, descriptor, *expected[path])
+            except OSError as error:
+                problems.append((below, f"{below or 'its folder'} cannot be read: {error.strerror}"))
+            finally:
+                os.close(descriptor)
+        if left < 0:
+            problems.append(("", f"its folder has more than {limits.INSTALL_FILES:,} files that were added"))
+    finally:
+        os.close(opened)
+    missing = ((path, f"{path} is missing") for path in expected.keys() - seen)
+    for _, problem in sorted((*problems, *missing)):
+        yield problem
+
+
+def _added_folder(path: str, name: str, folder: int) -> Iterator[tuple[str, str]]:
+    """A folder that was added, with the files directly in it, so that a planted module is named."""
+    yield path, f"{path}/ was added"
+    opened = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)
+    try:
+        listed = sorted(os.listdir(opened))
+    finally:
+        os.close(opened)
+    for inside in listed[:_NAMED]:
+        yield f"{path}/{inside}", f"{path}/{inside} was added"
+    if len(listed) > _NAMED:
+        yield f"{path}/{listed[_NAMED]}", f"{path}/ has {len(listed) - _NAMED:,} more that were added"
+
+
+_NAMED: Final = 100
+"""How many files of a folder that was added are named."""
+
+
+def _changed(path: str, name: str, folder: int, digest: str, executable: bool) -> Iterator[tuple[str, str]]:
+    opened = os.open(name, _OPEN, dir_fd=folder)
+    try:
+        status = os.fstat(opened)
+        hashed = hashlib.sha256()
+        left = limits.INSTALL_BYTES + 1
+        while left > 0 and (chunk := os.read(opened, min(left, limits.MIB))):
+            hashed.update(chunk)
+            left -= len(chunk)
+    finally:
+        os.close(opened)
+    if left <= 0 or f"sha256:{hashed.hexdigest()}" != digest:
+        yield path, f"{path} was changed"
+    yield from _mode_problems(path, status.st_mode, executable=executable)
+
+
+def _mode_problems(path: str, mode: int, *, executable: bool | None) -> Iterator[tuple[str, str]]:
+    shown = path or "its folder"
+    if executable is not None and bool(mode & 0o111) != executable:
+        yield path, f"{shown} is {'no longer' if executable else 'now'} executable"
+    # A folder may have the set-group-id bit because the folder around it has it.
+    if mode & (_SPECIAL if executable is not None else stat.S_ISUID | stat.S_ISVTX):
+        yield path, f"{shown} has a special mode: {stat.filemode(mode)}"
+    if mode & stat.S_IWOTH:
+        yield path, f"{shown} can be written by every user: {stat.filemode(mode)}"
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return ""
+    return " and is a link" if stat.S_ISLNK(mode) else " and is neither a file nor a folder"

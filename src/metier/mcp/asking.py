@@ -22,8 +22,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from metier import limits
 from metier.files.digests import digest_of
-from metier.files.text import storable_text
 from metier.results import CHOICES, Request
+from metier.session.question import Question
 
 _LOG: Final = logging.getLogger("metier")
 _SCHEMA: Final[types.ElicitRequestedSchema] = {
@@ -31,8 +31,6 @@ _SCHEMA: Final[types.ElicitRequestedSchema] = {
     "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": list(CHOICES), "default": "no"}},
     "required": ["answer"],
 }
-_DETAIL: Final = 4_000
-"""The characters of a script that a question shows."""
 
 Ask = Callable[[Request], str]
 _current: ContextVar[Ask | None] = ContextVar("metier_mcp_ask", default=None)
@@ -93,7 +91,7 @@ def _ask_now(client: ServerSession, call: types.RequestId | None, request: Reque
 async def _elicit(client: ServerSession, call: types.RequestId | None, request: Request) -> str:
     with anyio.move_on_after(limits.ANSWER_SECONDS):
         try:
-            return _said(await client.elicit_form(_message(request), _SCHEMA, related_request_id=call))
+            return _said(await client.elicit_form(Question.of(request).as_text(), _SCHEMA, related_request_id=call))
         except Exception:  # noqa: BLE001 - whatever a client does wrong, it did not say yes
             _LOG.info("a client did not answer a question", exc_info=True)
     return "no"
@@ -117,19 +115,5 @@ def _key(request: Request) -> str:
 
 def _form(request: Request) -> types.ElicitRequest:
     return types.ElicitRequest(
-        params=types.ElicitRequestFormParams(message=_message(request), requested_schema=_SCHEMA)
+        params=types.ElicitRequestFormParams(message=Question.of(request).as_text(), requested_schema=_SCHEMA)
     )
-
-
-def _message(request: Request) -> str:
-    """The question to a person: what, for which skill, and the content that the answer covers."""
-    what = f"{request.tool} for the skill {request.skill_name}" if request.skill_name else request.tool
-    lines = [f"Allow {what}?"]
-    lines += (f"{name}: {value}" for name, value in (("path", request.path), ("command", request.command)) if value)
-    if request.digest:
-        lines.append(f"digest: {request.digest}")
-    if request.detail:
-        cut = len(request.detail) - _DETAIL
-        rest = f"\n({cut:,} more characters)" if cut > 0 else ""
-        lines.append(f"\n{request.detail[:_DETAIL]}{rest}")
-    return storable_text("\n".join(lines))

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar, cast
 
 import anyio
+import httpx2
 import mcp_types as types
 from anyio.from_thread import BlockingPortal
 from mcp import Client, StdioServerParameters
 from mcp.client.extension import advertise
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
@@ -26,6 +28,8 @@ from metier.mcp import EXTENSION
 
 SECONDS: Final = 30.0
 """The timeout of one request."""
+_STREAM_SECONDS: Final = 300.0
+"""A server may be silent this long on a stream that it holds open."""
 PAGES: Final = 1_000
 _T = TypeVar("_T")
 
@@ -38,6 +42,8 @@ class ServerConfig:
     command: tuple[str, ...] = ()
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], hash=False, repr=False)
+    """Sent with every request to the `url`, such as the token that the server asks for."""
     prefer: bool = False
     """Its skills win over local skills of the same name."""
     allowed_tools: tuple[str, ...] = ()
@@ -186,8 +192,11 @@ def _first_cause(error: BaseException) -> BaseException:
 async def _connect(config: ServerConfig) -> AsyncGenerator[Client, None]:
     extensions = [advertise(EXTENSION)]
     if config.url:
-        async with Client(config.url, read_timeout_seconds=SECONDS, extensions=extensions, cache=None) as client:
-            yield client
+        timeout = httpx2.Timeout(SECONDS, read=_STREAM_SECONDS)
+        async with httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout) as wire:
+            stream = streamable_http_client(config.url, http_client=wire)
+            async with Client(stream, read_timeout_seconds=SECONDS, extensions=extensions, cache=None) as client:
+                yield client
         return
     command, *arguments = config.command
     parameters = StdioServerParameters(command=command, args=arguments, env=dict(config.env) or None)

@@ -3,10 +3,12 @@
 The SDK reads lines and drops those that it cannot parse, such as a request with half a surrogate pair in a text.
 """
 
-import json
-from collections.abc import Sequence
+import contextlib
+import io
+import os
+from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import IO, Any, Final, Self, cast
 
 import anyio
 import mcp_types as types
@@ -14,12 +16,47 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from metier import limits
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_dict
 from metier.session.operation import flaw_of
 
 _TORN: Final = "the message holds half a surrogate pair; send whole characters"
 _NO_JSON: Final = "the message is not JSON"
+_TOO_LONG: Final = f"the message is larger than {limits.MESSAGE_BYTES:,} bytes"
 _NO_MESSAGE: Final = "the message is not a JSON-RPC request"
+
+
+class BoundedLines(io.TextIOBase):
+    """The lines of a pipe as text. Of a line that is too long, only a text that is no message is left."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readline(self, size: int | None = -1, /) -> str:
+        line = self._source.readline(limits.MESSAGE_BYTES + 2)
+        if len(line.rstrip(b"\r\n")) <= limits.MESSAGE_BYTES:
+            return line.decode("utf-8", "replace")
+        while not line.endswith(b"\n") and line:
+            line = self._source.readline(limits.MESSAGE_BYTES)
+        return f"{_TOO_LONG}\n"
+
+
+@contextlib.contextmanager
+def own_input() -> Generator[BoundedLines]:
+    """Standard input for this server alone: whatever else reads it in this process finds it empty."""
+    private = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+    try:
+        # A thread may still read when the server ends, so the descriptor is never closed and used again.
+        yield BoundedLines(os.fdopen(private, "rb", closefd=False))
+    finally:
+        os.dup2(private, 0)
 
 
 class AnsweredMessages:
@@ -75,10 +112,11 @@ def refusal(error: Exception) -> types.JSONRPCError | None:
         code, message = types.INVALID_REQUEST, _NO_MESSAGE
     else:
         try:
-            given = json.loads(unparsed)
+            given = parse_json(unparsed)
             code, message = types.INVALID_PARAMS, _TORN if flaw_of(given) == "torn" else _NO_JSON
         except (ValueError, RecursionError):
-            given, code, message = None, types.PARSE_ERROR, _NO_JSON
+            given, code = None, types.PARSE_ERROR
+            message = _TOO_LONG if unparsed == f"{_TOO_LONG}\n" else _NO_JSON
     table = cast("dict[str, object]", given) if is_dict(given) else {}
     if table and "method" not in table:
         return None

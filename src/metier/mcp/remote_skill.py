@@ -13,8 +13,9 @@ from urllib.parse import unquote_to_bytes
 
 from metier.catalog import frontmatter
 from metier.errors import MetierError, ResourceError
-from metier.files.beneath import check_relative
+from metier.files.beneath import check_relative, is_bytecode
 from metier.files.digests import digest_of, is_digest
+from metier.files.json_text import infinite_in
 from metier.files.shapes import is_list, is_object
 from metier.mcp import SKILL_BYTES, SKILL_FILES
 from metier.model import SKILL_FILE
@@ -85,6 +86,8 @@ def parse(server: str, given: object) -> RemoteSkill:
         raise RemoteSkillRefused("the entry has no uri of a SKILL.md")
     if not is_object(fields):
         raise RemoteSkillRefused("the entry has no frontmatter")
+    if infinite_in(fields):
+        raise RemoteSkillRefused("the frontmatter has NaN or Infinity, which JSON does not have")
     name = fields.get("name")
     base = uri.removesuffix(f"/{SKILL_FILE}")
     if not isinstance(name, str) or _decoded(base.rpartition("/")[2]) != name:
@@ -130,6 +133,8 @@ def _file(base: str, listed: Mapping[str, object]) -> tuple[str, RemoteFile]:
         raise RemoteSkillRefused(f"{uri}: {error}") from error
     if checked != path or not path:
         raise RemoteSkillRefused(f"{uri} is not a plain path")
+    if is_bytecode(path):
+        raise RemoteSkillRefused(f"{uri} is compiled Python, which nobody can read")
     return path, RemoteFile(uri, digest, size)
 
 

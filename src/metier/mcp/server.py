@@ -6,7 +6,7 @@ catalog up to date, and clients are notified when skills or their files change.
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import IO, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -26,11 +26,12 @@ from metier import __version__
 from metier.app import App
 from metier.catalog.watch import Watcher
 from metier.errors import MetierError
+from metier.files.json_text import infinite_in
 from metier.mcp import EXTENSION
 from metier.mcp.clients import Clients, Context
 from metier.mcp.handlers import Handlers
-from metier.mcp.pipe import AnsweredMessages
-from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams
+from metier.mcp.pipe import AnsweredMessages, own_input
+from metier.mcp.wire import PAGE, DirectoryParams, OperationParams, SkillParams, invalid
 from metier.session.operations import OPERATIONS
 
 _SETTINGS: Final = {"directoryRead": True}
@@ -74,7 +75,7 @@ class McpServer(Server[Clients]):
         for name, kind in OPERATIONS.items():
             self.add_request_handler(f"metier/{name}", OperationParams, handlers.operation(kind))
         self.add_notification_handler("notifications/initialized", types.NotificationParams, _add_client)
-        self.middleware.append(_declare_extension)
+        self.middleware += (_refuse_infinite, _declare_extension)
 
     def get_capabilities(
         self,
@@ -124,6 +125,13 @@ async def _add_client(ctx: Context, _: types.NotificationParams) -> None:
     ctx.lifespan_context.add(ctx)
 
 
+async def _refuse_infinite(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse numbers that JSON does not have. The SDK's parser takes them."""
+    if infinite_in(ctx.params):
+        raise invalid("the message has NaN, Infinity or a number that is too large; JSON has no such numbers")
+    return await call_next(ctx)
+
+
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Add the extension to the capabilities of 2025. Their schema has no extensions, but clients read them there."""
     result = await call_next(ctx)
@@ -134,7 +142,12 @@ async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult
 
 
 async def run_stdio(server: McpServer) -> None:
-    async with stdio_server() as (source, sink):
+    with own_input() as lines:
+        await _serve(server, anyio.wrap_file(cast("IO[str]", lines)))
+
+
+async def _serve(server: McpServer, lines: anyio.AsyncFile[str]) -> None:
+    async with stdio_server(stdin=lines) as (source, sink):
         messages = AnsweredMessages(source, sink)
         await server.run(messages, sink, server.create_initialization_options())
 

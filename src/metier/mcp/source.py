@@ -27,6 +27,7 @@ from metier.mcp.remote_skill import RemoteSkill, RemoteSkillRefused
 from metier.model import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
 from metier.results import Request
 from metier.session.policy import REMOTE_LOAD
+from metier.session.skill_request import skill_request
 
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 3600.0
@@ -35,7 +36,7 @@ RETRY_SECONDS: Final = 30.0
 """The delay before a server that could not be reached is asked again."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_KEYS: Final = ("command", "url", "env", "prefer", "allowed_tools")
+_KEYS: Final = ("command", "url", "env", "headers", "prefer", "allowed_tools")
 
 
 class _CachedListing(NamedTuple):
@@ -72,12 +73,23 @@ def _server(name: str, given: object, file: str) -> ServerConfig:
     env, allowed, prefer = given.get("env", {}), given.get("allowed_tools", []), given.get("prefer", False)
     if not _is_text_table(env):
         raise wrong("must be a table of strings", "env")
+    headers = given.get("headers", {})
+    if not _is_text_table(headers) or not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise wrong("must be a table of strings of printable ASCII characters", "headers")
+    if headers and not url:
+        raise wrong("needs a url", "headers")
     if not _is_texts(allowed):
         raise wrong("must be a list of skill names", "allowed_tools")
     if not isinstance(prefer, bool):
         raise wrong("must be true or false", "prefer")
     return ServerConfig(
-        name=name, command=tuple(command), url=url, env=dict(env), prefer=prefer, allowed_tools=tuple(allowed)
+        name=name,
+        command=tuple(command),
+        url=url,
+        env=dict(env),
+        headers=dict(headers),
+        prefer=prefer,
+        allowed_tools=tuple(allowed),
     )
 
 
@@ -246,7 +258,7 @@ class RemoteFiles:
             return ()
         remote.file(path)
         detail = f"from the server {remote.server}"
-        return (Request(REMOTE_LOAD, remote.name, remote.uri, digest=remote.digest, detail=detail),)
+        return (skill_request(REMOTE_LOAD, skill, remote.uri, digest=remote.digest, detail=detail),)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         remote = self._source.find(skill)

@@ -180,7 +180,11 @@ class SkillsSearched(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
-    """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added."""
+    """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added.
+
+    `tree` is the digest of all files of the skill. It names the artifact with their list: each path, the digest of the
+    file, and whether it is executable.
+    """
 
     type: ClassVar[str] = "tool_started"
     tool: str
@@ -193,6 +197,7 @@ class ToolStarted(Event):
     protections: tuple[str, ...] = ()
     process: str = field(default="", metadata=_NEW)
     """The process of Metier that runs it; see `metier.record.process`."""
+    tree: str = field(default="", metadata=_SINCE_3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,8 @@ class ToolEnded(Event):
     ended: str = "exit"
     protections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_3)
+    """The files of the project that were added, changed or deleted. Their content is not kept."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # The frame always has `artifacts`, even if there are none.
@@ -242,6 +249,8 @@ class ToolFailed(Event):
     detail: str
     digest: str = ""
     """The digest of the script, if it was read before it was refused."""
+    tree: str = field(default="", metadata=_SINCE_3)
+    """The digest of all files of the skill, as in `tool_started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +353,23 @@ class InstallRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsPruned(Event):
+    """Sessions were deleted. These events have their own stream, `retention`, of the kind `retention`.
+
+    `reason` is `age` or `size` if the store reached its bound, and `command` if a person asked for it. `sessions` lists
+    the ids, at most a thousand, and `count` says how many there were.
+    """
+
+    type: ClassVar[str] = "sessions_pruned"
+    reason: str
+    sessions: tuple[str, ...]
+    count: int
+    events: int
+    artifacts: int
+    artifact_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChatTurnStarted(Event):
     """A chat started to answer. Chat events have their own stream, of the kind `chat`."""
 
@@ -400,6 +426,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     SessionReturned,
     SkillInstalled,
     InstallRefused,
+    SessionsPruned,
     ChatTurnStarted,
     ChatItem,
     ChatTurnEnded,

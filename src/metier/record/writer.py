@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from metier.errors import StoreError, StreamConflict
+from metier.files.source import ScriptFiles
 from metier.files.text import storable_table
+from metier.model import Skill
 from metier.record import process
 from metier.record.chain import link
 from metier.record.events import VERSION, Event, SessionCalled, SessionStarted
@@ -74,6 +76,8 @@ class Inputs:
     """The answers to the questions of an operation; `None` to ask, as policy says."""
     sandbox: bool | None = None
     """Whether a sandbox works on this machine; `None` to look."""
+    scripts: Callable[[Skill, str], ScriptFiles] | None = None
+    """The files of a script; `None` to take them from the skill's folder."""
     version: int = VERSION
     """The version of the frames to write."""
 

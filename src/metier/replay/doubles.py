@@ -13,35 +13,37 @@ from metier.catalog.search import Hit, SearchResult
 from metier.catalog.snapshot import compare, restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
+from metier.files.source import ScriptFiles
 from metier.hosts.schema import Profile
 from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
-from metier.results import Request
+from metier.results import Change, Request
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.session.policy import REMOTE_LOAD, Policy
 from metier.session.rules import Rule
+from metier.session.skill_request import skill_request
 from metier.skills import Skills
 
 
 class RecordedFiles:
     """The files that the record holds for the replayed operation."""
 
-    def __init__(self, artifact: Callable[[str], bytes]) -> None:
-        self._artifact = artifact
+    def __init__(self, artifact: Callable[[str], bytes], version: int) -> None:
+        self._artifact, self._version = artifact, version
         self.frames: Sequence[Frame] = ()
 
     def requests(self, skill: Skill, path: str) -> Sequence[Request]:
         """The recorded approval requests. A skill from an MCP server is approved or refused before it is read."""
         about = [frame for frame in self._about(skill, "policy_asked") if frame["tool"] == REMOTE_LOAD]
         if about:
-            return [
-                Request(REMOTE_LOAD, skill.name, frame.get("path", ""), digest=frame.get("digest", ""))
-                for frame in about
-            ]
+            return [self._request(skill, frame.get("path", ""), frame.get("digest", "")) for frame in about]
         if skill.scope == REMOTE and not any(frame.get("name") == skill.name for frame in self.frames):
-            return [Request(REMOTE_LOAD, skill.name)]  # a rule refused it before anything was read
+            return [self._request(skill)]  # a rule refused it before anything was read
         return ()
+
+    def _request(self, skill: Skill, path: str = "", digest: str = "") -> Request:
+        return skill_request(REMOTE_LOAD, skill, path, digest=digest, version=self._version)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
@@ -61,6 +63,14 @@ class RecordedFiles:
                 data = self._artifact(frame["digest"])
                 return Content(data, len(data), skill.mtime_ns)
             raise _refusal(frame)
+        raise ResourceNotFound(path)
+
+    def script(self, skill: Skill, path: str) -> ScriptFiles:
+        """A script, and the list of the files that it ran with."""
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            if frame.get("digest"):
+                return ScriptFiles(content=self._artifact(frame["digest"]), listing=self._artifact(frame["tree"]))
+            raise _refusal(frame | {"path": frame["script"]})
         raise ResourceNotFound(path)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
@@ -129,6 +139,7 @@ class RecordedRunner:
             files=files,
             protections=tuple(ended.get("protections", ())),
             notes=tuple(ended.get("notes", ())),
+            changes=tuple(Change(**one) for one in ended.get("changes", ())),
         )
 
     async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:

@@ -5,7 +5,6 @@ frame that is not one, and every artifact that is missing or was changed.
 """
 
 import base64
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,13 @@ from typing import Final, cast
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of, is_digest
+from metier.files.json_text import parse_json
 from metier.files.shapes import is_table
 from metier.model import JsonObject
 from metier.record.chain import breaks
 from metier.record.state import SNAPSHOT, fold
 from metier.record.store import ENVELOPE, Frame, Store
+from metier.record.store.lines import read_lines
 from metier.record.store.seal import SealCheck
 from metier.record.store.values import encode
 
@@ -93,7 +94,7 @@ def from_file(path: str) -> Record:
     snapshot: JsonObject | None = None
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-            lines = stream.read().split("\n")
+            lines = list(read_lines(stream, path))
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", reason="unopenable", store=path) from error
     seal = SealCheck()
@@ -133,7 +134,7 @@ def looks_like_file(source: str) -> bool:
 
 
 def _object(line: str) -> JsonObject:
-    value: object = json.loads(line)
+    value: object = parse_json(line)
     if not isinstance(value, dict):
         raise TypeError("not an object")
     return cast("JsonObject", value)
@@ -228,6 +229,8 @@ def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Dif
     if frame.get("type") == "policy_asked":  # its digest may be that of a set of files, which is no artifact
         return
     named: list[object] = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
+    if frame.get("type") in ("tool_started", "tool_failed"):  # elsewhere, a tree is that of a lock file
+        named.append(frame.get("tree"))
     written = cast("list[object]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
     named += (cast("JsonObject", one).get("digest") for one in written if isinstance(one, Mapping))
     for digest in named:

@@ -8,11 +8,10 @@ what it did. `drift` performs the same operations on today's files and shows wha
 import contextlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from metier import limits
 from metier.errors import MetierError, ScriptRefused, StoreError
 from metier.files.digests import digest_of, is_digest
 from metier.files.text import from_utf8
@@ -194,14 +193,14 @@ class _Replay:
     def _begin(self, step: Step, catalogs: Sequence[bytes]) -> None:
         record, started = self._record, step.head
         skills = RecordedSkills(catalogs[0], record.artifact)
-        files = RecordedFiles(record.artifact)
+        version = int(started.get("version", 1))
+        files = RecordedFiles(record.artifact, version)
         runner = RecordedRunner(record.artifact)
         policy = RecordedPolicy(started["policy"], skills.profile)
         answers = RecordedAnswers(step.frames)
         files.frames = step.frames
         preload = [frame["name"] for frame in step.frames if frame.get("preloaded")]
         self._bring_texts(started)
-        version = int(started.get("version", 1))
         session = Session(
             skills,
             id=self._session_id,
@@ -223,6 +222,7 @@ class _Replay:
                 process=lambda: self._feed.process,
                 answers=answers,
                 sandbox=bool(started["runs"]),
+                scripts=files.script,
                 version=version,
             ),
         )
@@ -257,11 +257,15 @@ class _Replay:
         for frame in frames:
             data = {key: value for key, value in frame.items() if key not in ENVELOPE}
             draft = Draft(str(frame["id"]), int(frame["timestamp_ms"]), frame["type"], data)
-            digests = [value for key, value in frame.items() if key in ("output", "digest") and is_digest(value)]
+            digests = [value for key, value in frame.items() if key in _NAMING and is_digest(value)]
             artifacts = [self._record.artifact(digest) for digest in digests if frame["type"] != "policy_asked"]
             self._store.append(frame["session_id"], frame["stream_kind"], frame["stream_id"], [draft], artifacts)
             if _names_catalog(frame):
                 self._catalog = str(frame["snapshot"])
+
+
+_NAMING: Final = ("output", "digest", "tree")
+"""The fields of an operation that never ended which name artifacts."""
 
 
 def _names_catalog(frame: Frame) -> bool:
@@ -327,7 +331,8 @@ def _outputs(record: Record) -> list[str]:
 def drift(record: Record, skills: Skills) -> list[Difference]:
     """The operations of a record that today's files would answer differently, each at the index of its frame.
 
-    The recorded answers are given again. No script runs: a changed script is a difference, others do what they did.
+    The recorded answers are given again. No script runs: if any file of its skill has changed, that is a difference;
+    otherwise, it does what it did.
     """
     wrong = verify(record) or ([REDACTED] if redacted(record) else [])
     if wrong:
@@ -367,11 +372,19 @@ def _forget(rule: Rule) -> None:
 
 
 class _UnchangedScripts(RecordedRunner):
-    """Gives back what a script did then, as long as the script is unchanged."""
+    """Gives back what a script did then, as long as the script and all files beside it are unchanged."""
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        digests = [frame["digest"] for frame in self.frames if frame["type"] == "tool_started"]
-        with open(os.path.join(job.skill_dir, job.script), "rb") as stream:
-            if digest_of(stream.read(limits.SCRIPT_BYTES)) not in digests:
-                raise ScriptRefused(job.script, "changed", "it has changed since, and is not run for a comparison")
+        started = (frame for frame in self.frames if frame["type"] == "tool_started")
+        if not any(_is_unchanged(frame, job) for frame in started):
+            raise ScriptRefused(job.script, "changed", "it has changed since, and is not run for a comparison")
         return super().run(job, on_output)
+
+
+def _is_unchanged(started: Frame, job: Job) -> bool:
+    """Whether a job has the files of then. Before version 3, only the script itself was known."""
+    if job.tree is None:
+        return False
+    script = job.tree.file(job.script)
+    tree = started.get("tree", job.tree.digest)
+    return tree == job.tree.digest and script is not None and started["digest"] == digest_of(script.data)

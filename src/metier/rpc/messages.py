@@ -4,6 +4,7 @@ import json
 from typing import Final, TypeGuard
 
 from metier import limits
+from metier.files.json_text import parse_json
 from metier.files.text import without_torn
 from metier.model import JsonObject
 from metier.session.operation import flaw_of
@@ -16,7 +17,7 @@ INTERNAL_ERROR: Final = -32603
 REFUSED: Final = -32000
 """An error of the runtime; `data` has its type."""
 
-MESSAGE_BYTES: Final = 4 * limits.MIB
+MESSAGE_BYTES: Final = limits.MESSAGE_BYTES
 
 
 class RpcError(Exception):
@@ -32,7 +33,7 @@ def read_message(text: str | bytes) -> object:
     if len(text) > MESSAGE_BYTES:
         raise RpcError(INVALID_REQUEST, f"the message is larger than {MESSAGE_BYTES} bytes")
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"not JSON: {error}") from error
 
@@ -44,10 +45,6 @@ def is_object(value: object) -> bool:
 def is_id(value: object) -> TypeGuard[str | float]:
     """Whether an answer can carry the id: half a surrogate pair or an infinite number could not be sent back."""
     return isinstance(value, str | int | float) and flaw_of(value) is None
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
 
 
 def error_answer(id_: str | float | None, error: RpcError) -> JsonObject:

@@ -11,6 +11,7 @@ from metier import limits
 from metier.model import JsonObject
 from metier.results import CHOICES, Request
 from metier.rpc.messages import is_object, one_line
+from metier.session.question import Question
 
 
 class Questions:
@@ -67,5 +68,6 @@ class Approval:
         self.session_id = ""
 
     def __call__(self, request: Request) -> str:
-        given = {key: value for key, value in asdict(request).items() if value}
-        return self._questions.ask({"session_id": self.session_id, **given, "choices": CHOICES}, self._seconds)
+        given: JsonObject = {key: value for key, value in asdict(request).items() if value}
+        given |= {"choices": CHOICES, "question": Question.of(request).as_dict()}
+        return self._questions.ask({"session_id": self.session_id, **given}, self._seconds)

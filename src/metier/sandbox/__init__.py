@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
+from metier.results import Change
 
 if TYPE_CHECKING:
     from metier.sandbox.base import ProcessRunner
@@ -46,7 +47,8 @@ class RunLimits:
 
     seconds: float = 60.0
     memory_bytes: int = 1024 * MIB
-    """The address space of each process, and the memory used by all processes together."""
+    """The address space of each process. Also the memory that all processes and their writable folders use together: a
+    control group enforces it where one can be created, and elsewhere a run that uses more is ended."""
     processes: int = 64
     """Processes and threads at a time, including those of the interpreter."""
     output_bytes: int = MIB
@@ -79,8 +81,9 @@ class Job:
     """Share the host's network, including loopback. Without it, network sockets cannot be created."""
     project: str | None = None
     project_writable: bool = False
+    """Let the script write to the project. A sandbox applies its changes after the run, and only plain files."""
     project_protected: Sequence[str] = ()
-    """Paths that stay read-only in a writable project, if they exist: settings, skills, hooks."""
+    """Paths in a writable project, besides the ones that are always protected, whose changes are refused."""
     limits: RunLimits = DEFAULT_LIMITS
     tree: SkillTree | None = field(default=None, repr=False, compare=False)
     """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner
@@ -138,6 +141,10 @@ class Outcome:
     """The protections that were verified for this run. Empty for a run without a sandbox."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader of the result, such as dependencies of the script that are not installed."""
+    changes: tuple[Change, ...] = ()
+    """The files of a writable project that were added, changed or deleted."""
+    refused: tuple[str, ...] = ()
+    """Changes to the project that were not applied, each with the reason. Long lists are cut."""
 
 
 class Runner(Protocol):

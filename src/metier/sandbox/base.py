@@ -5,6 +5,7 @@ cancelled task), the process is ended and reaped before control goes back to the
 """
 
 import asyncio
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,11 +14,21 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from subprocess import Popen
+from typing import Final
 
+from metier.errors import ResourceError, ScriptRefused
+from metier.files.tree import SkillTree, take
+from metier.limits import KIB, MIB
 from metier.sandbox import Ended, Job, OnOutput, Outcome, Stream
+from metier.sandbox.changes import ProjectChanges
 from metier.sandbox.collect import collect
+from metier.sandbox.interpreter import Program, find_program
 from metier.sandbox.pump import PumpedOutput, pump
 from metier.sandbox.watch import Check, Watch
+
+ARGUMENT_BYTES: Final = 128 * KIB - 1
+ARGUMENTS_BYTES: Final = MIB
+"""The size of one argument, which Linux limits, and of all of them with the variables, which depends on the system."""
 
 
 class ProcessRunner(ABC):
@@ -67,6 +78,27 @@ class ProcessRunner(ABC):
             raise
 
 
+def prepare(job: Job) -> tuple[SkillTree, Program]:
+    """The files of the job's skill and the program for its script. Raises `ScriptRefused`."""
+    sizes = [len(os.fsencode(word)) for word in (*job.argv, *job.env.values())]
+    if max(sizes, default=0) > ARGUMENT_BYTES or sum(sizes) > ARGUMENTS_BYTES:
+        message = f"its arguments have {sum(sizes):,} bytes, which is too long; pass long text as standard input"
+        raise ScriptRefused(job.script, "arguments-too-long", message)
+    tree = job.tree
+    if tree is None:
+        try:
+            folder = os.open(job.skill_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ScriptRefused(job.script, "unreadable", error.strerror or "cannot be read") from error
+        try:
+            tree = take(folder)
+        except ResourceError as error:
+            raise ScriptRefused(job.script, error.reason, str(error)) from error
+        finally:
+            os.close(folder)
+    return tree, find_program(tree, job.script)
+
+
 def supervise(
     process: Popen[bytes],
     job: Job,
@@ -112,6 +144,7 @@ def outcome(
     work: int,
     protections: Sequence[str],
     notes: Sequence[str],
+    changes: ProjectChanges | None = None,
 ) -> Outcome:
     """Build the outcome of a process that has ended, with the files in its work folder."""
     duration = int((time.monotonic() - started) * 1000)
@@ -129,4 +162,6 @@ def outcome(
         left_out=left_out,
         protections=tuple(protections),
         notes=tuple(notes),
+        changes=tuple(changes.applied) if changes is not None else (),
+        refused=tuple(changes.refused) if changes is not None else (),
     )

@@ -1,18 +1,23 @@
 """Runs scripts in a bubblewrap sandbox: namespaces, a seccomp filter, a user that is never root, and limits.
 
 How a run works: bubblewrap builds the sandbox and starts a shell in it. The shell sets the limits, prints a line and
-waits. The host then opens handles on the sandbox (its work folder, its /proc, its first process) and verifies what is
-in force. Only then does the shell become the script. The work folder is an in-memory file system of limited size that
-exists only in the sandbox's mount namespace. The host reads its files through the descriptor after every process has
-ended, and it vanishes when the last descriptor closes. So there is nothing to clean up, even if the host is killed: the
-kernel ends the first process with the host, all others with the first, and the mounts with them. The first process gets
-neither the host's environment nor these arguments, because a script can read both in its /proc.
+waits. The host then opens handles on the sandbox (its writable folders, its /proc, its first process) and puts it into
+a control group where it can. It verifies what is in force. Only then does the shell start the script, and wait for it.
+
+No process in the sandbox can be taken over to get around the limits. The shell has them itself, and its memory is out
+of reach: it is executed from a file that cannot be read, so the kernel lets no process without capabilities look into
+it. For an ordinary user it is the first process, on which the kernel ends all others. For root, that is a process of
+bubblewrap with another user id, because only a process of the same user can be made to end with the host.
+
+Every folder that the script can write to is in memory, has a limited size, and exists only in the sandbox's mount
+namespace. The host reads them through descriptors after every process has ended, and they vanish when the last
+descriptor closes. So there is nothing to clean up, even if the host is killed: the kernel ends the first process with
+the host, all others with the first, and the mounts with them.
 
 The invariant: every protection is verified before the first instruction of a script runs.
 """
 
 import functools
-import json
 import os
 import select
 import shutil
@@ -26,31 +31,41 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from metier.sandbox import SKILL_DIR, Job, OnOutput, Outcome, SandboxUnavailable, install_hint, seccomp
-from metier.sandbox.base import ProcessRunner, outcome, supervise
-from metier.sandbox.evidence import find_gaps, protections
-from metier.sandbox.identity import Identity, an_identity, must_switch, readable_by_all
-from metier.sandbox.interpreter import Program, find_program
-from metier.sandbox.mounts import WRITABLE, view
-from metier.sandbox.watch import entries_below, memory_below
+from metier.files.tree import SkillTree
+from metier.sandbox import SKILL_DIR, Ended, Job, OnOutput, Outcome, SandboxUnavailable, install_hint, seccomp
+from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
+from metier.sandbox.cgroup import Group, a_group
+from metier.sandbox.changes import ProjectChanges, bring_back
+from metier.sandbox.evidence import Evidence
+from metier.sandbox.identity import Identity, an_identity
+from metier.sandbox.interpreter import Program
+from metier.sandbox.mounts import ENTRIES_FACTOR, INIT, LAYER, WRITABLE, view
+from metier.sandbox.watch import entries_below, group_below, memory_below
 
 START_SECONDS: Final = 20.0
 """How long building a sandbox may take on a machine under load. It usually takes a few milliseconds."""
 
 OPEN_FILES: Final = 256
-ENTRIES_FACTOR: Final = 20
+NICENESS: Final = 5
+"""Scripts yield to the host, which must notice in time when they use too much."""
 _READY: Final = b"ready\n"
 _NAMESPACES_HINT: Final = "allow this process to create namespaces; containers and some distributions forbid it"
-_IDMAP: Final = os.path.join(os.path.dirname(__file__), "idmap.py")
+_SETPRIV: Final = "/usr/bin/setpriv"
+_UNSHARE: Final = "/usr/bin/unshare"
+_PYTHONS: Final = ("/usr/local/bin/python3", "/usr/bin/python3")
+_STAGE: Final = os.path.join(os.path.dirname(__file__), "stage.py")
 
-# The units are the same in every sh: -f counts blocks of 512 bytes, -v counts blocks of 1024.
+# The units are the same in every sh: -f counts blocks of 512 bytes, -v counts blocks of 1024. The shell's own messages,
+# such as "Killed", are not part of the script's output.
 _SHELL: Final = """
 ulimit -c 0 && ulimit -n "$1" && ulimit -t "$2" && ulimit -f "$3" && ulimit -v "$4" || exit 125
 ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 125
 shift 5
 echo ready
 read -r go && [ "$go" = go ] || exit 125
-exec "$@"
+exec 3>&2 2>/dev/null
+"$@" 2>&3 3>&-
+exit $?
 """
 
 
@@ -64,6 +79,9 @@ class _Sandbox:
     work: int
     writable: tuple[int, ...]
     proc: int
+    group: Group | None
+    layer: int | None
+    """What the script writes to the project, if it may."""
     protections: tuple[str, ...]
 
     def end(self) -> None:
@@ -101,24 +119,27 @@ class BubblewrapRunner(ProcessRunner):
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
         if self._bwrap is None or seccomp.machine() is None:
             raise SandboxUnavailable(f"bubblewrap cannot be used: {self.problem()}", install=install_hint())
-        program = find_program(job.skill_dir, job.script)
+        tree, program = prepare(job)
         command = [program.inside, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
-        started = time.monotonic()
-        with an_identity() as identity, _built(self._bwrap, job, program, command, identity) as sandbox:
+        started, since = time.monotonic(), time.time_ns()
+        with an_identity() as identity, _built(self._bwrap, job, tree, program, command, identity) as sandbox:
             limits = job.limits
-            checks = [
-                memory_below(sandbox.proc, limits.memory_bytes),
-                entries_below(sandbox.writable, limits.files * ENTRIES_FACTOR),
-            ]
+            memory = (
+                group_below(sandbox.group)
+                if sandbox.group is not None
+                else memory_below(sandbox.proc, sandbox.writable, limits.memory_bytes)
+            )
             ended, output = supervise(
                 sandbox.process,
                 job,
                 end=sandbox.end,
-                checks=checks,
+                checks=[memory, entries_below(sandbox.writable, limits.files * ENTRIES_FACTOR)],
                 on_output=on_output,
                 stop=stop,
                 protections=sandbox.protections,
             )
+            if ended == "exit" and sandbox.group is not None and sandbox.group.ran_out():
+                ended = "memory-limit"
             return outcome(
                 sandbox.process,
                 job,
@@ -128,50 +149,86 @@ class BubblewrapRunner(ProcessRunner):
                 work=sandbox.work,
                 protections=sandbox.protections,
                 notes=program.notes,
+                changes=_changes(sandbox, job, ended, since),
             )
+
+
+def _changes(sandbox: _Sandbox, job: Job, ended: Ended, since: int) -> ProjectChanges | None:
+    """Apply what the script wrote to the project. The work of a script that was ended is only half done."""
+    if sandbox.layer is None or job.project is None:
+        return None
+    if ended != "exit":
+        return ProjectChanges(refused=[".: the script did not end by itself, so none of its changes was applied"])
+    project = os.open(job.project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        most = job.limits.files * ENTRIES_FACTOR
+        return bring_back(sandbox.layer, project, protected=job.project_protected, since_ns=since, most=most)
+    finally:
+        os.close(project)
 
 
 @contextmanager
 def _built(
-    bwrap: str, job: Job, program: Program | None, command: Sequence[str], identity: Identity
+    bwrap: str,
+    job: Job,
+    tree: SkillTree | None,
+    program: Program | None,
+    command: Sequence[str],
+    identity: Identity,
 ) -> Generator[_Sandbox]:
     """Build a sandbox and start the script in it. When the context ends, nothing of the sandbox is left."""
     machine = seccomp.machine()
     assert machine is not None
     with ExitStack() as stack:
-        seen = view(job, program, identity)
+        seen = view(job, tree, program, identity)
         given = {placeholder: _in_memory(stack, data) for placeholder, data in seen.files.items()}
         rules = _in_memory(stack, seccomp.program(machine, network=job.network))
-        info, info_writer = os.pipe()
-        stack.callback(os.close, info)
+        group = stack.enter_context(a_group(job.limits.memory_bytes, job.limits.processes))
         try:
             words = [str(given[word]) if word in given else word for word in seen.arguments]
-            words += ["--seccomp", str(rules), "--info-fd", str(info_writer)]
+            words += ["--seccomp", str(rules)]
             arguments = _in_memory(stack, b"".join(os.fsencode(word) + b"\0" for word in words))
-            line = [*_as_owner(job, program, identity), bwrap, "--args", str(arguments), "--"]
-            line += [*_become(identity), *_limited(job, program), *command]
+            passed = [*given.values(), rules, arguments]
+            line = [bwrap, "--args", str(arguments), "--", *_become(identity), *_limited(job, program), *command]
+            if seen.stage:
+                steps = (str(given[word]) if word in given else word for word in seen.stage)
+                code = _in_memory(stack, _stage_code())
+                line = [_own_python(), "-I", "-S", f"/proc/self/fd/{code}", *steps, "--", *line]
+                passed.append(code)
             process = subprocess.Popen(  # noqa: S603
-                line,
+                [*_tied(identity), *line],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={},
                 cwd="/",
-                pass_fds=(*given.values(), rules, arguments, info_writer),
+                pass_fds=passed,
                 process_group=0,
                 bufsize=0,
             )
         except OSError as error:
             raise SandboxUnavailable(f"bubblewrap could not be started: {error.strerror}") from error
-        finally:
-            os.close(info_writer)
         stack.callback(_reap, process)
         _await_ready(process)
-        sandbox = _open_handles(stack, process, info, job, program, identity)
+        sandbox = _open_handles(stack, process, job, program, identity, group)
         assert process.stdin
         with suppress(BrokenPipeError):
             process.stdin.write(b"go\n")
         yield sandbox
+
+
+@functools.cache
+def _stage_code() -> bytes:
+    with open(_STAGE, "rb") as file:
+        return file.read()
+
+
+def _own_python() -> str:
+    """The interpreter for stage.py. A program that gave up root may not be able to execute its own any more."""
+    found = next((path for path in (sys.executable, *_PYTHONS) if os.access(path, os.X_OK)), None)
+    if found is None:
+        raise SandboxUnavailable("no Python that this user can execute was found")
+    return found
 
 
 def _in_memory(stack: ExitStack, data: bytes) -> int:
@@ -185,33 +242,29 @@ def _in_memory(stack: ExitStack, data: bytes) -> int:
     return descriptor
 
 
+def _tied(identity: Identity) -> list[str]:
+    """The command before bubblewrap that ends everything with the host.
+
+    bubblewrap ends with the process that started it. If it ends between two steps of its own, it leaves a child that
+    waits for ever. So it is the first process of a namespace, and the kernel ends all others with it.
+    """
+    users = [] if identity.switch else ["--user", "--map-current-user"]
+    return [_SETPRIV, "--pdeathsig", "KILL", "--", _UNSHARE, *users, "--pid", "--fork", "--kill-child=KILL", "--"]
+
+
 def _become(identity: Identity) -> list[str]:
     if not identity.switch:
         return []
     uid = str(identity.uid)
     drop = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
-    return ["/usr/bin/setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", *drop, "--"]
+    return [_SETPRIV, "--reuid", uid, "--regid", uid, "--clear-groups", *drop, "--"]
 
 
 def _limited(job: Job, program: Program | None) -> list[str]:
     limits = job.limits
     addresses = limits.memory_bytes + (program.address_reserve if program else 0)
     numbers = (OPEN_FILES, int(limits.seconds) + 1, limits.file_bytes // 512, addresses // 1024, limits.processes)
-    return ["/bin/sh", "-c", _SHELL, "sh", *(str(number) for number in numbers)]
-
-
-def _as_owner(job: Job, program: Program | None, identity: Identity) -> list[str]:
-    """The command before bubblewrap that lets a run with its own user id use folders that others cannot read."""
-    if not identity.switch or program is None:
-        return []
-    folders = [] if readable_by_all(job.skill_dir) else [os.path.realpath(job.skill_dir)]
-    if job.project is not None and (job.project_writable or not readable_by_all(job.project)):
-        project = os.path.realpath(job.project)
-        # One mount maps the whole tree, so a skill inside the project needs no second one.
-        folders = [project, *(folder for folder in folders if not f"{folder}/".startswith(f"{project}/"))]
-    if not folders:
-        return []
-    return [sys.executable, "-I", "-S", _IDMAP, str(identity.uid), *folders, "--"]
+    return [INIT, "-c", _SHELL, "sh", *(str(number) for number in numbers)]
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
@@ -236,25 +289,49 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
 
 
 def _open_handles(
-    stack: ExitStack, process: subprocess.Popen[bytes], info: int, job: Job, program: Program | None, identity: Identity
+    stack: ExitStack,
+    process: subprocess.Popen[bytes],
+    job: Job,
+    program: Program | None,
+    identity: Identity,
+    group: Group | None,
 ) -> _Sandbox:
     """Open and verify what the host needs of the sandbox, while only our own shell runs in it."""
+
+    def folder(path: str) -> int:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, descriptor)
+        return descriptor
+
     try:
-        os.set_blocking(info, False)  # bubblewrap wrote it before the shell was ready
-        pid = int(json.loads(os.read(info, 4096))["child-pid"])
+        outer = _only_child(process.pid)
+        pid = _only_child(outer)
         first = os.pidfd_open(pid)
         stack.callback(os.close, first)
         root = f"/proc/{pid}/root"
-        folders: list[int] = []
-        for place in (*WRITABLE, "/proc"):
-            folder = os.open(root + place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, folder)
-            folders.append(folder)
+        writable = [folder(root + place) for place in WRITABLE]
+        proc = folder(f"{root}/proc")
+        layer = folder(f"/proc/{outer}/root{LAYER}") if job.project_writable and program is not None else None
+        if layer is not None:
+            writable.append(layer)
         if identity.switch:
-            os.fchown(folders[0], identity.uid, identity.uid)
-        writable, proc = tuple(folders[:-1]), folders[-1]
-        gaps = find_gaps(proc, pid, writable, job, program)
-    except (OSError, ValueError, KeyError) as error:
+            os.fchown(writable[0], identity.uid, identity.uid)
+        shell = _only_child(pid) if identity.switch else pid
+        os.setpriority(os.PRIO_PROCESS, shell, NICENESS)
+        if group is not None:
+            group.add(shell)
+        found = Evidence(
+            first=pid,
+            shell=shell,
+            proc=proc,
+            writable=tuple(writable),
+            job=job,
+            program=program,
+            identity=identity,
+            group=group,
+        )
+        gaps = found.gaps()
+    except (OSError, ValueError) as error:
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error
     if gaps:
         raise SandboxUnavailable("the sandbox lacks protections", tried=gaps)
@@ -262,10 +339,19 @@ def _open_handles(
         process=process,
         first=first,
         work=writable[0],
-        writable=writable,
+        writable=tuple(writable),
         proc=proc,
-        protections=protections(job, identity),
+        group=group,
+        layer=layer,
+        protections=found.protections(),
     )
+
+
+def _only_child(pid: int) -> int:
+    """The host's pid of the one process that a process has started."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        (child,) = file.read().split()
+    return int(child)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
@@ -287,8 +373,9 @@ class _Problem(NamedTuple):
 @functools.cache
 def _try_out(bwrap: str, uid: int) -> _Problem | None:
     """Build a sandbox and run nothing in it. The answer is cached for this process and user."""
-    if must_switch() and not os.access("/usr/bin/setpriv", os.X_OK):
-        return _Problem(f"user {uid} also needs setpriv, which is part of util-linux")
+    for program in (_SETPRIV, _UNSHARE):
+        if not os.access(program, os.X_OK):
+            return _Problem(f"{program} is missing; it is part of util-linux")
     try:
         known = subprocess.run([bwrap, "--help"], capture_output=True, env={}, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
@@ -296,7 +383,7 @@ def _try_out(bwrap: str, uid: int) -> _Problem | None:
     if b"--size" not in known.stdout + known.stderr:
         return _Problem("bwrap is too old; version 0.7 or later is needed")
     try:
-        with an_identity() as identity, _built(bwrap, Job("/", ""), None, ["/bin/true"], identity) as sandbox:
+        with an_identity() as identity, _built(bwrap, Job("/", ""), None, None, ["/bin/true"], identity) as sandbox:
             status = sandbox.process.wait(START_SECONDS)
     except SandboxUnavailable as error:
         gaps = f": {'; '.join(error.tried)}" if error.tried else ""

@@ -65,7 +65,7 @@ def _uid(number: int) -> int:
 def _mapped() -> int:
     """How many user ids, starting at 0, this process can switch to."""
     try:
-        with open("/proc/self/uid_map", encoding="ascii") as file:
+        with open("/proc/self/uid_map", encoding="utf-8") as file:
             first, _, count = (int(word) for word in file.readline().split())
     except (OSError, ValueError):
         return 0

@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from metier.errors import ResourceError
 from metier.files import beneath
 from metier.files.shapes import is_list
 from metier.files.text import from_utf8
+from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
 from metier.sandbox import ScriptRefused
 
@@ -74,9 +74,9 @@ class Program:
     notes: tuple[str, ...] = ()
 
 
-def find_program(skill_dir: str, script: str) -> Program:
-    """Find the program for a script of a skill. Links that leave the skill's folder are refused."""
-    relative, head, executable = _read(skill_dir, script)
+def find_program(tree: SkillTree, script: str) -> Program:
+    """Find the program for a script of a skill."""
+    relative, head, executable = _read(tree, script)
     first = head.split("\n", 1)[0].rstrip("\r")
     suffix = os.path.splitext(relative)[1].lower()
     flags: tuple[str, ...] = ()
@@ -112,17 +112,16 @@ def find_program(skill_dir: str, script: str) -> Program:
     )
 
 
-def _read(skill_dir: str, script: str) -> tuple[str, str, bool]:
+def _read(tree: SkillTree, script: str) -> tuple[str, str, bool]:
     """Return the checked path, the start of the file as text, and whether it is executable."""
     try:
         relative = beneath.check_relative(script)
-        head = beneath.read_file(skill_dir, relative, HEAD_BYTES).data
-        mode = os.stat(os.path.join(skill_dir, relative)).st_mode
     except ResourceError as error:
         raise ScriptRefused(script, "unreadable", str(error)) from error
-    except OSError as error:
-        raise ScriptRefused(script, "unreadable", error.strerror or "cannot be read") from error
-    return relative, from_utf8(head), bool(mode & stat.S_IXUSR)
+    file = tree.file(relative)
+    if file is None:
+        raise ScriptRefused(script, "unreadable", f"File not found: {relative}")
+    return relative, from_utf8(file.data[:HEAD_BYTES]), file.executable
 
 
 def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:

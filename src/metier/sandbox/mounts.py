@@ -1,7 +1,9 @@
 """The file system that a sandboxed script sees, as arguments for bubblewrap.
 
-The order matters: later mounts cover earlier ones, and the root becomes read-only at the end. The invariant: every
-writable folder has a size limit, and all folders of the host are read-only except a project granted as writable.
+The order matters: later mounts cover earlier ones, and the root becomes read-only at the end. The files of the skill
+are written into that root, in memory. What needs more than bubblewrap can do is prepared by `stage.py` (see there), and
+then taken from its scratch folder. The invariant: every writable folder is in memory and has a size limit, and no
+folder of the host can be written to.
 """
 
 import os
@@ -10,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from metier.files.tree import SkillTree
 from metier.limits import MIB
 from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job
-from metier.sandbox.identity import Identity
+from metier.sandbox.identity import Identity, readable_by_all
 from metier.sandbox.interpreter import Program
 
 WRITABLE: Final = (WORK_DIR, "/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
@@ -38,6 +41,16 @@ _COPIED_BYTES: Final = 4 * MIB
 _DEVICES: Final = ("null", "zero", "random", "urandom")
 _MASKED: Final = ("cmdline", "keys")
 """Files of /proc that describe the host, are readable by everyone and are not covered by a namespace."""
+INIT: Final = "/init"
+"""The shell that starts the script, from a file that can be executed but not read, which hides its memory."""
+LAYER: Final = "/tmp/.project-changes/upper"  # noqa: S108 (where stage.py keeps what was written to the project)
+_STAGED_SKILL: Final = "/tmp/skill"  # noqa: S108
+_STAGED_PROJECT: Final = "/tmp/project"  # noqa: S108
+_STAGED_PROGRAM: Final = "/tmp/program"  # noqa: S108
+_DIRECT_FILES: Final = 200
+"""How many files of a skill bubblewrap writes itself. Each needs a descriptor, and more are unpacked by stage.py."""
+ENTRIES_FACTOR: Final = 20
+"""How many files and folders a run may create, for each file that is collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,8 @@ class SandboxView:
 
     arguments: tuple[str, ...]
     files: Mapping[str, bytes]
+    stage: tuple[str, ...] = ()
+    """The steps that stage.py takes first. Empty if it is not needed."""
 
 
 def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: str) -> dict[str, str]:
@@ -63,20 +78,27 @@ def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: st
     return {**fixed, **job.env}
 
 
-def view(job: Job, program: Program | None, identity: Identity) -> SandboxView:
-    """Everything that a script sees. Without a program, the skill is not mounted; this only tests the sandbox."""
+def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Identity) -> SandboxView:
+    """Everything that a script sees. Without a program, there is no skill; this only tests the sandbox."""
     files = _files(job, identity)
     arguments = [*_isolation(job, identity), *_system(), *_etc(job, files), *_proc(), *_devices()]
+    with open("/bin/sh", "rb") as shell:
+        files["@init"] = shell.read()
+    arguments += ["--perms", "0111", "--file", "@init", INIT]
     for place in WRITABLE:
         mode = "0700" if place == WORK_DIR else "1777"
         arguments += ["--perms", mode, "--size", str(job.limits.work_bytes), "--tmpfs", place]
-    if program is not None:
-        arguments += _granted(job, program)
+    stage: list[str] = []
+    if tree is not None and program is not None:
+        arguments += _skill(tree, files, stage)
+        arguments += _granted(job, program, identity, stage)
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
     for name, value in fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp").items():  # noqa: S108
         arguments += ["--setenv", name, value]
-    return SandboxView((*arguments, "--chdir", WORK_DIR), files)
+    if stage and not identity.switch:
+        stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
+    return SandboxView((*arguments, "--chdir", WORK_DIR), files, tuple(stage))
 
 
 def _files(job: Job, identity: Identity) -> dict[str, bytes]:
@@ -100,7 +122,7 @@ def _isolation(job: Job, identity: Identity) -> list[str]:
         arguments.append("--unshare-net")
     arguments += ["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     if not identity.switch:
-        return [*arguments, "--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
+        return [*arguments, "--as-pid-1", "--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
     # Needed to change from root to the id of the run. They are dropped before the script starts.
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
         arguments += ["--cap-add", capability]
@@ -111,7 +133,7 @@ def _etc(job: Job, files: Mapping[str, bytes]) -> list[str]:
     arguments = ["--dir", "/etc"]
     for name in (*_ETC, *(_ETC_NETWORK if job.network else ())):
         arguments += _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
-    for placeholder in files:
+    for placeholder in tuple(files):
         arguments += ["--perms", "0444", "--file", placeholder, f"/etc/{placeholder[1:]}"]
     return arguments
 
@@ -143,22 +165,51 @@ def _system() -> list[str]:
     return arguments + _read_only("/nix/store", "/nix/store")
 
 
-def _granted(job: Job, program: Program) -> list[str]:
-    skill = os.path.realpath(job.skill_dir)
-    arguments = _read_only(program.mount[0], program.mount[1]) if program.mount else []
+def _skill(tree: SkillTree, files: dict[str, bytes], stage: list[str]) -> list[str]:
+    """The files of the skill, as they were taken, in the sandbox's own root. Nothing of its folder is mounted."""
+    if len(tree.files) > _DIRECT_FILES:
+        files["@skill"] = packed(tree)
+        stage += ["skill", "@skill"]
+        return ["--ro-bind", _STAGED_SKILL, SKILL_DIR]
+    arguments = ["--dir", SKILL_DIR]
+    for number, file in enumerate(tree.files):
+        place = f"{SKILL_DIR}/{file.path}"
+        if file.target:
+            arguments += ["--symlink", file.link_text, place]
+        else:
+            files[f"@skill-{number}"] = file.data
+            arguments += ["--perms", "0555" if file.executable else "0444", "--file", f"@skill-{number}", place]
+    return arguments
+
+
+def packed(tree: SkillTree) -> bytes:
+    """A tree in the form that stage.py unpacks."""
+    parts: list[bytes] = []
+    for file in tree.files:
+        kind = b"link" if file.target else b"program" if file.executable else b"file"
+        data = os.fsencode(file.link_text) if file.target else file.data
+        parts += [os.fsencode(file.path), b"\0", kind, b"\0", str(len(data)).encode(), b"\0", data]
+    return b"".join(parts)
+
+
+def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -> list[str]:
+    """The folders of the host that the script needs. They are shown by stage.py, which hides where they are."""
+    arguments: list[str] = []
+    if program.mount is not None:
+        stage += ["show", program.mount[0], "program", ""]
+        arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
     if job.project is not None:
         project = os.path.realpath(job.project)
-        writable = job.project_writable and skill != project
-        arguments += ["--bind" if writable else "--ro-bind", project, PROJECT_DIR]
-        if writable:
-            # A skill inside the project must not be able to change itself through the project mount.
-            inner = [skill] if skill.startswith(project + os.sep) else []
-            inner += [os.path.join(project, path) for path in job.project_protected]
-            for path in inner:
-                real = os.path.realpath(path)
-                if real.startswith(project + os.sep):
-                    arguments += _read_only(real, PROJECT_DIR + real[len(project) :])
-    return [*arguments, "--ro-bind", skill, SKILL_DIR]
+        own = identity.switch and (job.project_writable or not readable_by_all(project))
+        owner = str(identity.uid) if own else ""
+        if job.project_writable:
+            entries = str(job.limits.files * ENTRIES_FACTOR)
+            stage += ["write", project, "project", owner, str(job.limits.work_bytes), entries]
+            arguments += ["--bind", _STAGED_PROJECT, PROJECT_DIR]
+        else:
+            stage += ["show", project, "project", owner]
+            arguments += ["--ro-bind", _STAGED_PROJECT, PROJECT_DIR]
+    return arguments
 
 
 def _read_only(source: str, place: str) -> list[str]:

@@ -116,10 +116,17 @@ _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
 _IOCTL: Final = (16, 29)
 _SOCKET: Final = (41, 198)
+_SOCKETPAIR: Final = (53, 199)
+_SETSOCKOPT: Final = (54, 208)
+_FCNTL: Final = (72, 25)
 _PERSONALITY: Final = (135, 92)
 
 NAMESPACE_FLAGS: Final = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TERMINAL_IOCTLS: Final = (0x5412, 0x541C, 0x541D, 0x540E)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSCTTY
+
+_SOL_SOCKET: Final = 1
+_BUFFER_OPTIONS: Final = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and their forced variants
+_F_SETPIPE_SZ: Final = 1031
 
 AF_UNIX: Final = 1
 AF_INET: Final = 2
@@ -137,9 +144,9 @@ def denied(machine: str) -> dict[str, int]:
 def program(machine: str, *, network: bool) -> bytes:
     """Build the filter for an architecture, in the form that the kernel takes.
 
-    Without the network, only Unix sockets can be created, in the sandbox's own namespace. With the network, the script
-    shares the host's network namespace and its abstract Unix sockets, such as a desktop's message bus, so only Internet
-    sockets can be created. Pairs of connected sockets are always allowed.
+    Without the network, only pairs of connected sockets can be created: a Unix socket is a file, and a service of the
+    host may listen at one in the project. With the network, Internet sockets can be created too. Buffers of sockets and
+    pipes keep their default size, because no limit of a process counts them.
     """
     column = list(ARCHITECTURES).index(machine)
     refuse = _ERRNO | errno.EPERM
@@ -159,8 +166,13 @@ def program(machine: str, *, network: bool) -> bytes:
         code += _when(number, [(_RETURN, 0, 0, refuse)])
     code += _when(_CLONE[column], [_argument(0), (_BITS, 0, 1, NAMESPACE_FLAGS), (_RETURN, 0, 0, refuse)])
     code += _when(_IOCTL[column], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
-    families = (AF_INET, AF_INET6) if network else (AF_UNIX,)
+    families = (AF_INET, AF_INET6) if network else ()
     code += _when(_SOCKET[column], _allow_only(0, families, _ERRNO | errno.EAFNOSUPPORT))
+    code += _when(_SOCKETPAIR[column], _allow_only(0, (AF_UNIX,), _ERRNO | errno.EAFNOSUPPORT))
+    # Success is pretended, because programs treat the size as a wish. The kernel also chooses another size silently.
+    sizes = _refuse_any(2, _BUFFER_OPTIONS, _ERRNO)
+    code += _when(_SETSOCKOPT[column], [_argument(1), (_EQUAL, 0, len(sizes), _SOL_SOCKET), *sizes])
+    code += _when(_FCNTL[column], _refuse_any(1, (_F_SETPIPE_SZ,), refuse))
     # Reading it (0xffffffff) and the default (0) are harmless. Other values disable address randomisation and more.
     code += _when(_PERSONALITY[column], _allow_only(0, (0, 0xFFFFFFFF), refuse))
     code.append((_RETURN, 0, 0, _ALLOW))

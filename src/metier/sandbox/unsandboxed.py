@@ -1,8 +1,8 @@
 """Runs scripts without a sandbox. `choose` returns this runner only if it is named explicitly.
 
-The limits on time and output, the allow-list of variables and the fresh work folder still apply. Nothing separates the
-script from the rest of the machine, so no protection is ever reported. A script that detaches from its process group
-survives its run.
+The limits on time and output, the allow-list of variables, the copy of the approved skill and the fresh work folder
+still apply. Nothing separates the script from the rest of the machine, so no protection is ever reported. A script that
+detaches from its process group survives its run.
 """
 
 import os
@@ -14,8 +14,7 @@ import time
 from contextlib import suppress
 
 from metier.sandbox import Job, OnOutput, Outcome
-from metier.sandbox.base import ProcessRunner, outcome, supervise
-from metier.sandbox.interpreter import find_program
+from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
 from metier.sandbox.mounts import fixed_variables
 
 
@@ -28,12 +27,12 @@ class UnsandboxedRunner(ProcessRunner):
         return None
 
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
-        program = find_program(job.skill_dir, job.script)
-        skill = os.path.realpath(job.skill_dir)
+        tree, program = prepare(job)
         with tempfile.TemporaryDirectory(prefix="metier-run-") as base:
-            work, temporary = os.path.join(base, "work"), os.path.join(base, "tmp")
-            os.mkdir(work)
-            os.mkdir(temporary)
+            skill, work, temporary = (os.path.join(base, name) for name in ("skill", "work", "tmp"))
+            for folder in (skill, work, temporary):
+                os.mkdir(folder)
+            tree.write(skill)
             project = os.path.realpath(job.project) if job.project is not None else ""
             started = time.monotonic()
             process = _start(

@@ -51,12 +51,12 @@ def present(
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
     if checked:
         _check(skill, parsed, profile)
-    limit = max(min(profile.load.max_bytes or limits.SKILL_FILE_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
+    limit = max(min(profile.load.max_bytes or limits.LOADED_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
     truncated = content.size > limit
     shown = content.data[parsed.body_offset : limit]
     body, split = from_utf8_part(shown) if truncated else (from_utf8(shown), 0)
     left_out = content.size - limit + split if truncated else 0
-    notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out]" if truncated else ""
+    notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out{_more(profile, offered)}]" if truncated else ""
     loaded = Loaded(
         skill=skill,
         text="",
@@ -84,6 +84,14 @@ def present(
     )
     text = without_torn(origin(skill) + text)  # a path may hold bytes that are not UTF-8
     return replace(loaded, text=text, body=origin(skill) + loaded.body)
+
+
+def _more(profile: Profile, offered: Offered) -> str:
+    """How a model gets more of a SKILL.md that was cut at the limit for all hosts. A host's own limit is its own."""
+    if profile.load.max_bytes or "read" not in offered:
+        return ""
+    size = min(profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
+    return f"; `{offered['read']}` with the path SKILL.md gives its first {size:,} bytes"
 
 
 def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> None:

@@ -2,20 +2,27 @@
 
 Every `$ARGUMENTS` is replaced. If the body has no placeholder, non-empty arguments are appended. Indexed and named
 arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price.
-Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded.
+Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded. What it may add is
+limited: beyond that, placeholders stay as they are.
 """
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
+
+from metier import limits
 
 _PLACE: Final = r"\$\{CLAUDE_SKILL_DIR\}|\{baseDir\}"
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
-_PIECE: Final = re.compile(
-    r"""(?P<space>[ \t\r\n]+)|(?P<plain>[^ \t\r\n'"\\]+)|'(?P<single>[^']*)'"""
-    r"""|"(?P<double>(?:[^"\\]++|\\.)*+)"|\\(?P<one>.)""",
-    re.DOTALL,
-)
+_PIECE: Final = re.compile(r"""'([^']*+)'|"((?:[^"\\]++|\\.)*+)"|\\(.)|([^'"\\]++)""", re.DOTALL)
+"""A part of a word: in single or double quotes, an escaped character, or plain text."""
+_RAW: Final = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)++""", re.DOTALL)
+"""A word with its quotes."""
+_CLOSED: Final = re.compile(r"""(?:[^'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)*+""", re.DOTALL)
+"""Text in which every quote is closed, and that does not end in a backslash."""
+_WORDS: Final = 1000
+"""How many words can be referred to: three digits in `$ARGUMENTS[999]`. Splitting megabytes into words is slow."""
 _ESCAPED: Final = re.compile(r"""\\(["\\])""")
 """In double quotes, a backslash escapes only these."""
 
@@ -26,15 +33,19 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
         return re.sub(_PLACE, lambda _: directory, body) if directory and "{" in body else body
     names = _declared(frontmatter)
     may_index = indexed and bool(names or "argument-hint" in frontmatter or "$ARGUMENTS" in body)
-    values = _split(arguments) if may_index else []
+    values: list[str] | None = None
     used = False
+    room = limits.EXPANDED_CHARACTERS
 
     def replacement(match: re.Match[str]) -> str:
-        nonlocal used
+        nonlocal used, values, room
         if match["place"] is not None:
             return directory
         if match["whole"] is not None:
+            if used and len(arguments) > room:
+                return match[0]  # a body that repeats it a thousand times must not become gigabytes
             used = True
+            room -= len(arguments)
             return arguments
         if match["index"] is not None:
             position = int(match["index"])
@@ -43,7 +54,10 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
         else:
             position = names.index(match["name"])
         used = True
-        return values[position] if 0 <= position < len(values) else ""
+        values = _split(arguments) if values is None else values
+        value = values[position] if 0 <= position < len(values) else ""
+        room -= len(value)
+        return value if room >= 0 else match[0]
 
     expanded = _pattern(names, may_index, bool(directory)).sub(replacement, body)
     return expanded if used else f"{expanded.rstrip()}\n\nARGUMENTS: {arguments}\n"
@@ -73,25 +87,24 @@ def _declared(frontmatter: Mapping[str, Any]) -> list[str]:
 
 
 def _split(arguments: str) -> list[str]:
-    """Split into words like a shell. If a quote is never closed, split on whitespace.
+    """Split into words like a shell, up to the last one that can be referred to.
 
-    The words are those of `shlex.split`, which needs seconds for a word of 300 kB.
+    If a quote is never closed, split on whitespace. The words are those of `shlex.split`, which needs seconds for a
+    word of 300 kB.
     """
-    words: list[list[str]] = []
-    position, inside = 0, False
-    while position < len(arguments):
-        piece = _PIECE.match(arguments, position)
-        if piece is None:
-            return arguments.split()
-        position = piece.end()
-        if piece["space"] is not None:
-            inside = False
-            continue
-        if not inside:
-            words.append([])
-            inside = True
-        quoted = piece["double"]
-        words[-1].append(
-            _ESCAPED.sub(r"\1", quoted) if quoted else piece["plain"] or piece["single"] or piece["one"] or ""
-        )
-    return ["".join(pieces) for pieces in words]
+    if not _CLOSED.fullmatch(arguments):
+        return arguments.split(None, _WORDS)[:_WORDS]
+    return [_unquoted(word[0]) for word in islice(_RAW.finditer(arguments), _WORDS)]
+
+
+def _unquoted(word: str) -> str:
+    """A word without its quotes. One kind of quoting needs no loop over its parts, of which there may be millions."""
+    escapes, kinds = "\\" in word, [quote for quote in ("'", '"') if quote in word]
+    if not kinds:
+        return "\\".join(part.replace("\\", "") for part in word.split("\\\\")) if escapes else word
+    if not escapes and len(kinds) == 1:
+        return word.replace(kinds[0], "")
+    return "".join(
+        single or (_ESCAPED.sub(r"\1", double) if "\\" in double else double) or one or plain
+        for single, double, one, plain in _PIECE.findall(word)
+    )

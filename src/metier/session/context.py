@@ -7,11 +7,11 @@ operation changes it by noting an event, and in no other way.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from metier.catalog.build import Catalog
 from metier.errors import MetierError, PolicyDenied
-from metier.files.source import Files
+from metier.files.source import Files, ScriptFiles
 from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Role, Skill
 from metier.record.events import Event, PolicyAsked
@@ -23,6 +23,7 @@ from metier.sandbox import Runner
 from metier.session import scripts, windows
 from metier.session.policy import By, Policy
 from metier.session.reading import Reader
+from metier.session.skill_request import skill_request
 from metier.session.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ Approve = Callable[[Request], "bool | str"]
 """Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
 
 
-_NO_ANSWERS: Final[Mapping[Request, str]] = {}
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person answered before an operation, and the scripts that the questions were about."""
+
+    answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
+    scripts: dict[tuple[str, str, str], ScriptFiles] = field(default_factory=dict[tuple[str, str, str], ScriptFiles])
+    """By the path and the folder of the skill and the path of the script. The operation runs these very bytes."""
 
 
 class Asks(Protocol):
@@ -59,7 +66,7 @@ class SessionContext:
     has_read_tool: bool = True
     texts: dict[str, str] = field(default_factory=dict[str, str])
     """What this process gave, by ref: a cache of artifacts, and all there is where policy keeps no artifacts."""
-    _answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
+    asked: Asked = field(default_factory=Asked)
     _catalog: Catalog | None = None
     """The catalog when the operation began."""
 
@@ -108,9 +115,25 @@ class SessionContext:
 
     # --- policy ---
 
-    def ask(self, operation: "Asks") -> Mapping[Request, str]:
+    def request(self, tool: str, skill: Skill, path: str = "") -> Request:
+        """A request about a skill."""
+        return skill_request(tool, skill, path, version=self.version)
+
+    def ask(self, operation: "Asks") -> Asked:
         """Put the questions of an operation to a person, before it begins, without the session's lock."""
-        return self.put(operation.requests(self)) if self.approve is not None else _NO_ANSWERS
+        if self.approve is None:
+            return Asked()
+        view = self.asking()
+        return replace(view.asked, answers=view.put(operation.requests(view)))
+
+    def asking(self) -> "SessionContext":
+        """The same for the questions of one operation."""
+        return replace(self, asked=Asked())
+
+    def shown(self, request: Request) -> Request:
+        """A request as it is put to a person: with the text of the script that was approved before."""
+        before = scripts.approved_before(self, request)
+        return replace(request, before=before) if before else request
 
     def put(self, requests: Iterable[Request]) -> Mapping[Request, str]:
         """Put questions to a person; the answers, up to the first no.
@@ -129,7 +152,7 @@ class SessionContext:
                     break
                 if verdict == "allow" or request in answers:
                     continue
-                answer = self.approve(request)
+                answer = self.approve(self.shown(request))
                 said = answer if isinstance(answer, str) else "once" if answer else "no"
                 answers[request] = said
                 if not Policy.is_yes(said):
@@ -138,9 +161,9 @@ class SessionContext:
             return answers
         return answers
 
-    def use_answers(self, answers: Mapping[Request, str]) -> None:
+    def use_answers(self, asked: Asked) -> None:
         """Take these answers for the operation that is performed next."""
-        self._answers = answers
+        self.asked = asked
 
     def confirm(self, request: Request, by: By = "model", *, for_session: bool = False) -> None:
         """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise.
@@ -148,7 +171,7 @@ class SessionContext:
         `by` decides where nobody can be asked: what a person or the host named is allowed unless a rule denies it.
         `for_session`: a yes holds as long as the session.
         """
-        answer = self._answers.get(request)
+        answer = self.asked.answers.get(request)
         if answer is not None:
             lasts = for_session and Policy.is_yes(answer)
             self.recorder.note(
@@ -169,19 +192,19 @@ class SessionContext:
             self.recorder.notice_policy(self.policy.as_dict())
 
     def _answered(self, request: Request) -> str:
-        if request not in self._answers:
+        if request not in self.asked.answers:
             raise PolicyDenied(request.tool, request.skill_name, "it changed after the question was asked; try again")
-        return self._answers[request]
+        return self.asked.answers[request]
 
     def refuse_denied(self, skill: Skill) -> None:
         """A person or a host who names a skill is not asked, but a rule that denies it holds."""
-        decision = self.policy.decide(Request("skill_load", skill.name, skill.path))
+        decision = self.policy.decide(self.request("skill_load", skill, skill.path))
         if decision.verdict == "deny":
             raise PolicyDenied("skill_load", skill.name, decision.why)
 
     def may_use(self, tool: str, command: str = "") -> bool:
         """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active."""
-        return windows.may_use(self.policy, self.profile, self.state.windows.values(), tool, command)
+        return windows.may_use(self.policy, self.skills.catalog, self.state.windows, tool, command)
 
     # --- files ---
 

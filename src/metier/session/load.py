@@ -14,7 +14,7 @@ from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
 from metier.record.state import ARGUMENTS, ref_of
-from metier.results import Loaded, Request, Resource
+from metier.results import Loaded, Resource
 from metier.session import activation
 from metier.session.context import SessionContext
 from metier.session.policy import proposals
@@ -190,6 +190,6 @@ def _shown_parent(context: SessionContext, parent: str | None) -> str | None:
 def _consider_overrides(context: SessionContext, skill: Skill) -> None:
     """Offer to policy what a skill proposes (a model, tool defaults, a scope); both answers are recorded."""
     for key, value in proposals(skill.frontmatter):
-        decision = context.policy.decide(Request("override", skill.name, key))
+        decision = context.policy.decide(context.request("override", skill, key))
         granted = decision.verdict == "allow"
         context.recorder.note(OverrideProposed(skill.name, key, value, granted, decision.why))

@@ -7,7 +7,7 @@ ambiguous, never guessed.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,12 +33,16 @@ class Mention:
     """The paths of the candidates, if a name is ambiguous."""
 
 
-def find(message: str, profile: Profile, lookup: Callable[[str], Skill]) -> Mention:
-    """Find the skills that a message calls. `lookup` raises for names that are not in the catalog."""
+def find(message: str, profile: Profile, known: Container[str], lookup: Callable[[str], Skill]) -> Mention:
+    """Find the skills that a message calls.
+
+    `known` are the names in the catalog: a long message may have a hundred thousand other words that look like names.
+    `lookup` raises for names that a user cannot call.
+    """
     forms = profile.invocation.forms
     if profile.invocation.commands:
         command = _COMMAND.match(message)
-        if command is not None and ("/skill:name" if command[1] else "/name") in forms:
+        if command is not None and ("/skill:name" if command[1] else "/name") in forms and command[2] in known:
             rest = message[command.end() :]
             try:
                 return Mention((lookup(command[2]),), rest, rest.strip(), True)
@@ -47,13 +51,13 @@ def find(message: str, profile: Profile, lookup: Callable[[str], Skill]) -> Ment
             except MetierError:
                 pass
     named: dict[str, Skill] = {}
-    candidates: list[str] = []
-    for name in _named(message, forms):
+    candidates: dict[str, None] = {}
+    for name in filter(known.__contains__, dict.fromkeys(_named(message, forms))):
         try:
             skill = lookup(name)
             named.setdefault(skill.path, skill)
         except AmbiguousSkill as error:
-            candidates += error.candidates
+            candidates.update(dict.fromkeys(error.candidates))
         except MetierError:
             continue
     return Mention(tuple(named.values()), message, ambiguous=tuple(candidates))

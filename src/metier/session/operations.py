@@ -53,12 +53,12 @@ class Load(Operation[Loaded]):
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, self.path, self.by)
-        yield Request("skill_load", skill.name, skill.path)
+        yield context.request("skill_load", skill, skill.path)
         yield from context.file_requests(skill)
 
     def perform(self, context: SessionContext) -> Loaded:
         skill = context.visibility.find(self.name, self.path, self.by)
-        context.confirm(Request("skill_load", skill.name, skill.path), self.by)
+        context.confirm(context.request("skill_load", skill, skill.path), self.by)
         return load(context, skill, by=self.by, arguments=self.arguments, parent=self.parent)
 
 
@@ -86,9 +86,9 @@ class Read(Operation[Resource]):
         skill = context.visibility.locate(name, None, self.by)
         relative = beneath.check_relative(path, context.profile.resources.parents)
         if relative == SKILL_FILE:
-            yield Request("skill_load", skill.name, skill.path)
+            yield context.request("skill_load", skill, skill.path)
         if relative != SKILL_FILE or context.profile.tools.load:
-            yield Request("skill_read", skill.name, relative)
+            yield context.request("skill_read", skill, relative)
         yield from context.file_requests(skill, relative)
 
     def perform(self, context: SessionContext) -> Resource:
@@ -104,10 +104,10 @@ class Read(Operation[Resource]):
     def _read(self, context: SessionContext, skill: Skill, path: str) -> Resource:
         relative = beneath.check_relative(path, context.profile.resources.parents)
         if relative == SKILL_FILE:
-            context.confirm(Request("skill_load", skill.name, skill.path), self.by)  # its body is in there
+            context.confirm(context.request("skill_load", skill, skill.path), self.by)  # its body is in there
             if not context.profile.tools.load:  # hosts without a tool for it load a skill by reading it
                 return self._load(context, skill)
-        context.confirm(Request("skill_read", skill.name, relative), self.by)
+        context.confirm(context.request("skill_read", skill, relative), self.by)
         if relative == SKILL_FILE and context.version > 1:
             return read_whole(context, skill, path, by=self.by, raw=self.raw)
         context.confirm_file(skill, relative, self.by)
@@ -176,18 +176,18 @@ class Run(Operation[RunResult]):
         if not context.has_loaded(skill):
             if self.by == "model":
                 return
-            yield Request("skill_load", skill.name, skill.path)
+            yield context.request("skill_load", skill, skill.path)
         yield from context.file_requests(skill)
         script = scripts.read(context, skill, self.script, self.arguments)
         scripts.check(context, script)
-        yield script.request
+        yield scripts.request(context, script)
 
     def perform(self, context: SessionContext) -> RunResult:
         skill = context.visibility.find(self.name, None, self.by)
         if not context.has_loaded(skill):
             if self.by == "model":
                 raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
-            context.confirm(Request("skill_load", skill.name, skill.path), self.by)
+            context.confirm(context.request("skill_load", skill, skill.path), self.by)
             load(context, skill, by=self.by)
         context.confirm_file(skill, by=self.by)
         return scripts.run(context, skill, self.script, self.arguments, self.stdin, by=self.by)
@@ -243,7 +243,8 @@ class Invoke(Operation[Invocation]):
         context.visibility.rescan()
 
     def _mention(self, context: SessionContext) -> mentions.Mention:
-        return mentions.find(self.message, context.profile, functools.partial(_called, context))
+        known = context.skills.catalog.by_name
+        return mentions.find(self.message, context.profile, known, functools.partial(_called, context))
 
     def _loads(self, context: SessionContext, mention: mentions.Mention) -> bool:
         return context.profile.invocation.loads or (mention.command and not context.tools_enabled)
@@ -325,12 +326,18 @@ class Confirm(Operation[Done]):
         return  # it is made here, and not from what somebody sent
 
     def as_dict(self) -> JsonObject:
-        keys = ("tool", "skill_name", "path", "digest")
-        return {"asked": [{key: getattr(one, key) for key in keys} for one in self.asked]}
+        return {"asked": [self._recorded(one) for one in self.asked]}
+
+    @staticmethod
+    def _recorded(request: Request) -> JsonObject:
+        """What rules decide on. A record before version 3 has nothing of a skill's place."""
+        values = {key: getattr(request, key) for key in ("tool", "skill_name", "path", "digest")}
+        place = {key: getattr(request, key) for key in ("folder", "scope", "source", "foreign")}
+        return values | {key: value for key, value in place.items() if value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
-        asked = cast("Sequence[Mapping[str, str]]", values["asked"])
+        asked = cast("Sequence[Mapping[str, Any]]", values["asked"])
         return cls(asked=tuple(Request(**one) for one in asked))
 
     def requests(self, context: SessionContext) -> Iterator[Request]:

@@ -20,6 +20,7 @@ from metier.model import Skill
 from metier.results import Request
 from metier.session.remembered import RememberedRules
 from metier.session.rules import LISTS, Rule, RuleLists, Verdict, read_lists
+from metier.session.skill_request import skill_request
 
 Name = Literal["default", "read-only", "full-auto"]
 Unasked = Literal["refuse", "loads", "allow"]
@@ -168,7 +169,7 @@ class Policy:
             if kind not in self.applies:
                 return Decision("deny", f"this host does not apply what a skill proposes for {kind!r}")
         for verdict, rule in self._about(request.tool, answers):
-            if rule.matches(request):
+            if rule.allows(request) if verdict == "allow" else rule.matches(request):
                 return Decision(verdict, f"{verdict} rule: {rule}", rule)
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
@@ -226,16 +227,18 @@ class Policy:
         """Why a model's call was refused, and what would allow it. Says nothing about this machine's folders."""
         if self.unasked is None:
             return "it must be confirmed, and nobody can be asked"
-        rule = Rule.covering(request)
+        rule = replace(Rule.covering(request), folder=None)
         if request.tool == REMOTE_LOAD:
             rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
+        elif request.foreign and rule.digest is None:
+            rule = replace(rule, scope=request.scope, source=request.source)  # its name alone would not do
         return (
             "it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of "
             f"~/.config/metier/config.toml with allow = [{rule.as_toml()}], and a host with an approve callback"
         )
 
     def remember(self, request: Request) -> Rule:
-        """Remember a yes for this tool and skill. If the request has a digest, it covers only that content."""
+        """Remember a yes for this tool and this skill at its place; see `Rule.covering`."""
         rule = Rule.covering(request)
         if rule not in self.remembered.current().allow:
             self.remembered.add(rule)
@@ -250,13 +253,13 @@ class Policy:
         hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
         if hint is None:
             return None
-        return tuple(entry for entry in hint if self.host_allows(_tool_name(entry), skill.name))
+        return tuple(entry for entry in hint if self.host_allows(skill_request(_tool_name(entry), skill)))
 
-    def host_allows(self, tool: str, skill_name: str = "", command: str = "") -> bool:
-        """Whether a tool of the host may be used at all, or for a skill, for `command` if one is given."""
-        if self.tools is not None and tool not in self.tools:
+    def host_allows(self, request: Request) -> bool:
+        """Whether a tool of the host may be used at all, or for a skill, for a command if the request has one."""
+        if self.tools is not None and request.tool not in self.tools:
             return False
-        return self.decide(Request(tool, skill_name, command=command)).verdict != "deny"
+        return self.decide(request).verdict != "deny"
 
     def redact(self, text: str) -> str:
         return "[redacted]" if text and self.redact_arguments else text

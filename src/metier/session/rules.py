@@ -1,16 +1,17 @@
 """Rules of a policy: what one matches, and how lists of them are read from a configuration file or from data."""
 
+import glob
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, cast
 
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError
 from metier.hosts.profiles import Profile
-from metier.model import ROLES
+from metier.model import REMOTE, ROLES
 from metier.results import Request
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -18,18 +19,22 @@ Verdict = Literal["allow", "ask", "deny"]
 LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
 """The lists of a policy, in the order in which they are applied."""
 
-_FIELDS: Final = ("tool", "skill_name", "path", "command", "digest")
+_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on requests. Omitted fields match everything. Names match exactly, paths and commands by glob."""
+    """A condition on requests. Omitted fields match everything. `path`, `command` and `folder` are globs."""
 
     tool: str
     skill_name: str | None = None
     path: str | None = None
     command: str | None = None
     digest: str | None = None
+    folder: str | None = None
+    """The real path of the skill's folder."""
+    scope: str | None = None
+    source: str | None = None
 
     def matches(self, request: Request) -> bool:
         return (
@@ -38,12 +43,39 @@ class Rule:
             and (self.path is None or fnmatchcase(request.path, self.path))
             and (self.command is None or fnmatchcase(request.command, self.command))
             and self.digest in (None, request.digest)
+            and (self.folder is None or fnmatchcase(request.folder, self.folder))
+            and self.scope in (None, request.scope)
+            and self.source in (None, request.source)
         )
+
+    def allows(self, request: Request) -> bool:
+        """Whether the rule, as an allow rule, covers a request.
+
+        A skill that a foreign project brings is another one than the skill of that name that the user knows, so a rule
+        covers it only if it says where the skill is or what it contains, or names no skill at all. Such a skill is
+        never the user's own, whatever scope its project claims.
+        """
+        return self.matches(request) and not (request.foreign and (self._by_name_only or self.scope == "user"))
+
+    @property
+    def _by_name_only(self) -> bool:
+        places = (self.folder, self.scope, self.source, self.digest)
+        return self.skill_name is not None and all(place is None for place in places)
 
     @classmethod
     def covering(cls, request: Request) -> "Rule":
-        """The rule that an answer for good adds: this tool, this skill, and this content if the request has one."""
-        return cls(request.tool, request.skill_name or None, digest=request.digest or None)
+        """The rule that an answer for good adds: this tool, this skill at this place, and this content if there is one.
+
+        For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
+        script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
+        """
+        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None)
+        if not request.folder:
+            return rule
+        path = glob.escape(request.path) if request.tool == "skill_run" else None
+        if request.scope == REMOTE:
+            return replace(rule, path=path, scope=request.scope, source=request.source)
+        return replace(rule, path=path, folder=glob.escape(request.folder))
 
     def as_dict(self) -> dict[str, str]:
         return {key: value for key in _FIELDS if (value := getattr(self, key)) is not None}
@@ -108,6 +140,11 @@ def read_rule(given: object, where: str) -> Rule:
     wrong = next((key for key, value in values.items() if not isinstance(value, str)), None)
     if wrong is not None:
         raise ConfigError(f"{wrong} must be text in a rule of permissions.{where}", key=wrong)
+    folder = values.get("folder", "*")
+    if not str(folder).startswith(("/", "*")) or str(folder).endswith("/"):
+        hint = "write the real path of the skill's folder, or a glob such as /home/me/.agents/skills/*"
+        message = f"folder cannot be {folder!r} in a rule of permissions.{where}: it is no absolute path of a folder"
+        raise ConfigError(message, key="folder", hint=hint)
     return Rule(**cast("Mapping[str, str]", values))
 
 
@@ -120,7 +157,7 @@ def _read_list(given: object, where: str, profile: Profile, warnings: list[str])
         if rule.skill_name is not None and (flaw := _flaw(rule.skill_name, profile)):
             warnings.append(f"a rule in permissions.{where} was dropped: skill_name {rule.skill_name!r} {flaw}")
             continue
-        rules.append(Rule(canonical(rule.tool, profile), rule.skill_name, rule.path, rule.command, rule.digest))
+        rules.append(replace(rule, tool=canonical(rule.tool, profile)))
     return rules
 
 

@@ -1,34 +1,39 @@
 """Runs a script of a skill: policy first, then the sandbox, and every step in the record.
 
-Only files in the folders that the profile names are scripts. An approval covers this content, by its digest, so that a
-changed script is asked about again. Nothing is granted beyond the sandbox unless an allow rule names the grant.
+Only files in the folders that the profile names are scripts. The whole folder of the skill is taken once: an approval
+covers these files, by the digest of all of them, and the script runs with this very copy. So a change of any file is
+asked about again, and one that comes after the question has no effect. Nothing is granted beyond the sandbox unless an
+allow rule names the grant.
 """
 
 import codecs
 import functools
+import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from metier import limits
-from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused
+from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused, StoreError
 from metier.files import beneath
 from metier.files.digests import digest_of
+from metier.files.source import ScriptFiles, take_folder
 from metier.files.text import from_utf8, storable_text
+from metier.files.tree import digest_in, tree_text
 from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
 from metier.session import windows
-from metier.session.policy import GRANTS, By, Policy
+from metier.session.policy import GRANTS, By
+from metier.session.rules import Rule
+from metier.session.skill_request import skill_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metier.session.context import SessionContext
-
-PROTECTED = (".git/hooks", ".git/config", ".metier", ".agents")
-"""Places in a project that a script never writes to, even where it may write to the project."""
 
 
 class Note(Protocol):
@@ -46,40 +51,66 @@ def default_runner() -> Runner | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Script:
-    """A script that is about to run, known by its content."""
+    """A script that is about to run, known by its content and by all files of its skill."""
 
     skill: Skill
     path: str
     arguments: tuple[str, ...]
-    content: bytes
+    files: ScriptFiles
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of the script itself."""
+        return digest_of(self.files.content)
+
+    @functools.cached_property
+    def tree(self) -> str:
+        """The digest of all files of the skill. Empty in a record before version 3."""
+        return digest_of(self.files.listing) if self.files.listing else ""
 
     @property
-    def digest(self) -> str:
-        return digest_of(self.content)
+    def artifacts(self) -> dict[str, bytes]:
+        """What the record keeps: the script, and the list of the files that it ran with."""
+        kept = {self.digest: self.files.content}
+        return kept | {self.tree: self.files.listing} if self.tree else kept
 
     @property
     def command(self) -> str:
         return " ".join((self.path, *self.arguments))
 
-    @property
-    def request(self) -> Request:
-        return Request(
-            "skill_run",
-            skill_name=self.skill.name,
-            path=self.path,
-            command=self.command,
-            digest=self.digest,
-            detail=from_utf8(self.content),
-        )
-
 
 def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str]) -> Script:
-    """The script at a path of a skill. Raises `ResourceError` where there is none."""
+    """The script at a path of a skill, as the question showed it if there was one.
+
+    Raises `ResourceError` where there is none.
+    """
     relative = beneath.check_relative(path, context.profile.resources.parents)
-    content = context.files.resource(skill, relative, limits.SCRIPT_BYTES)
-    return Script(skill=skill, path=relative, arguments=tuple(arguments), content=content.data)
+    taken, key = context.asked.scripts, (skill.path, skill.folder, relative)
+    if key not in taken:
+        taken[key] = _take(context, skill, relative)
+    return Script(skill=skill, path=relative, arguments=tuple(arguments), files=taken[key])
+
+
+def _take(context: "SessionContext", skill: Skill, path: str) -> ScriptFiles:
+    """Read the whole folder of a skill, once."""
+    if context.version < 3:
+        return ScriptFiles(content=context.files.resource(skill, path, limits.SCRIPT_BYTES).data)
+    if context.recorder.inputs.scripts is not None:
+        return context.recorder.inputs.scripts(skill, path)
+    folder = context.files.folder(skill)
+    # The real path of a skill on disk is known from the scan, and must not have become a link since.
+    tree = take_folder(folder if folder == skill.folder else os.path.realpath(folder), skill.inner)
+    file = tree.file(path)
+    if file is None:
+        context.files.resource(skill, path, limits.SCRIPT_BYTES)  # raises, with the reason
+        message = f"{path} does not run: scripts are given neither compiled Python nor repositories"
+        raise ResourceError(message, path=path, reason="not-a-script")
+    if len(file.data) > limits.SCRIPT_BYTES:
+        message = f"{path} has more than {limits.SCRIPT_BYTES // limits.MIB} MiB, which nobody can review"
+        raise ResourceError(message, path=path, reason="too-large")
+    return ScriptFiles(content=file.data, listing=tree_text(tree.rows), tree=tree, folder=folder)
 
 
 def check(context: "SessionContext", script: Script) -> None:
@@ -98,8 +129,10 @@ def check(context: "SessionContext", script: Script) -> None:
         hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
         if not windows.lists_scripts(hint, profile, script.command):
             raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
-        others = context.state.windows.values() if context.version > 1 else ()
-        active = windows.refusing(context.policy, profile, others, "skill_run", script.command)
+        active = ""
+        if context.version > 1:
+            catalog = context.skills.catalog
+            active = windows.refusing(context.policy, catalog, context.state.windows, "skill_run", script.command)
         if active:
             raise PolicyDenied("skill_run", script.skill.name, windows.reason(active))
 
@@ -112,21 +145,73 @@ def run(
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
-        context.confirm(script.request, by)
-        granted = grants(script, context.policy)
+        granted = grants(context, script)
+        context.confirm(request(context, script, granted), by)
+        if context.version < 3:
+            granted = grants(context, script)  # what the person was shown did not count then
         runner = _runner(granted, context.runner)
     except MetierError as error:
         _record_refusal(context, skill, path, script, error)
         raise
-    context.recorder.note(artifacts={script.digest: script.content})
+    context.recorder.note(artifacts=script.artifacts)
     context.commit()
     return _Execution(context, script, granted, runner).run(stdin)
 
 
-def grants(script: Script, policy: Policy) -> tuple[str, ...]:
+def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
     """What an allow rule gives this script besides its sandbox."""
-    requests = ((grant, Request(grant, script.skill.name, script.path, script.command)) for grant in GRANTS)
-    return tuple(grant for grant, request in requests if policy.decide(request).verdict == "allow")
+    return tuple(grant for grant in GRANTS if _granted(context, script, grant))
+
+
+def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
+    wanted = skill_request(
+        grant,
+        script.skill,
+        script.path,
+        command=script.command,
+        digest=script.tree,
+        arguments=script.arguments,
+        version=context.version,
+    )
+    return context.policy.decide(wanted).verdict == "allow"
+
+
+def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
+    """The request to run a script, with what rules give it besides its sandbox."""
+    granted = grants(context, script) if granted is None else granted
+    sees = {"run_project", "run_project_write"} & set(granted)
+    return skill_request(
+        "skill_run",
+        script.skill,
+        script.path,
+        command=script.command,
+        digest=script.tree or script.digest,
+        detail=from_utf8(script.files.content),
+        arguments=script.arguments,
+        grants=granted,
+        project=storable_text(context.skills.settings.place.project) if sees else "",
+        version=context.version,
+    )
+
+
+def approved_before(context: "SessionContext", request: Request) -> str:
+    """The text of the script when a person last allowed it for good, if the store still has it.
+
+    Remembered answers name the digest of all files of the skill, and under that digest the record keeps their list.
+    """
+    if request.tool != "skill_run" or not request.folder:
+        return ""
+    wanted = replace(Rule.covering(request), digest=None)
+    answers = context.policy.remembered.current().allow
+    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None) == wanted]
+    if not digests or digests[-1] == request.digest:
+        return ""
+    store = context.recorder.store
+    try:
+        rows = json.loads(store.get_artifact(digests[-1]))
+        return from_utf8(store.get_artifact(digest_in(rows, request.path)))
+    except (StoreError, ValueError, TypeError):
+        return ""
 
 
 def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
@@ -148,7 +233,7 @@ def _record_refusal(
     reason = getattr(error, "reason", "") or type(error).__name__
     if isinstance(error, SandboxUnavailable) and context.version > 1:
         reason = "sandbox"
-    digest = script.digest if script is not None and script.content else ""
+    kept = script is not None and (bool(script.files.content) or context.version > 2)
     redact = context.policy.redact
     failed = ToolFailed(
         tool="skill_run",
@@ -156,9 +241,10 @@ def _record_refusal(
         script=redact(path),
         reason=reason,
         detail=redact(str(error)),
-        digest=digest,
+        digest=script.digest if script is not None and kept else "",
+        tree=script.tree if script is not None else "",
     )
-    context.recorder.note(failed, artifacts={digest: script.content} if script is not None and digest else None)
+    context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
 
 
 class _Execution:
@@ -177,7 +263,8 @@ class _Execution:
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
             digest = script.digest if self._context.version > 1 else ""
-            self._note(ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest))
+            failed = ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest, script.tree)
+            self._note(failed)
             raise
         streams.close()
         return self._finish(outcome)
@@ -187,7 +274,8 @@ class _Execution:
         rules, place = context.profile.run, context.skills.settings.place
         writable = "run_project_write" in self._granted
         return Job(
-            skill_dir=context.files.folder(script.skill),
+            skill_dir=script.files.folder or context.files.folder(script.skill),
+            tree=script.files.tree,
             script=script.path,
             argv=script.arguments,
             stdin=stdin.encode() if stdin is not None else None,
@@ -195,7 +283,7 @@ class _Execution:
             network="run_network" in self._granted,
             project=place.project if writable or "run_project" in self._granted else None,
             project_writable=writable,
-            project_protected=PROTECTED,
+            project_protected=_skill_roots(context),
             limits=RunLimits(
                 seconds=rules.seconds,
                 memory_bytes=rules.memory_mib * limits.MIB,
@@ -219,6 +307,7 @@ class _Execution:
                 grants=self._granted,
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
+                tree=script.tree,
             )
         )
 
@@ -228,7 +317,12 @@ class _Execution:
         kept |= {digest_of(file.data): file.data for file in outcome.files}
         # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
         artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
-        notes = (*outcome.notes, *(f"not kept: {storable_text(what)}" for what in outcome.left_out))
+        notes = (
+            *outcome.notes,
+            *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
+            *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
+        )
+        changes = tuple(replace(change, path=storable_text(change.path)) for change in outcome.changes)
         ended = ToolEnded(
             exit_code=outcome.exit_code,
             duration_ms=outcome.duration_ms,
@@ -238,6 +332,7 @@ class _Execution:
             ended=outcome.ended,
             protections=outcome.protections,
             notes=notes,
+            changes=tuple(change.as_dict() for change in changes),
         )
         failed: tuple[Event, ...] = ()
         if outcome.ended != "exit":
@@ -255,7 +350,15 @@ class _Execution:
             ended=outcome.ended,
             protections=outcome.protections,
             notes=notes,
+            changes=changes,
         )
+
+
+def _skill_roots(context: "SessionContext") -> tuple[str, ...]:
+    """The folders of a project that are searched for skills: a script never writes there, even if it may write."""
+    project = context.skills.settings.place.project.rstrip("/") + "/"
+    roots = (root.path for root in context.skills.catalog.roots)
+    return tuple(path.removeprefix(project) for path in roots if path.startswith(project))
 
 
 class _Streams:

@@ -27,7 +27,7 @@ from metier.record.writer import Inputs
 from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
 from metier.sandbox import Runner
 from metier.session import load, operations, queries
-from metier.session.context import Approve, SessionContext
+from metier.session.context import Approve, Asked, SessionContext
 from metier.session.operation import Operation
 from metier.session.policy import Policy
 from metier.session.reading import Reader
@@ -107,7 +107,7 @@ class Session:
         context = self._context
         skills = [load.preloadable(context, name) for name in preload]  # an unknown name ends it before any record
         requests = [request for skill in skills for request in context.file_requests(skill)]
-        context.use_answers(context.put(requests))
+        context.use_answers(Asked(context.put(requests)))
         started = SessionStarted(
             profile=self.profile.name,
             surface=surface,
@@ -143,7 +143,7 @@ class Session:
 
         def work(returned: Returned) -> R:
             context.begin()
-            context.use_answers(answers)
+            context.use_answers(asked)
             try:
                 result = operation.perform(context)
             except MetierError:
@@ -155,20 +155,23 @@ class Session:
 
         with recorder.span(name, arguments) as watch:
             operation.rescan(context)
-            answers = context.ask(operation) if given is None else given
+            asked = context.ask(operation) if given is None else Asked(given)
             with recorder.lock:
-                return recorder.operation(name, arguments, work, watch)
+                try:
+                    return recorder.operation(name, arguments, work, watch)
+                finally:
+                    context.use_answers(Asked())  # the files of a skill may be large
 
     def _show(self, operation: Operation[R]) -> R:
         """Perform what only shows something. It does not wait for a script; if somebody was asked, that is recorded."""
         context = self._context
-        answers = context.ask(operation)
-        if answers:
+        asked = context.ask(operation)
+        if asked.answers:
             with contextlib.suppress(PolicyDenied):  # the operation itself says what is missing
-                self._record(operations.Confirm(asked=tuple(answers)), answers)
+                self._record(operations.Confirm(asked=tuple(asked.answers)), asked.answers)
         context.recorder.refresh()
         view = context.silent()
-        view.use_answers(answers)
+        view.use_answers(asked)
         return operation.perform(view)
 
     async def aperform(self, operation: Operation[R]) -> R:
@@ -178,13 +181,14 @@ class Session:
     def questions(self, operation: Operation[Any]) -> tuple[Request, ...]:
         """What an operation would ask a person now, in order, if each answer is yes. Nothing is asked or recorded."""
         asked: list[Request] = []
+        context = self._context.asking()
         try:
-            for request in operation.requests(self._context):
+            for request in operation.requests(context):
                 verdict = self.policy.decide(request).verdict
                 if verdict == "deny":
                     break
                 if verdict == "ask":
-                    asked.append(request)
+                    asked.append(context.shown(request))
         except MetierError:
             return tuple(asked)  # the operation itself says what is wrong
         return tuple(asked)

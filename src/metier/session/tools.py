@@ -156,7 +156,7 @@ def _given(arguments: object) -> JsonObject:
 
 _NO_OBJECT: Final = "must be a JSON object"
 _PROBLEMS: Final[Mapping[Flaw, str]] = {
-    "not-json": _NO_OBJECT,
+    "not-json": "must be JSON that is not nested too deeply, without NaN, Infinity or numbers of more than 300 digits",
     "torn": "hold half a surrogate pair; send whole characters",
     "too-large": f"are too large; send at most {limits.CALL_BYTES:,} bytes",
 }

@@ -12,9 +12,9 @@ from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.model import Skill
 from metier.record.recorder import NamedCatalog, Recorder
 from metier.record.state import LoadedSkill
-from metier.results import Request
 from metier.session.policy import By, Policy
 from metier.session.rules import RuleLists
+from metier.session.skill_request import skill_request
 
 if TYPE_CHECKING:
     from metier.skills import Skills
@@ -46,7 +46,8 @@ class Visibility:
         """Whether the model may see the skill."""
         if not skill.visible or not self.within(skill.name):
             return False
-        return self._policy.decide(Request("skill_load", skill.name, skill.path)).verdict != "deny"
+        version = self._recorder.inputs.version
+        return self._policy.decide(skill_request("skill_load", skill, skill.path, version=version)).verdict != "deny"
 
     def within(self, name: str) -> bool:
         """Whether the session is not limited to other skills."""

@@ -5,45 +5,59 @@ files, and a user may always turn to another skill. Running a script needs the c
 does each tool of the host.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from metier.catalog.build import Catalog
+from metier.files.text import storable_text
 from metier.hosts.schema import Profile
 from metier.model import ROLES
 from metier.record.state import Window
 from metier.results import Request
 from metier.session.policy import Policy
 from metier.session.rules import canonical
+from metier.session.skill_request import skill_request
 
 _RUN: Final = "skill_run"
 _SKILL_TOOLS: Final = frozenset(f"skill_{role}" for role in ROLES)
 
 
-def may_use(policy: Policy, profile: Profile, windows: Iterable[Window], tool: str, command: str = "") -> bool:
-    """Whether policy and every window allow a tool now, for `command` if one is given."""
-    name = canonical(tool, profile)
+def may_use(policy: Policy, catalog: Catalog, windows: Mapping[str, Window], tool: str, command: str = "") -> bool:
+    """Whether policy and every window allow a tool now, for `command` if one is given. Windows are by path."""
+    name = canonical(tool, catalog.profile)
     if name in _SKILL_TOOLS:
         allowed = policy.decide(Request(name, command=command)).verdict != "deny"
     else:
-        allowed = policy.host_allows(tool, command=command)
-    return allowed and not refusing(policy, profile, windows, tool, command)
+        allowed = policy.host_allows(Request(tool, command=command))
+    return allowed and not refusing(policy, catalog, windows, tool, command)
 
 
-def refusing(policy: Policy, profile: Profile, windows: Iterable[Window], tool: str, command: str = "") -> str:
+def refusing(policy: Policy, catalog: Catalog, windows: Mapping[str, Window], tool: str, command: str = "") -> str:
     """The name of an active skill in whose window a tool may not be used; empty where there is none."""
+    profile = catalog.profile
     name = canonical(tool, profile)
     if name in _SKILL_TOOLS and name != _RUN:
         return ""
-    for window in windows:
+    for path, window in windows.items():
         if name == _RUN:
             allowed = not profile.policy.enforce_hints or lists_scripts(window.allowed_tools, profile, command)
         else:
             listed = _lists(window.allowed_tools, tool, command)
-            allowed = listed and policy.host_allows(tool, window.name, command)
+            allowed = listed and policy.host_allows(_request(tool, command, path, window, catalog))
         if not allowed:
             return window.name
     return ""
+
+
+def _request(tool: str, command: str, path: str, window: Window, catalog: Catalog) -> Request:
+    """The use of a host's tool in the window of a skill, which may be gone from the catalog by now."""
+    shadowed = (entry.skill for entry in catalog.shadowed if entry.skill.name == window.name)
+    for skill in (*catalog.by_name.get(window.name, ()), *shadowed):
+        if storable_text(skill.path) == path:
+            return skill_request(tool, skill, command=command)
+    return Request(tool, window.name, command=command, folder=os.path.dirname(path))
 
 
 def reason(name: str) -> str:

@@ -128,10 +128,14 @@ class Dialogue:
         self._found = [current.get(each.path, each) for each in self._found]
 
 
+_LINE = 4096
+"""How much of a line is read, in characters."""
+
+
 def _ask() -> str | None:
     sys.stderr.write("> ")
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    line = sys.stdin.readline(_LINE)
     return line or None
 
 

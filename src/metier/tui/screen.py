@@ -6,7 +6,6 @@ Text from skills is drawn as `Text` or segments, which do not interpret markup.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -21,49 +20,18 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
-from textual.theme import Theme
 from textual.widgets import Input, Static
 
 from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
 from metier.model import Mode
+from metier.tui import themes
 from metier.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Picker, PickerEntry, clean, mode_message
 from metier.tui.pane import Pane
 from metier.tui.preview import preview, short
 from metier.tui.rows import Rows
 
 _LOG: Final = logging.getLogger("metier")
-
-_DARK: Final = Theme(
-    name="metier-dark",
-    primary="#7aa2c9",
-    secondary="#8fb39a",
-    accent="#d6a35c",
-    warning="#d6a35c",
-    error="#d97b6c",
-    success="#8fb39a",
-    foreground="#d5d8dc",
-    background="#15181c",
-    surface="#1b1f24",
-    panel="#242a31",
-    dark=True,
-    variables={"muted": "#8d959e"},
-)
-_LIGHT: Final = Theme(
-    name="metier-light",
-    primary="#2f5f8f",
-    secondary="#3d6b4c",
-    accent="#8a5a12",
-    warning="#8a5a12",
-    error="#a8392a",
-    success="#3d6b4c",
-    foreground="#22262b",
-    background="#fbfaf7",
-    surface="#f3f1ec",
-    panel="#e6e3dc",
-    dark=False,
-    variables={"muted": "#6b6f75"},
-)
 
 _KEYS: Final = """\
 Type to filter the list. Every word must occur in the name or the
@@ -396,11 +364,8 @@ class PickApp(App[PickerEntry]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, picker: Picker, query: str = "", view: str = ALL) -> None:
-        # Only native colours can be switched off completely.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.register_theme(_DARK)
-        self.register_theme(_LIGHT)
-        self.theme = "metier-light" if _light_terminal() else "metier-dark"
+        super().__init__(ansi_color=themes.native_colours())
+        themes.apply(self)
         self._first = PickScreen(picker, self.exit, query, view)
 
     def get_default_screen(self) -> PickScreen:
@@ -416,11 +381,6 @@ def _key_bar() -> Text:
         bar.append(f" {key} ", "bold")
         bar.append(f"{does}  ")
     return bar
-
-
-def _light_terminal() -> bool:
-    """Whether the terminal reports a light background. Few terminals report anything."""
-    return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def pick(picker: Picker, query: str = "", view: str = ALL) -> PickerEntry | None:

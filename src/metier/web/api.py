@@ -46,6 +46,7 @@ from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
 from metier.web import chat, pages, schemas
+from metier.web.access import Access
 from metier.web.endpoints import (
     JSON,
     BadRequest,
@@ -340,6 +341,7 @@ PUBLISHED: Final[tuple[Endpoint, ...]] = (
         summary="The skills to fetch",
         handler=Api.published,
         answers={200: {JSON: schemas.INDEX}},
+        open=True,
     ),
     Endpoint(
         method="GET",
@@ -347,6 +349,7 @@ PUBLISHED: Final[tuple[Endpoint, ...]] = (
         summary="A skill as an archive",
         handler=Api.archive,
         answers={200: {"application/gzip": {"type": "string", "contentMediaType": "application/gzip"}}},
+        open=True,
     ),
 )
 
@@ -403,6 +406,7 @@ class Application(Starlette):
     """The ASGI application of one server. Call `end` before the server waits for its open streams to close."""
 
     api: Api
+    access: Access
     mcp_mount: McpMount
 
     def end(self) -> None:
@@ -419,11 +423,13 @@ def build(
     publish: bool = False,
     watch: bool = True,
 ) -> Application:
-    """Build the ASGI application. It runs up to `runs` scripts at a time, and `publish` lets others fetch the skills.
+    """Build the ASGI application. It runs up to `runs` scripts at a time, and `publish` lets anyone fetch the skills.
 
-    With `watch`, the catalog follows the disk, and MCP clients are notified of changes.
+    Without a gate, everyone who connects may use it; a gate with a token asks for the token. With `watch`, the catalog
+    follows the disk, and MCP clients are notified of changes.
     """
     gate = gate or Gate()
+    access = Access(app.store, gate.token, gate.slowest)
     table = endpoints(publish=publish)
     api = Api(app, table)
     mcp_mount = McpMount(app, gate, watch=watch)
@@ -440,7 +446,7 @@ def build(
 
     routes: list[BaseRoute] = [Route(one.path, bound(one), methods=[one.method]) for one in table]
     routes.append(Route("/mcp", mcp_mount))
-    routes += pages.routes(api, gate)
+    routes += pages.routes(api, access)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
@@ -458,10 +464,10 @@ def build(
 
     built = Application(
         routes=routes,
-        middleware=[Middleware(Guard, gate=gate)],
+        middleware=[Middleware(Guard, gate=gate, access=access, public=[f"{FOLDER}/"] if publish else [])],
         exception_handlers=_handlers(api.hide_paths),
         lifespan=lifespan,
     )
     built.router.redirect_slashes = False  # a path with a trailing slash is a different path
-    built.api, built.mcp_mount = api, mcp_mount
+    built.api, built.access, built.mcp_mount = api, access, mcp_mount
     return built

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.chat import ChatBusy, NoSuchChat
-from metier.chat.chat_store import stream_of
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.model_choice import PROVIDERS
 from metier.errors import ConfigError
+from metier.record.streams import chat_stream
 from metier.session.json_schema import Schema
 from metier.web import sse
 from metier.web.endpoints import JSON, Endpoint, NotFound, Problem, RequestRefused, ServerBusy, encode, json_body, query
@@ -133,7 +133,7 @@ def _stream(
     async def write(message: "TurnMessage") -> bytes:
         return sse.message(message.event, encode(api.hide_paths(message.data)))
 
-    return sse.respond(api.feed.follow(stream_of(chat_id), source, write))
+    return sse.respond(api.feed.follow(chat_stream(chat_id), source, write))
 
 
 async def stop(api: "Api", request: Request) -> Response:

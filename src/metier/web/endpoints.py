@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from metier import __version__
+from metier.files.json_text import parse_json
 from metier.files.text import utf8
 from metier.session.json_schema import Schema, counted, mismatch
 from metier.web.schemas import ERROR
@@ -124,7 +125,7 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     if not data and not endpoint.body_required:
         return {}
     try:
-        value: Any = json.loads(data, parse_constant=_no_constant)
+        value: Any = parse_json(data)
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise BadRequest("the body holds half a surrogate pair; send whole characters") from error
@@ -138,10 +139,6 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 def _property(endpoint: Endpoint, key: str) -> Schema:
     return (endpoint.body or {}).get("properties", {}).get(key, {})
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
 
 
 # --- answers ---
@@ -227,7 +224,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         refusals |= {404: "there is no such thing", 409: "it is not the time for it, or the name is ambiguous"}
         refusals |= {422: "the runtime refuses"}
     if endpoint.body is not None:
-        refusals |= {**_WITH_BODY, 422: "the runtime refuses"}
+        refusals |= {**_WITH_BODY, 404: "there is no such thing", 422: "the runtime refuses"}
     responses: dict[str, Any] = {
         str(status): {"description": "done"}
         | ({"content": {kind: {"schema": schema} for kind, schema in content.items()}} if content else {})

@@ -2,23 +2,28 @@
 
 The URL of an archive contains the digest of its bytes, and an archive that has changed since is not served under it.
 The index lists only skills that a model may see, an archive contains only files beneath the skill's folder, and a skill
-larger than a host accepts is left out.
+larger than a host accepts is left out. Files that are private by their name or content, such as hidden files and keys,
+and compiled Python are never in an archive; the log says which ones a skill has.
 """
 
 import gzip
 import hashlib
 import io
+import logging
 import os
+import re
 import stat
 import tarfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypedDict
 
 from metier.app import App
 from metier.catalog.scan_cache import settled
 from metier.errors import AmbiguousSkill, InvalidSkill, ResourceError, SkillNotFound
+from metier.files.beneath import is_bytecode
 from metier.files.source import DiskFiles
 from metier.install.fetch import INDEX, SCHEMA
 from metier.limits import WHOLE_FILE_BYTES
@@ -34,6 +39,18 @@ FILES: Final = 511
 SKILLS: Final = 2_000
 """Skills in one index, in the order of the catalog."""
 
+_PRIVATE: Final = (
+    *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.gpg", "*.ovpn", "*.tfstate"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_ed25519"),
+    *("env", "*.env", "env.local", "credentials", "credentials.*", "*credentials.json", "secret.*", "secrets.*"),
+    *("*.secret", "*.secrets", "passwords.*", "passwd", "htpasswd", "_netrc", "netrc", "npmrc", "pypirc", "kubeconfig"),
+    *("*.kubeconfig", "service-account*.json", "service_account*.json", "token", "token.*", "tokens.*", "*_token"),
+)
+"""Names of files that usually hold keys or passwords, in lower case. Hidden files and folders are private as well.
+Markdown may have any of these names: it is about them."""
+_KEY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-")
+
+_LOG: Final = logging.getLogger("metier")
 _KNOWN: Final = 4 * SKILLS
 _SHORT: Final = 16
 """Digits of the digest in the name of an archive. The index has the whole digest."""
@@ -71,6 +88,7 @@ class PublishedSkills:
         self._lock = threading.Lock()
         self._viewer: Session | None = None
         self._known: OrderedDict[str, tuple[_Signature, str]] = OrderedDict()
+        self._told: set[tuple[str, str]] = set()
 
     def index(self) -> PublishedIndex:
         listed: list[PublishedSkill] = []
@@ -136,7 +154,18 @@ class PublishedSkills:
             listing = self._disk.listing(skill, FILES, WHOLE_FILE_BYTES)
         except ResourceError:
             return None
-        return None if listing.truncated else (SKILL_FILE, *listing.files)
+        if listing.truncated:
+            return None
+        public = [path for path in listing.files if not is_private(path)]
+        for path in set(listing.files).difference(public):
+            self._tell(skill, path)
+        return (SKILL_FILE, *public)
+
+    def _tell(self, skill: Skill, path: str) -> None:
+        """Log a file that is not published, once."""
+        if (skill.path, path) not in self._told:
+            self._told.add((skill.path, path))
+            _LOG.warning("%s: %s is private and is not published", skill.name, path)
 
     def _signature(self, skill: Skill) -> _Signature | None:
         found: list[_FileStamp] = []
@@ -172,10 +201,23 @@ class PublishedSkills:
                 left -= len(content.data)
                 if left < 0:
                     return None
+                if _KEY.search(content.data):
+                    self._tell(skill, path)
+                    if path == SKILL_FILE:
+                        return None
+                    continue
                 member = tarfile.TarInfo(path)
                 member.size, member.mode = len(content.data), 0o755 if _runs(skill, path) else 0o644
                 archive.addfile(member, io.BytesIO(content.data))
         return gzip.compress(inside.getvalue(), compresslevel=6, mtime=0)
+
+
+def is_private(path: str) -> bool:
+    """Whether a file of a skill is not published: a hidden one, one that is named like a key, or compiled Python."""
+    *folders, name = path.casefold().split("/")
+    if is_bytecode(path) or any(part.startswith(".") for part in (*folders, name)):
+        return True
+    return not name.endswith(".md") and any(fnmatchcase(name, shape) for shape in _PRIVATE)
 
 
 def _runs(skill: Skill, path: str) -> bool:

@@ -7,9 +7,11 @@ are finished within a time limit.
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
+import stat
 from collections.abc import Callable, Generator
 from typing import Final
 
@@ -34,6 +36,7 @@ ENDING_SECONDS: Final = 10
 
 CONNECTIONS: Final = 4_000
 HEADER_BYTES: Final = 64 * limits.KIB
+_BACKLOG: Final = 2_048
 
 
 class Connection(H11Protocol):
@@ -47,7 +50,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         # An answer is two writes. Without this the second waits until the client has acknowledged the first.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected: socket.socket = transport.get_extra_info("socket")
+        if connected.family != socket.AF_UNIX:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -143,14 +148,63 @@ def run(server: WebServer, started: Callable[[str], None] | None = None) -> None
     """Serve until a signal. An address that cannot be used raises `ConfigError` instead of a line in a log."""
     family = socket.AF_INET6 if ":" in server.config.host else socket.AF_INET
     try:
-        listening = socket.create_server((server.config.host, server.config.port), family=family, backlog=2048)
+        listening = socket.create_server((server.config.host, server.config.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         where = f"{server.config.host}:{server.config.port}"
         raise ConfigError(f"cannot listen on {where}: {error.strerror or error}", key="port") from error
+    host, port = listening.getsockname()[:2]
+    _run(server, listening, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", started)
+
+
+def run_on_socket(server: WebServer, path: str, started: Callable[[str], None] | None = None) -> None:
+    """Serve on a Unix socket that only its owner can open, until a signal. The socket is removed afterwards."""
+    where = os.path.abspath(path)
+    try:
+        listening = _unix_socket(where)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}", key="socket") from error
+    try:
+        _run(server, listening, where, started)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(where)
+
+
+def _unix_socket(path: str) -> socket.socket:
+    """A listening socket with mode 600 from the start. One that nobody listens on any more is replaced."""
+    folder = os.stat(os.path.dirname(path))
+    if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX:
+        hint = "choose a folder that only you can write to"
+        raise ConfigError(f"{os.path.dirname(path)} lets others replace the socket", key="socket", hint=hint)
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _is_listening(path):
+            os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _is_listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        return True
+
+
+def _run(server: WebServer, listening: socket.socket, where: str, started: Callable[[str], None] | None) -> None:
     _allow_files(CONNECTIONS)
     with listening:
         if started is not None:
-            host, port = listening.getsockname()[:2]
-            started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            started(where)
         with contextlib.suppress(KeyboardInterrupt):
             server.run([listening])

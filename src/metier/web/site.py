@@ -25,7 +25,6 @@ from metier.app import App
 from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
 from metier.files.text import utf8, visible
 from metier.skills import Skills
-from metier.web.guard import Gate
 from metier.web.hide_paths import PathHider
 from metier.web.markdown import to_html
 
@@ -38,6 +37,9 @@ THEMES: Final = ("light", "dark")
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPRESSED: Final = 1_000
 """Answers of at least this many bytes are compressed."""
+
+_FIELDS: Final = 100
+"""Fields of a form; no form here has as many."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -57,8 +59,9 @@ class Site:
     """What the pages of one `App` need."""
 
     app: App
-    gate: Gate
     hide_paths: PathHider
+    locked: bool = False
+    """Whether people sign in, and so can sign out."""
 
     def skills(self) -> Skills:
         return self.app.skills()
@@ -137,7 +140,7 @@ class Site:
             place=place,
             place_path=config.place.project,
             profile_name=config.profile.name,
-            locked=bool(self.gate.token),
+            locked=self.locked,
             **given,
         )
         return html(request, self.hide_paths(text), status)
@@ -185,7 +188,8 @@ def _takes_gzip(request: Request) -> bool:
 async def form(request: Request) -> dict[str, str]:
     """The fields of a form."""
     try:
-        return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+        sent = (await request.body()).decode("utf-8", "replace")
+        return dict(parse_qsl(sent, keep_blank_values=True, max_num_fields=_FIELDS))
     except (ValueError, ClientDisconnect):
         return {}
 

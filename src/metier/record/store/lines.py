@@ -8,13 +8,14 @@ interrupted is completed by running it again.
 
 import base64
 import binascii
-import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TextIO
 
+from metier import limits
 from metier.errors import StoreError
+from metier.files.json_text import parse_json
 from metier.record.store.checks import (
     check_digest,
     check_frame,
@@ -25,7 +26,7 @@ from metier.record.store.checks import (
 )
 from metier.record.store.protocol import Store
 from metier.record.store.seal import Seal, SealCheck, SealProblem, is_end
-from metier.record.store.values import Document, Frame, Imported, Json, canonical, encode
+from metier.record.store.values import EVENT_BYTES, Document, Frame, Imported, Json, canonical, encode
 from metier.record.store.writes import StreamHead, check_stream, seq_gap
 
 _FRAMES: Final = 500
@@ -105,6 +106,20 @@ class _Pending:
         return len(self.frames) + len(self.states) >= _FRAMES or self.size >= _BYTES
 
 
+LINE_CHARACTERS: Final = limits.RESOURCE_BYTES // 3 * 4 + EVENT_BYTES
+"""The longest line of an export: the largest artifact in base64."""
+
+
+def read_lines(stream: TextIO, name: str = "") -> Iterator[str]:
+    """Yield the lines of an exported file with their ends. Raises `StoreError` for one that no export has."""
+    number = 0
+    while line := stream.readline(LINE_CHARACTERS + 1):
+        number += 1
+        if len(line) > LINE_CHARACTERS:
+            raise StoreError(f"line {number} is longer than any line of an export", reason="invalid", store=name)
+        yield line
+
+
 def import_lines(store: Store, lines: Iterable[str]) -> Imported:
     """Check all lines, then write those that are new. See `Store.import_lines`."""
     with tempfile.SpooledTemporaryFile(_BYTES, "w+", encoding="utf-8", newline="\n") as kept:
@@ -178,7 +193,7 @@ class _FrameCheck:
 def _record(line: str) -> bytes | Frame | tuple[str, Document] | None:
     """Return what a line holds: the content of an artifact, a frame, a document with its session, or no content."""
     try:
-        record: Json = json.loads(line)
+        record: Json = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not valid JSON: {error}", reason="invalid") from error
     if not isinstance(record, dict):

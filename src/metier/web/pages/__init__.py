@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from metier.web.guard import Gate
+from metier.web.access import Access
 from metier.web.login import LoginPages
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["error_page", "routes"]
 
 
-def routes(api: "Api", gate: Gate) -> list[Route]:
+def routes(api: "Api", access: Access) -> list[Route]:
     """The routes of all pages, beside the operations of an API."""
-    site = Site(api.app, gate, api.hide_paths)
-    login, chat = LoginPages(site), ChatPages(site, api)
+    site = Site(api.app, api.hide_paths, locked=bool(access.token))
+    login, chat = LoginPages(site, access), ChatPages(site, api)
     skills, prompts, activity = CatalogPages(site, Overviews()), PromptPages(site), ActivityPages(site)
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/login", login.show),
@@ -57,4 +57,4 @@ def error_page(request: Request, status: int, message: str) -> Response | None:
         return None
     title = "Page not found" if status == 404 else "Something went wrong"
     api: Api = request.app.api
-    return Site(api.app, Gate(), api.hide_paths).error(request, status, title, message)
+    return Site(api.app, api.hide_paths).error(request, status, title, message)

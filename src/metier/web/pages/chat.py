@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.chat.chat_store import NoSuchChat, stream_of
+from metier.chat.chat_store import NoSuchChat
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
 from metier.files.text import visible
+from metier.record.streams import chat_stream
 from metier.web import sse
 from metier.web.endpoints import encode
 from metier.web.site import Site
@@ -39,7 +40,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
     (
         *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
         *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
-        *("command", "message", "retry"),
+        *("command", "message", "retry", "question", "foreign"),
     )
 )
 """Every field that some item has, for templates that fail on an undefined one."""
@@ -103,7 +104,7 @@ class ChatPages:
                 data = await run_in_threadpool(self._rendered, message, chat_id)
             return sse.message(message.event, encode(self.site.hide_paths(data)))
 
-        return sse.respond(self.api.feed.follow(stream_of(chat_id), source, write))
+        return sse.respond(self.api.feed.follow(chat_stream(chat_id), source, write))
 
     def _rendered(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
         render, data = self.site.render, message.data

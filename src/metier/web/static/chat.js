@@ -22,6 +22,7 @@ async function call(method, address, body) {
     throw new Error("The server cannot be reached.");
   }
   if (answer.ok) return answer;
+  if (answer.status === 401) throw new Error("You are signed out. Reload the page to sign in.");
   const refusal = await answer.json().catch(() => null);
   const error = new Error(refusal?.error?.message ?? `The server answered with ${answer.status}.`);
   error.status = answer.status;
@@ -138,18 +139,47 @@ $("[data-stop]").addEventListener("click", () => {
   message.focus();
 });
 
+// --- questions ---
+
+async function answer(ask, said) {
+  for (const button of ask.querySelectorAll("[data-answer]")) button.disabled = true;
+  message.focus();
+  try {
+    await call("POST", `/api/chats/${encodeURIComponent(chat)}/answers/${encodeURIComponent(ask.dataset.ask)}`, { answer: said });
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+const ANSWERS = { y: "once", a: "always", n: "no" };
+const waiting = () => [...document.querySelectorAll(".ask.waiting:not(:has([data-answer]:disabled))")];
+
+/** The question that a key answers: the one with the focus, or the only one. None while somebody types. */
+function asked() {
+  const at = document.activeElement;
+  if (at?.closest("input, textarea, select, [contenteditable], dialog")) return null;
+  const open = waiting();
+  return open.find((one) => one.contains(at)) ?? (open.length === 1 ? open[0] : null);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing || dialog.open) return;
+  const said = Object.hasOwn(ANSWERS, event.key) ? ANSWERS[event.key] : "";
+  const ask = said && asked();
+  if (ask) { event.preventDefault(); answer(ask, said); }
+});
+
+// Esc leaves the message for the question, so that its keys work without a mouse.
+message.addEventListener("keydown", (event) => {
+  const [ask] = waiting();
+  if (event.key === "Escape" && list.hidden && ask) { event.preventDefault(); ask.focus(); }
+});
+
 document.addEventListener("click", async (event) => {
   const at = event.target.closest("[data-answer], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
   if (!at) return;
   if (at.dataset.answer) {
-    const ask = at.closest("[data-ask]");
-    for (const button of ask.querySelectorAll("button")) button.disabled = true;
-    message.focus();
-    try {
-      await call("POST", `/api/chats/${encodeURIComponent(chat)}/answers/${encodeURIComponent(ask.dataset.ask)}`, { answer: at.dataset.answer });
-    } catch (error) {
-      say(error.message);
-    }
+    await answer(at.closest("[data-ask]"), at.dataset.answer);
   } else if ("retry" in at.dataset) {
     at.disabled = true;
     try {

@@ -1,0 +1,40 @@
+"""JSON that comes in from outside. Python's parser also takes `NaN` and `Infinity`, and reads `1e999` as infinite.
+
+No other program could read what is then sent or stored, so every way in parses with `parse_json`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON text as data. Raises `ValueError` if it is not JSON, and `RecursionError` if it is nested too deeply."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+
+
+def infinite_in(value: object) -> bool:
+    """Whether data that somebody else parsed has a number that JSON cannot express."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                return True
+        elif isinstance(one, Mapping):
+            waiting += cast("Mapping[object, object]", one).values()
+        elif isinstance(one, list):
+            waiting += cast("list[object]", one)
+    return False
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value

@@ -1,0 +1,246 @@
+"""Prepares folders for a sandbox in a mount namespace of its own, then executes bubblewrap. It is a separate program.
+
+bubblewrap can only mount folders as they are. Three things need more, and each is a directory below /tmp afterwards,
+where bubblewrap takes it from:
+
+- The skill of a large tree is unpacked into memory.
+- A folder of the host that is shown to the script is mounted through an overlay. Its path does not appear in the
+  sandbox's list of mounts, and a Unix socket in it cannot be connected to.
+- A project that the script may write to gets a writable layer in memory. Nothing reaches the disk from here: the host
+  reads the layer after the run (see `changes.py`).
+
+A script that root started has its own user id. Folders that only their owner can read or write are mounted with the
+owner's id mapped to that id, so nothing changes on disk. The invariant: nothing is visible outside this process and its
+children, and if any step fails, bubblewrap is not started.
+
+    python -I -S stage.py STEP... -- PROGRAM ARGUMENT...
+
+    user UID GID                       a user namespace, for callers that are not root
+    skill FD                           unpack the tree that can be read from the descriptor
+    show FOLDER NAME OWNER             OWNER is the id to which the folder's owner is mapped, or empty
+    write FOLDER NAME OWNER BYTES ENTRIES
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+
+_SCRATCH = "/tmp"  # noqa: S108 (covered by a file system of our own)
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUSER = 0x10000000
+_MS_NOSUID_NODEV = 0x2 | 0x4
+_MS_BIND = 0x1000
+_MS_REC_PRIVATE = 0x4000 | 0x40000
+_OPEN_TREE = 428  # these numbers are the same on every architecture
+_MOVE_MOUNT = 429
+_MOUNT_SETATTR = 442
+_OPEN_TREE_CLONE_CLOEXEC = 0x1 | 0x80000
+_MOVE_MOUNT_F_EMPTY_PATH = 0x4
+_MOUNT_ATTR_IDMAP = 0x00100000
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_IDS = 0xFFFFFFFF
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(arguments: list[str]) -> None:
+    split = arguments.index("--")
+    steps, program = arguments[:split], arguments[split + 1 :]
+    own_users = steps[0] == "user"
+    if own_users:
+        _unshare(_CLONE_NEWUSER | _CLONE_NEWNS, "user and mount namespace")
+        _map_own_id(int(steps[1]), int(steps[2]))
+        steps = steps[3:]
+    else:
+        _unshare(_CLONE_NEWNS, "mount namespace")
+    _mount(None, "/", None, _MS_REC_PRIVATE, None, "private mounts")
+    # Opened first, because the scratch folder may cover them.
+    opened = {step: os.open(steps[step + 1], os.O_PATH) for step in _folders(steps)}
+    _mount("tmpfs", _SCRATCH, "tmpfs", _MS_NOSUID_NODEV, "mode=0755", "scratch folder")
+    os.mkdir(f"{_SCRATCH}/.empty")
+    position = 0
+    while position < len(steps):
+        if steps[position] == "skill":
+            _unpack(int(steps[position + 1]), f"{_SCRATCH}/skill")
+            position += 2
+            continue
+        folder, name, owner = opened[position], steps[position + 2], steps[position + 3]
+        lower = _lower(folder, name, owner)
+        os.mkdir(f"{_SCRATCH}/{name}")
+        if steps[position] == "show":
+            _show(lower, f"{_SCRATCH}/{name}")
+            position += 4
+        else:
+            layer = f"{_SCRATCH}/.{name}-changes"
+            _write_to(lower, f"{_SCRATCH}/{name}", layer, steps[position + 3 : position + 6], own_users)
+            position += 6
+    os.execv(program[0], program)  # noqa: S606
+
+
+def _folders(steps: list[str]) -> list[int]:
+    """The positions of the steps that name a folder."""
+    sizes = {"skill": 2, "show": 4, "write": 6}
+    found: list[int] = []
+    position = 0
+    while position < len(steps):
+        if steps[position] != "skill":
+            found.append(position)
+        position += sizes[steps[position]]
+    return found
+
+
+# --- the steps ---
+
+
+def _unpack(archive: int, place: str) -> None:
+    """Write the files of a tree: path, kind and size, each ended by a NUL byte, and then the bytes of the file."""
+    os.mkdir(place)
+    with os.fdopen(archive, "rb") as stream:
+        data = stream.read()
+    position = 0
+    while position < len(data):
+        words: list[bytes] = []
+        for _ in range(3):
+            end = data.index(b"\0", position)
+            words.append(data[position:end])
+            position = end + 1
+        content = data[position : position + int(words[2])]
+        position += len(content)
+        path = os.path.join(os.fsencode(place), words[0])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if words[1] == b"link":
+            os.symlink(content, path)
+            continue
+        mode = 0o555 if words[1] == b"program" else 0o444
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        left = memoryview(content)
+        while left:
+            left = left[os.write(file, left) :]
+        os.fchmod(file, mode)
+        os.close(file)
+
+
+def _lower(folder: int, name: str, owner: str) -> str:
+    """The path at which an open folder can be mounted from, with its owner mapped to another id if one is given."""
+    if not owner:
+        return f"/proc/self/fd/{folder}"
+    place = f"{_SCRATCH}/.{name}"
+    os.mkdir(place)
+    status = os.fstat(folder)
+    source = f"/proc/self/fd/{folder}".encode()
+    tree = _call(_OPEN_TREE, ctypes.c_int(_AT_FDCWD), source, ctypes.c_uint(_OPEN_TREE_CLONE_CLOEXEC))
+    namespace = _user_namespace(_lines(status.st_uid, int(owner)), _lines(status.st_gid, int(owner)))
+    attributes = struct.pack("=QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, namespace)
+    size = ctypes.c_size_t(len(attributes))
+    _call(_MOUNT_SETATTR, ctypes.c_int(tree), b"", ctypes.c_uint(_AT_EMPTY_PATH), attributes, size)
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
+    _call(_MOVE_MOUNT, ctypes.c_int(tree), b"", ctypes.c_int(_AT_FDCWD), place.encode(), flags)
+    os.close(tree)
+    os.close(namespace)
+    return place
+
+
+def _show(lower: str, place: str) -> None:
+    """Mount a folder read-only. Where the kernel has no overlay for it, the folder itself is mounted."""
+    options = f"lowerdir={lower}:{_SCRATCH}/.empty"
+    try:
+        _mount("overlay", place, "overlay", _MS_NOSUID_NODEV, options, "overlay")
+    except OSError:
+        _mount(lower, place, None, _MS_BIND, None, "folder")
+
+
+def _write_to(lower: str, place: str, layer: str, rest: list[str], own_users: bool) -> None:
+    owner, size, entries = rest
+    os.mkdir(layer)
+    _mount("tmpfs", layer, "tmpfs", _MS_NOSUID_NODEV, f"mode=0700,size={size},nr_inodes={entries}", "writable layer")
+    upper, work = f"{layer}/upper", f"{layer}/work"
+    os.mkdir(upper)
+    os.mkdir(work)
+    status = os.stat(lower)
+    os.chmod(upper, status.st_mode & 0o7777)
+    if owner:
+        os.chown(upper, int(owner), int(owner))
+    # Renaming a folder would need an attribute that says where it was; instead, programs are told to copy.
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off"
+    options += ",userxattr" if own_users else ",redirect_dir=nofollow"
+    _mount("overlay", place, "overlay", _MS_NOSUID_NODEV, options, "overlay for changes")
+
+
+# --- namespaces and ids ---
+
+
+def _unshare(flags: int, what: str) -> None:
+    _check(_libc.unshare(flags), what)
+
+
+def _map_own_id(uid: int, gid: int) -> None:
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _lines(owner: int, uid: int) -> str:
+    """The id map: `owner` on disk is `uid` here, and all other ids known to this system stay the same."""
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        known = int(file.readline().split()[2])
+    ranges = [(0, owner), (owner + 1, uid), (uid + 1, _IDS)] if known == _IDS else []
+    return f"{owner} {uid} 1\n" + "".join(f"{low} {low} {high - low}\n" for low, high in ranges if high > low)
+
+
+def _user_namespace(users: str, groups: str) -> int:
+    """Return a descriptor of a user namespace with the two maps. No process stays in it."""
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(done[1])
+        if _libc.unshare(_CLONE_NEWUSER) == 0:
+            os.write(ready[1], b"1")
+            os.read(done[0], 1)
+        os._exit(0)
+    os.close(ready[1])
+    os.close(done[0])
+    try:
+        if not os.read(ready[0], 1):
+            raise OSError("a user namespace cannot be created")
+        with open("/proc/thread-self/children", encoding="ascii") as file:
+            seen = file.read().strip()  # its number in the host's /proc, not in our own namespace
+        for name, lines in (("uid_map", users), ("gid_map", groups)):
+            with open(f"/proc/{seen}/{name}", "w", encoding="ascii") as file:
+                file.write(lines)
+        return os.open(f"/proc/{seen}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(done[1])
+        os.close(ready[0])
+        os.waitpid(child, 0)
+
+
+# --- system calls ---
+
+
+def _mount(source: str | None, place: str, kind: str | None, flags: int, options: str | None, what: str) -> None:
+    words = [os.fsencode(word) if word is not None else None for word in (source, place, kind)]
+    data = options.encode() if options is not None else None
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), data), what)
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = int(_libc.syscall(ctypes.c_long(number), *arguments))
+    _check(result, {_OPEN_TREE: "open_tree", _MOUNT_SETATTR: "mount_setattr", _MOVE_MOUNT: "move_mount"}[number])
+    return result
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"this kernel or file system cannot mount a folder for the sandbox: {error}")

@@ -1,0 +1,38 @@
+"""The one place where a request about a skill is made, so that every request says which skill of that name it is."""
+
+from metier.files.text import storable_text
+from metier.model import Skill
+from metier.record.events import VERSION
+from metier.results import Request
+
+
+def skill_request(
+    tool: str,
+    skill: Skill,
+    path: str = "",
+    *,
+    command: str = "",
+    digest: str = "",
+    detail: str = "",
+    arguments: tuple[str, ...] = (),
+    grants: tuple[str, ...] = (),
+    project: str = "",
+    version: int = VERSION,
+) -> Request:
+    """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
+    known = version > 2
+    return Request(
+        tool=tool,
+        skill_name=skill.name,
+        path=path,
+        command=command,
+        digest=digest,
+        detail=detail,
+        arguments=arguments if known else (),
+        grants=grants if known else (),
+        project=project if known else "",
+        folder=storable_text(skill.folder) if known else "",
+        scope=skill.scope if known else "",
+        source=skill.source if known else "",
+        foreign=known and skill.foreign,
+    )

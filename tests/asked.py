@@ -1,0 +1,69 @@
+"""A request with something in every field, hostile where a skill or a model writes it, and all that a person must see.
+
+`ask_about_it` makes every question of this process about this request, so that one request walks over all surfaces.
+"""
+
+import re
+from dataclasses import replace
+
+from metier.results import Request
+from metier.session.question import Question
+
+SCRIPT = """\
+#!/usr/bin/env python3
+import sys
+print("first")
+print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")
+# Always: nothing at all.
+"""
+BEFORE = SCRIPT.replace('print("first")\n', 'print("older")\n')
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+FOLDER = "/srv/skills/pdf-tools"
+REQUEST = Request(
+    tool="skill_run",
+    skill_name="pdf-tools",
+    path="scripts/convert.py",
+    command="scripts/convert.py a b $(id) \x1b[31m <img src=x>",
+    digest=DIGEST,
+    detail=SCRIPT,
+    arguments=("a b", "$(id)", "\x1b[31m", "<img src=x>"),
+    grants=("run_network", "run_project"),
+    folder=FOLDER,
+    scope="repo",
+    source=".agents",
+    foreign=True,
+    project="/srv/project",
+)
+FACTS = {
+    "title": "Run scripts/convert.py of the skill pdf-tools?",
+    "quoted arguments": r"scripts/convert.py 'a b' '$(id)' '\x1b[31m' '<img src=x>'",
+    "digest": DIGEST,
+    "folder": f"{FOLDER} (repo, .agents)",
+    "trust": "It belongs to a project that you do not trust.",
+    "files": "It sees its own files and an empty work folder, and may read the project /srv/project.",
+    "network": "It may use the network.",
+    "once": "this one run, of this content and with these arguments.",
+    "always": f"this script of the skill at {FOLDER}, with any arguments, "
+    "as long as no file of the skill changes.",
+    "no": "nothing runs, and whoever asked is told so.",
+}
+IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'
+IN_DIFF = ('-print("older")', '+print("first")')
+
+
+def ask_about_it(request: Request = REQUEST, before: str = "") -> None:
+    """From now on, every question of this process is about the request."""
+    question = Question.of(replace(request, before=before))
+    Question.of = classmethod(lambda cls, _: question)  # type: ignore[method-assign]
+
+
+def words(text: str) -> str:
+    """The text without the bars and line ends that a narrow surface needs."""
+    return re.sub(r"\s+", " ", re.sub(r"\n *\|>? ?", "\n", text))
+
+
+def missing(shown: str, diff: bool = False) -> list[str]:
+    """The facts that are not in what a person was shown."""
+    seen = words(shown)
+    wanted = [*FACTS.values(), *(IN_DIFF if diff else (IN_SCRIPT,))]
+    return [fact for fact in wanted if words(fact) not in seen]

@@ -1,0 +1,83 @@
+"""A model never gets more of a SKILL.md than a limit, on any surface, and is told how to get more of it."""
+
+import json
+
+import pytest
+
+from calling import Run, caller
+from metier import limits
+from metier.app import App
+from metier.rpc import Dispatcher
+from metier.session.arguments import expand
+from metier.skills import Skills
+from worlds import World
+
+BODY = "word " * (1 << 20)
+MOST = limits.LOADED_BYTES + 2_000
+"""The limit, with room for what a host puts around the text."""
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+def opened(world: World, **settings: object) -> Skills:
+    world.skill(".agents/skills/probe", body=BODY)
+    return Skills.discover(world.project, home=world.home, settings=settings)
+
+
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "claude-code", "gemini-cli", "mycodeagent", "rip"])
+def test_every_host_gives_at_most_the_limit(world: World, profile: str) -> None:
+    for folder in (".agents/skills", ".claude/skills", ".gemini/skills", "skills", ".omp/skills", ".rip/skills"):
+        world.skill(f"{folder}/probe", body=BODY)
+    skills = Skills.discover(world.project, home=world.home, profile=profile)
+    loaded = skills.session(store="memory:").load(path=next(iter(skills)).path)
+    assert len(loaded.text) < MOST
+    assert loaded.truncated
+    assert "[truncated: " in loaded.text
+
+
+def test_the_text_says_how_much_is_missing_and_how_to_get_it(world: World) -> None:
+    skills = opened(world)
+    for text in (
+        skills.session(store="memory:").load("probe").text,
+        skills.session(store="memory:").call("skill_load", {"name": "probe"}).text,
+        skills.session(store="memory:", preload=["probe"]).system_prompt(),
+    ):
+        assert len(text) < MOST + 5_000
+        assert "bytes of SKILL.md are left out; `skill_read` with the path SKILL.md gives its first 2,000,000" in text
+    more = skills.session(store="memory:").call("skill_read", {"name": "probe", "path": "SKILL.md"}).text
+    assert 1_900_000 < len(more) < 2_010_000
+
+
+def test_a_message_that_calls_a_skill_gets_at_most_the_limit(world: World) -> None:
+    invoked = opened(world).session(store="memory:").invoke("/probe do it")
+    assert invoked.loaded is not None
+    assert len(invoked.loaded.text) < MOST
+
+
+def test_json_rpc_and_the_command_line_have_the_same_limit(world: World, run: Run) -> None:
+    opened(world)
+    assert len(run("load", "probe").out) < MOST
+    app = App(world.project, home=world.home, store="memory:")
+    call = {"jsonrpc": "2.0", "id": 1, "method": "session.load", "params": {"name": "probe"}}
+    answer = json.loads(Dispatcher(app, "rpc").handle(json.dumps(call)) or "")
+    assert answer["result"]["truncated"]
+    assert len(answer["result"]["text"]) < MOST
+    app.close()
+
+
+def test_what_is_configured_wins(world: World) -> None:
+    assert len(opened(world, load={"max_bytes": 4_000_000}).session(store="memory:").load("probe").text) > 3_900_000
+    assert len(opened(world, load={"max_bytes": 1_000}).session(store="memory:").load("probe").text) < 2_000
+
+
+def test_a_body_that_repeats_a_placeholder_cannot_multiply_the_arguments() -> None:
+    arguments = "x" * 1_000_000
+    text = expand("$ARGUMENTS " * 10_000, arguments, {})
+    assert len(text) < 3 * limits.EXPANDED_CHARACTERS
+    assert text.startswith(arguments)
+    assert text.endswith("$ARGUMENTS ")
+    assert len(expand("$1 " * 10_000, arguments, {"argument-hint": "x"})) < 3 * limits.EXPANDED_CHARACTERS
+    assert expand("<$ARGUMENTS>", "y" * 8_000_000, {}) == f"<{'y' * 8_000_000}>"
