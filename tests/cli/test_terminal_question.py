@@ -61,6 +61,21 @@ def test_a_key_or_a_word_answers(terminal: Terminal, typed: str, code: int, reme
     assert rules(terminal).count("[[allow]]") == remembered
 
 
+def test_a_script_that_changed_since_its_approval_is_shown_as_a_difference(terminal: Terminal) -> None:
+    edit = "sed -i s/RAN/DONE/ .agents/skills/one/scripts/x.sh"
+    terminal.run(f"{RUN}; {edit}; clear; {RUN}; echo exit-$?", rows=50)
+    shown = terminal.until(WAITS)
+    assert r"scripts/x.sh 'a b' '$(id)'" in shown
+    assert f"Folder  {terminal.world.project}"[:60] in shown
+    assert "It has no network." in shown
+    terminal.keys("a", "Enter")
+    shown = terminal.until("What changed in the script since it was last approved:")
+    assert '| -echo "RAN<$1>"' in shown
+    assert '| +echo "DONE<$1>"' in shown
+    terminal.keys("n", "Enter")
+    terminal.until("exit-3")
+
+
 def test_always_is_not_asked_again(terminal: Terminal) -> None:
     terminal.run(f"{RUN}; {RUN}; echo exit-$?", rows=50)
     terminal.until(WAITS)

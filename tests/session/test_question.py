@@ -74,6 +74,7 @@ def test_only_a_foreign_skill_is_called_untrusted() -> None:
         ({"path": "scripts/other.py", "command": "scripts/other.py"}, False),
         ({"digest": "sha256:" + "1" * 64}, False),
         ({"skill_name": "other"}, False),
+        ({"folder": "/srv/clone/pdf-tools"}, False),
         ({"tool": "skill_load"}, False),
     ],
 )
@@ -93,6 +94,16 @@ def test_every_question_says_what_always_covers(tool: str) -> None:
             assert (folder or "every skill with the name x") in said
             assert ("as long as" in said) == bool(digest or tool == "mcp_load")
             assert "`metier policy revoke` takes it back." in said
+
+
+def test_a_skill_of_a_server_is_named_by_its_server_and_not_by_the_folder_of_a_cache() -> None:
+    request = replace(REQUEST, scope="mcp", source="tools", foreign=False)
+    said = Question.of(request).always
+    assert said.startswith("this script of the skill pdf-tools of the MCP server tools, ")
+    assert fact(request, "Trust") == "It comes from an MCP server."
+    rule = Rule.covering(request)
+    assert rule.matches(replace(request, folder="/elsewhere"))
+    assert not rule.matches(replace(request, source="other"))
 
 
 # --- long texts ---

@@ -54,7 +54,6 @@ class Context:
             settings=self.overrides,
             progress=progress,
             source=self.source(),
-            keeps_bound=True,
         )
         if progress is not None:
             progress.done()
@@ -126,6 +125,7 @@ class Context:
             store=self.store,
             surface=surface,
             source=self.source(),
+            keeps_bound=True,
         )
 
     def source(self) -> "SkillSource | None":

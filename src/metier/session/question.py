@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metier.files.text import visible
-from metier.model import JsonObject
+from metier.model import REMOTE, JsonObject
 from metier.results import CHOICES, Request
 from metier.session.policy import REMOTE_LOAD
 
@@ -170,6 +170,8 @@ def _facts(request: Request) -> Iterator[tuple[str, str]]:
 
 
 def _trust(request: Request) -> str:
+    if request.scope == REMOTE:
+        return "It comes from an MCP server."
     if request.foreign:
         return "It belongs to a project that you do not trust."
     return "It is yours, or belongs to a project that you trust."
@@ -202,6 +204,8 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
 def _covers(request: Request) -> str:
     """What `always` allows from then on: the tool for this skill, here, and with this content if there is a digest."""
     skill = f"the skill at {request.folder}" if request.folder else f"every skill with the name {request.skill_name}"
+    if request.scope == REMOTE:  # its files are in a cache, which says nothing
+        skill = f"the skill {request.skill_name} of the MCP server {request.source}"
     if request.tool == "skill_run":
         what = f"this script of {skill}, with any arguments"
         return f"{what}, {'as long as no file of the skill changes' if request.digest else 'also after it changes'}"
