@@ -16,6 +16,7 @@ import click
 from metier.catalog import check, validate
 from metier.cli import cli
 from metier.hosts import profiles, settings
+from metier.hosts.authority import authority
 from metier.record import events
 from metier.record.store import ENVELOPE
 
@@ -46,14 +47,49 @@ Settings come from these sources. A later one overrides an earlier one.
 5. the environment: `METIER_*`, and the variables of the host
 6. options and arguments of the caller
 
-A key is either one of the following keys or a setting of the profile. The files of a project can only narrow what is
-allowed. Their settings for scripts, policy, telemetry and the store apply only if the project is trusted.
-`metier doctor` shows where each value comes from.
+A key is either one of the [keys](#keys) below or a setting of the profile. `metier doctor` shows where each value
+comes from.
+
+## What a project may set
+
+A repository is as foreign as the skills in it, so its files (3 and 4) can only narrow what holds without them, until
+you trust the project with `metier trust`. The last column of the tables says what that means for each setting:
+
+- **the user**: only in your own file, or by the caller.
+- **a trusted project**: in the files of a project that you trust. It is never taken from another project, and neither
+  is a profile that a project names by a path.
+- **a project, unless trust is required**: in the files of any project. With `permissions.trust = "required"` in your
+  own file, only in those of a project that you trust.
+- **any project**: it decides about nothing that matters here.
+- **any project to narrow it**: a lower limit, a shorter list, a stricter check, or `false` for what can be switched
+  off counts from any project. A wider value does not count if the rule before it does not allow it, or if your own
+  file has the setting.
+
+How the key is spelled makes no difference: nested or dotted, by the name of the host, or in a table `[profile.NAME]`.
+A profile that an untrusted project chooses by name does not widen what needs trust, such as the limits of scripts. A
+value that does not count is reported as `untrusted`, with the file, the key and what to do. A project's
+`.metier/skills.json` can hide your own skills from the model or turn them off, but not turn them on.
+
+## Keys
 """
 PROFILES = """\
 A profile has the rules of one host. Choose one with `--profile NAME`, with the setting `profile`, or in Python with
 `Skills.discover(profile=...)`. To write your own, create a TOML file that `extends` a profile and changes some values.
 Give its path instead of a name.
+"""
+LINKS = """\
+Profiles differ in whether they follow links (`discovery.folder_links`, `discovery.file_links`). Some rules hold in all
+of them, because a link must not bring in what nobody chose:
+
+- A link in a project leads to another place of the same project. A link out of the project is followed only if you
+  trust the project.
+- A link in your own folders leads anywhere: to a single skill, or to a folder with several. It does not lead to a
+  folder that contains the folder it is in, such as `/`, and not to the folder in which the host looks for the skills of
+  another project. Other repositories below its target are not searched.
+- A root has at most `discovery.max_skills` skills. The search of a larger one stops there.
+- An AGENTS.md is a regular text file of at most 1 MiB. It may be a link to another Markdown file of its project.
+
+What is not followed or not read is reported (see [Diagnostics](diagnostics.md)).
 """
 COMMANDS = """\
 Every command that prints data has `--json`. The options of `metier` itself work before and after the name of a
@@ -96,23 +132,27 @@ def _paragraph(thing: object) -> str:
 
 def settings_page() -> str:
     lines = ["# Settings", "", SETTINGS]
-    lines += ["| key | meaning |", "|---|---|"]
-    lines += [f"| `{key}` | {meaning} |" for key, meaning in settings.RUNTIME_KEYS.items()]
+    lines += ["| key | meaning | who may set it |", "|---|---|---|"]
+    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in settings.RUNTIME_KEYS.items()]
     lines += [
         "",
         "## Settings of a profile",
         "",
         "The defaults are those of `standard`.",
         "",
-        "| key | default | meaning |",
+        "| key | default | meaning | who may set it |",
     ]
-    lines += ["|---|---|---|"]
+    lines += ["|---|---|---|---|"]
     standard = profiles.describe(profiles.build(profiles.load("standard")))
     lines += [
-        f"| `{name}` | `{_shown(value)}` | {about} |"
+        f"| `{name}` | `{_shown(value)}` | {about} | {_who(name)} |"
         for name, value, about in _settings(profiles.Profile, standard, "")
     ]
     return "\n".join(lines) + "\n"
+
+
+def _who(name: str) -> str:
+    return authority(name).description
 
 
 def _settings(cls: type, values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object, str]]:
@@ -152,6 +192,7 @@ def profiles_page() -> str:
     for profile in built:
         lines.append(f"**{profile.name}**: " + "; ".join(_places(profile)) + ".")
         lines.append("")
+    lines += ["## Links", "", LINKS]
     lines += [
         "## Sources of the rules",
         "",

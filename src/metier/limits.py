@@ -29,6 +29,9 @@ WALK_DIRECTORIES: Final = 250_000
 LINKED_DIRECTORIES: Final = 5_000
 """Folders visited behind one symbolic link, so that a link into a huge tree costs seconds, not minutes."""
 
+ROOT_SKILLS: Final = 50_000
+"""Skills in one root, which take some seconds to read. The largest public collection has 7,000."""
+
 REGISTRY_BYTES: Final = 4 * MIB
 """The size of a plugin registry or a configuration file."""
 

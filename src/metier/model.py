@@ -103,6 +103,8 @@ class Skill:
     """False for a skill of an untrusted project, if trust is required."""
     linked_folder: str = ""
     """The real path of its folder, if that is not the folder of `real_path`: SKILL.md itself is a link."""
+    inner: tuple[str, ...] = ()
+    """The folders of other skills inside this skill's folder, relative to it. Their files belong to those skills."""
 
     @property
     def id(self) -> str:

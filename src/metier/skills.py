@@ -19,7 +19,7 @@ from metier.catalog.foreign import mark_foreign
 from metier.catalog.modes import Level, Modes
 from metier.catalog.search import SearchResult
 from metier.files.text import utf8
-from metier.hosts import roots, settings
+from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
 from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
@@ -137,8 +137,11 @@ class Skills:
     def _look(self, progress: Callable[[int], None] | None = None) -> Catalog:
         config = self.settings
         profile, place = config.profile, config.place
-        notes: tuple[Diagnostic, ...] = config.diagnostics
         state = Modes(config.config_folder, place.project)
+        notes: tuple[Diagnostic, ...] = (
+            *config.diagnostics,
+            *context_files.diagnostics(profile, place, state.trusted),
+        )
         if not profile.enabled:
             return build_catalog(profile, place, (), discover.Found(), state, notes)
         if self._only is not None:
@@ -149,7 +152,7 @@ class Skills:
         found_roots = mark_foreign(found_roots, place, config.config_folder)
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
-        found, self._memory = discover.scan(profile, place, found_roots, memory, progress)
+        found, self._memory = discover.scan(profile, place, found_roots, memory, progress, state.trusted)
         kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
         if kept:
             self._memory = None  # the next scan reads it from disk, so a process that never rescans saves the memory

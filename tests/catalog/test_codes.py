@@ -101,6 +101,11 @@ def setting_elsewhere(world: World) -> dict[str, object]:
     return {"settings": {"skills": {"initial": {"maxEntries": 3}}}}
 
 
+def context_file_refused(world: World) -> dict[str, object]:
+    (world.project / "AGENTS.md").symlink_to("/etc/hostname")
+    return {}
+
+
 def untrusted(world: World) -> dict[str, object]:
     world.skill(f"{SKILLS}/x")
     return {"settings": {"policy": {"trust": "required"}}}
@@ -149,6 +154,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "state-invalid": state_invalid,
     "setting-elsewhere": setting_elsewhere,
     "untrusted": untrusted,
+    "context-file-refused": context_file_refused,
 }
 
 

@@ -43,6 +43,7 @@ def names(skills: Skills) -> list[str]:
 
 
 def test_a_linked_folder_is_a_skill_under_the_name_of_the_link(world: World, root: Path, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     write_skill(tmp_path / "elsewhere" / "real", name="linked")
     (root / "linked").symlink_to(tmp_path / "elsewhere" / "real")
     skill = world.discover()["linked"]
@@ -76,6 +77,7 @@ def test_a_dangling_link_is_nothing(world: World, root: Path) -> None:
 
 
 def test_a_linked_skill_file_counts_if_it_leads_to_a_skill_file(world: World, root: Path, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     target = Path(write_skill(tmp_path / "other" / "real", name="linked"))
     (root / "linked").mkdir()
     (root / "linked" / "SKILL.md").symlink_to(target)
@@ -104,6 +106,7 @@ def test_a_skill_file_that_links_to_nothing_is_an_error(world: World, root: Path
 
 
 def test_a_link_into_a_huge_tree_stops_at_its_own_bound(world: World, root: Path, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     for number in range(40):
         (tmp_path / "huge" / f"d{number}").mkdir(parents=True)
     (root / "huge").symlink_to(tmp_path / "huge")
@@ -114,6 +117,7 @@ def test_a_link_into_a_huge_tree_stops_at_its_own_bound(world: World, root: Path
 
 
 def test_one_bound_that_is_hit_is_reported_once(world: World, root: Path, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     for number in range(40):
         (tmp_path / "huge" / f"d{number}").mkdir(parents=True)
     (root / "huge").symlink_to(tmp_path / "huge")
@@ -199,6 +203,7 @@ def abyss() -> Iterator[Path]:
 
 
 def test_ten_thousand_levels_end_at_the_bound(world: World, root: Path, abyss: Path) -> None:
+    world.trust()  # its links lead out of the project
     (root / "abyss").symlink_to(abyss)
     skills = world.discover()
     assert names(skills) == ["good"]
@@ -208,6 +213,7 @@ def test_ten_thousand_levels_end_at_the_bound(world: World, root: Path, abyss: P
 
 
 def test_links_cannot_multiply_the_bound_on_folders(world: World, root: Path, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     for number in range(9):
         for inner in range(9):
             (tmp_path / "huge" / f"d{number}" / f"e{inner}").mkdir(parents=True)

@@ -165,6 +165,7 @@ def test_a_skill_that_becomes_a_link_or_a_folder_is_seen(warm: World) -> None:
 
 
 def test_a_change_behind_a_link_is_seen(world: World, tmp_path: Path) -> None:
+    world.trust()  # its links lead out of the project
     for name in ("file", "folder"):
         write_skill(tmp_path / "far" / name, description="old")
     root = world.project / SKILLS

@@ -10,6 +10,7 @@ from metier import ConfigError
 from metier.cli import cli
 from metier.hosts import profiles, settings
 from metier.hosts.profiles import BUILT_IN, Profile
+from metier.hosts.trust import trust
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -174,6 +175,8 @@ def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.Mo
     project.write_text('profile = "omp"\n')
     assert now() == ("omp", False, str(project), str(user))
     pyproject.write_text('[tool.metier]\nprofile = "rip"\nenabled = true\n')
+    assert now() == ("rip", False, str(pyproject), str(user)), "an untrusted project switches on nothing"
+    trust(str(user.parent), str(world.project))
     assert now() == ("rip", True, str(pyproject), str(pyproject))
     monkeypatch.setenv("METIER_PROFILE", "standard")
     monkeypatch.setenv("METIER_ENABLED", "false")

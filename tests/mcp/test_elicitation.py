@@ -101,6 +101,68 @@ def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> N
     assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
 
 
+@CONNECTIONS
+def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
+    person = Person("no", "decline", "once")
+
+    async def check() -> None:
+        async with connected(library, transport, era, asked=person) as client:
+            for _ in range(2):
+                with pytest.raises(MCPError, match="the answer was no"):
+                    await client.get_prompt("one", {"arguments": "now"})
+            assert "BODY" in str((await client.get_prompt("one")).messages)
+        async with connected(library, transport, era) as client:
+            with pytest.raises(MCPError, match="nobody can be asked here"):
+                await client.get_prompt("one")
+
+    run(check)
+    assert person.questions == ["Allow skill_load for the skill one?"] * 3
+
+
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat"])
+def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
+    where = {"omp": ".omp/skills", "mycodeagent": "skills", "remcochat": ".skills"}.get(profile, ".agents/skills")
+    library.skill(f"{where}/one", body="BODY")
+    person = Person("no")
+
+    async def check() -> None:
+        app = open_app(library, profile=profile, settings={"enabled": True})
+        async with connected(library, "memory", "2025", app=app, asked=person) as client:
+            with pytest.raises(MCPError, match="the answer was no"):
+                await client.get_prompt("one")
+        async with connected(library, "memory", "2025", app=app) as client:
+            if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
+                assert "BODY" in str((await client.get_prompt("one")).messages)
+            else:
+                with pytest.raises(MCPError, match="nobody can be asked here"):
+                    await client.get_prompt("one")
+
+    run(check)
+    assert person.questions == ["Allow skill_load for the skill one?"]
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("path", ["x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"])
+def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
+    library: World, era: str, path: str
+) -> None:
+    folder = library.project / ".agents/skills/one"
+    (folder / "d").mkdir()
+    (folder / "x.md").symlink_to("SKILL.md")
+    (folder / "d/y.md").symlink_to("../SKILL.md")
+    (folder / "hard.md").hardlink_to(folder / "SKILL.md")
+    person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
+    config = library.home / ".config/metier/config.toml"
+    config.write_text('[permissions]\nask = [{ tool = "skill_load" }]\n')
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            with pytest.raises(MCPError):
+                await client.read_resource(f"skill://one/{path}")
+
+    run(check)
+
+
 def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
     async def check() -> None:
         async with connected(library, "memory", "2026", asked=Person()) as client:

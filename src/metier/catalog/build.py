@@ -5,7 +5,7 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -14,7 +14,7 @@ from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place
+from metier.hosts.roots import Place, in_project
 from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 
 
@@ -98,7 +98,8 @@ def build_catalog(
     """Build the catalog of what a scan found. `diagnostics` are those of the settings and the roots."""
     notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
-    skills = _set_modes(_filter(_locate_linked(found.skills), profile, skipped), modes)
+    located = _locate_linked(_separate(found, roots, profile.discovery.nested))
+    skills = _set_modes(_filter(located, profile, skipped), modes)
     if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
@@ -134,6 +135,43 @@ def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
     for skill in skills:
         named[skill.name] = (*named.get(skill.name, ()), skill)
     return named
+
+
+def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill]:
+    """The skills, each with the folders inside it that are other skills, so that no file belongs to two of them.
+
+    There are such folders below a root that is itself a skill, and where hosts let skills nest. A broken skill below
+    such a root is another skill, too; inside of a skill it may as well be a template that belongs to it.
+    """
+    tops = {f"{root.path}/" for root in roots}
+    if not nested and not any(_contains_root(skill, tops) for skill in found.skills):
+        return found.skills  # almost always, and at a fraction of the cost of looking for them
+    inner: dict[str, list[str]] = {}
+    folders = {f"{os.path.dirname(path)}/" for skill in found.skills for path in (skill.path, skill.real_path)}
+    broken = {f"{os.path.dirname(file)}/" for file in found.failed} - folders
+    above: list[str] = []
+    for folder in sorted(folders | broken):
+        while above and not folder.startswith(above[-1]):
+            above.pop()
+        if folder in broken and (not above or above[-1] not in tops):
+            continue
+        if above:
+            inner.setdefault(above[-1], []).append(folder[len(above[-1]) : -1])
+        above.append(folder)
+    if not inner:
+        return found.skills
+
+    def inside(skill: Skill) -> tuple[str, ...]:
+        places = dict.fromkeys(f"{os.path.dirname(path)}/" for path in (skill.path, skill.real_path))
+        return tuple(folder for place in places for folder in inner.get(place, ()))
+
+    return [replace(skill, inner=others) if (others := inside(skill)) else skill for skill in found.skills]
+
+
+def _contains_root(skill: Skill, roots: Collection[str]) -> bool:
+    """Whether there are roots in the skill's folder, or the folder is one."""
+    folder = f"{skill.dir}/"
+    return any(root.startswith(folder) for root in roots)
 
 
 def _locate_linked(skills: list[Skill]) -> list[Skill]:
@@ -175,10 +213,9 @@ def _set_modes(skills: list[Skill], modes: Modes) -> list[Skill]:
 
 def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> list[Skill]:
     """Hide the skills of an untrusted project from the model. The user's own skills stay as they are."""
-    inside = place.project.rstrip("/") + "/"
 
     def trusted(skill: Skill) -> bool:
-        return skill.scope == "user" or skill.root.explicit or not skill.path.startswith(inside)
+        return skill.root.explicit or not in_project(skill.path, skill.root, place)
 
     judged = [skill if trusted(skill) else replace(skill, trusted=False) for skill in skills]
     count = sum(not skill.trusted for skill in judged)

@@ -6,6 +6,9 @@ files, and never raises for a bad file: each SKILL.md that it finds is in exactl
 
 A scan first tries to open the SKILL.md in a folder and lists the folder only if there is none, or if skills may nest.
 That saves one listing per skill. The cache also saves the reading of files whose times show that nothing changed.
+
+Links are followed as the profile says, but never out of a project that is not trusted, never to a folder that contains
+the root, and never to the skills of another project: a link must not bring in what nobody chose.
 """
 
 import os
@@ -14,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.catalog import frontmatter, validate
@@ -22,7 +25,7 @@ from metier.catalog.scan_cache import FileRow, Memory, NoteRow, settled
 from metier.files.beneath import read_regular
 from metier.files.shapes import is_dict
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place
+from metier.hosts.roots import Place, in_project, other_project
 from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
 
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -60,12 +63,28 @@ def scan(
     roots: tuple[Root, ...],
     memory: Memory | None = None,
     progress: Callable[[int], None] | None = None,
+    trusted: bool = False,
 ) -> tuple[Found, Memory]:
-    """Search the roots. Returns what was found, and the rows to cache for the next scan."""
-    walker = _Walker(profile, place, roots, memory or Memory(), progress)
+    """Search the roots. Returns what was found, and the rows to cache for the next scan.
+
+    `trusted`: links may lead out of the project.
+    """
+    walker = _Walker(profile, place, roots, memory or Memory(), progress, trusted)
     for root in roots:
         walker.search(root)
     return walker.finish()
+
+
+_TRUST: Final = "run `metier trust` if you trust the project, or replace the link by a copy"
+_ONE_SKILL: Final = "link to the folder of one skill instead"
+
+
+class _Refusal(NamedTuple):
+    """Why a link is not followed: a stable word, the same as a sentence, and what to do about it."""
+
+    reason: str
+    detail: str
+    hint: str = ""
 
 
 @dataclass(slots=True)
@@ -85,8 +104,15 @@ class _Walker:
         roots: tuple[Root, ...],
         memory: Memory,
         progress: Callable[[int], None] | None,
+        trusted: bool,
     ) -> None:
-        self.profile, self.place, self.roots = profile, place, roots
+        self.profile, self.place, self.roots, self.trusted = profile, place, roots, trusted
+        self.real_project = os.path.realpath(place.project).rstrip("/")
+        self.real_root = ""
+        self.confined = False
+        """Whether the root belongs to a project that is not trusted, so that its links must not leave the project."""
+        self.left = 0
+        """How many more files of the root are taken."""
         self.rules = profile.discovery
         self.has_policy_file = bool(profile.catalog.policy_file)
         self.old, self.new = memory, Memory(read_ns=time.time_ns())
@@ -115,6 +141,8 @@ class _Walker:
 
     def search(self, root: Root) -> None:
         before = len(self.found.skills)
+        self.confined = not self.trusted and in_project(root.path, root, self.place)
+        self.left = self.rules.max_skills
         real = os.path.realpath(root.path)
         real = root.path if real == root.path else real  # one object if they are equal: `visit` compares by identity
         try:
@@ -131,6 +159,11 @@ class _Walker:
             message = "the path to search for skills is not a folder"
             self.report("root-not-folder", "error", message, root.path, "use the path of a folder")
             return
+        if self.leaves_project(real):
+            message = f"the folder to search is a link that leaves the project, to {real}, and was not followed"
+            self.report("link-not-followed", "warning", message, root.path, _TRUST)
+            return
+        self.real_root = real
         if self.rules.root_is_skill:
             self.candidate(root, root.path, real)
         self.visit(root, root.path, real, 1, self.budget)
@@ -155,6 +188,9 @@ class _Walker:
                 budget.left -= 1
             if progress is not None:
                 progress(len(self.found.skills))
+            if self.left <= 0:
+                self.too_many(root)
+                return
             if level > (root.depth or self.rules.max_depth):
                 if root.depth:
                     self.listing(path, is_candidate=True)
@@ -173,8 +209,13 @@ class _Walker:
                     progress(len(self.found.skills))
                 child = prefix + name
                 real_child = real_prefix + name if path is not real else child
+                if self.left <= 0:
+                    self.too_many(root)
+                    return
                 if name in ignored:
                     self.skip_ignored(child)
+                elif budget is not self.budget and other_project(real_child):
+                    self.report("link-not-followed", "info", "a project behind a link is not searched", child)
                 elif not self.candidate(root, child, real_child) or nested:
                     below.append((child, real_child, level + 1, budget))
             for name in links:
@@ -190,19 +231,51 @@ class _Walker:
                 return
         except (OSError, ValueError):
             return
-        outside = self.rules.folder_links == "inside" and not self.leads_inside(real)
-        if self.rules.folder_links == "never" or outside:
-            self.report("link-not-followed", "info", f"the link to {real} was not followed", child)
+        refused = self.refusal(child, real)
+        if refused is not None:
+            severity: Severity = "warning" if refused.hint else "info"
+            message = f"the link to {real} was not followed: {refused.detail}"
+            self.report("link-not-followed", severity, message, child, refused.hint)
             if os.path.isfile(child + _SUFFIX):
-                detail = "the folder is a link that leads outside" if outside else "linked folders are not followed"
-                reason = "outside" if outside else "link"
-                self.found.skipped.append(Skipped(child + _SUFFIX, reason, detail, os.path.basename(child)))
+                name = os.path.basename(child)
+                self.found.skipped.append(Skipped(child + _SUFFIX, refused.reason, refused.detail, name))
             return
         if os.path.basename(child) in self.ignored:
             self.skip_ignored(child)
         elif not self.candidate(root, child, real) or self.rules.nested:
             bound = self.rules.max_linked_directories
             below.append((child, real, level + 1, _Budget(bound, f"{bound:,} folders behind a link")))
+
+    def refusal(self, child: str, real: str) -> "_Refusal | None":
+        """Why a link to a folder is not followed, or `None` if it is."""
+        if self.rules.folder_links == "never":
+            return _Refusal("link", "linked folders are not followed")
+        if self.rules.folder_links == "inside" and not self.leads_inside(real):
+            return _Refusal("outside", "the folder is a link that leads outside")
+        if self.leaves_project(real):
+            return _Refusal("outside", "the folder is a link that leaves the project", _TRUST)
+        if self.real_root != real and f"{self.real_root}/".startswith(real.rstrip("/") + "/"):
+            return _Refusal("outside", "the folder contains the folder that is searched", _ONE_SKILL)
+        foreign = self.profile.roots and self.is_elsewhere(real) and not os.path.isfile(child + _SUFFIX)
+        return _Refusal("outside", "the folder has the skills of another project", _ONE_SKILL) if foreign else None
+
+    def leaves_project(self, real: str) -> bool:
+        """Whether a real path is outside of the project, and the root must not lead there."""
+        return self.confined and not f"{real}/".startswith(f"{self.real_project}/")
+
+    def is_elsewhere(self, real: str) -> bool:
+        """Whether a real path is a folder in which this host looks for the skills of another project, or is in one."""
+        own = {self.real_project, os.path.realpath(self.place.home)}
+        for rules in self.profile.roots:
+            before, found, _ = f"{real}/".partition(f"/{rules.path}/")
+            if found and rules.at in ("ancestors", "project", "cwd") and before not in own:
+                return not f"{before}/".startswith(f"{self.real_project}/")
+        return False
+
+    def too_many(self, root: Root) -> None:
+        message = f"the search of {root.path} stopped at {self.rules.max_skills:,} skills, the most for one root"
+        hint = "remove what does not belong there, or raise `discovery.max_skills` in your own settings"
+        self.report("bound-reached", "warning", message, root.path, hint)
 
     def bound(self, what: str, path: str) -> None:
         message = f"the search stopped here, at its limit of {what}"
@@ -295,6 +368,7 @@ class _Walker:
     def account(self, root: Root, file: str, real_file: str, row: FileRow) -> None:
         """Add a file to the skills, the skipped or the failed ones."""
         found = self.found
+        self.left -= 1
         if real_file in self.seen_files:
             found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
             return
@@ -419,12 +493,14 @@ class _Walker:
         except (OSError, ValueError) as error:
             return "", self.unreadable(file, error)
         inside = target.startswith(real_folder + "/") or self.leads_inside(target)
-        if rule == "never" or (rule == "inside" and not inside):
-            if rule == "never":
-                return target, self.skip_row(file, "link", "SKILL.md is a symbolic link")
+        if rule == "never":
+            return target, self.skip_row(file, "link", "SKILL.md is a symbolic link")
+        if rule == "inside" and not inside:
             return target, self.skip_row(file, "outside", "SKILL.md is a link that leads outside")
         if os.path.basename(target) != SKILL_FILE:
             return target, self.skip_row(file, "link", "SKILL.md is a link to a file of another name")
+        if self.leaves_project(target):
+            return target, self.skip_row(file, "outside", "SKILL.md is a link that leaves the project")
         return target, None
 
     def leads_inside(self, target: str) -> bool:

@@ -34,6 +34,7 @@ _SKILL: Final = (
     "mode",
     "trusted",
     "linked_folder",
+    "inner",
 )
 _skill_values: Final = attrgetter(*_SKILL)
 _SKIPPED: Final = ("path", "reason", "detail", "name")
@@ -103,7 +104,7 @@ def _skill_row(skill: Skill, numbers: Mapping[Root, int]) -> Row:
     row: Row = list(_skill_values(skill))
     row[_SKILL.index("root")] = numbers[skill.root]
     row[_SKILL.index("frontmatter")] = dict(skill.frontmatter)
-    return row
+    return row if skill.inner else row[:-1]
 
 
 def _named(row: Row, columns: Iterable[str]) -> JsonObject:
@@ -114,6 +115,7 @@ def _named(row: Row, columns: Iterable[str]) -> JsonObject:
 def _skill(row: Row, roots: list[Root]) -> Skill:
     values = _named(row, _SKILL)
     values["root"] = roots[values["root"]]
+    values["inner"] = tuple(values.get("inner", ()))
     return Skill(**values)
 
 

@@ -59,12 +59,16 @@ CODES: Final[Mapping[str, str]] = {
     "root-outside": "The variable for the project's root points to a folder that is not above the working directory.",
     "registry-invalid": "A plugin registry cannot be read.",
     "bound-reached": "The search for skills stopped at one of its limits. The message says which.",
-    "link-not-followed": "The profile does not allow this symbolic link to be followed.",
+    "link-not-followed": "This symbolic link is not followed: the profile does not allow it, or it leads out of an "
+    "untrusted project, to a folder that contains the root, or to the skills of another project.",
+    "context-file-refused": "An AGENTS.md is not read: it is no regular text file, it is too large, or it is a link "
+    "that leaves the project.",
     "collision": "Two skills have the same name. The message says which one is used.",
     "too-many-skills": "There are more skills than the profile allows.",
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
     "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
-    "untrusted": "Skills or settings of a project are ignored, because the project is not trusted.",
+    "untrusted": "Skills, settings or instructions of a project are ignored, because the project is not trusted, or "
+    "because only the user may set something.",
 }
 """Every diagnostic code and what it means. Codes are stable; messages may change."""
 

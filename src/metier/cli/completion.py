@@ -42,7 +42,7 @@ def complete_file(context: click.Context, parameter: click.Parameter, incomplete
     def files() -> Iterable[str]:
         skills = _catalog(context)
         skill = skills[str(context.params.get("name"))]
-        listed = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES).files
+        listed = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES, skill.inner).files
         folders = tuple(f"{folder}/" for folder in skills.profile.run.folders) if parameter.name == "script" else ""
         return [file for file in listed if file.startswith(folders)]
 

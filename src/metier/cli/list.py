@@ -118,7 +118,7 @@ def show_command(context: Context, name: str) -> None:
     """Show one skill, by name or path: its fields, files and diagnostics."""
     skills = context.discover()
     skill = skills.at(name) if os.sep in name else skills[name]
-    listing = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES)
+    listing = list_files(skill.dir, limits.LISTED_FILES, limits.SKILL_FILE_BYTES, skill.inner)
     notes = [d for d in skills.diagnostics if d.path == skill.path]
     shadowed_by = next((e.winner.path for e in skills.shadowed if e.skill.path == skill.path), "")
     if context.as_json:

@@ -91,7 +91,7 @@ def _digest(tool: str, skill: Skill) -> str:
     if tool not in ("skill_run", *GRANTS) or skill.scope == REMOTE:
         return ""
     try:
-        return take_folder(skill.folder).digest
+        return take_folder(skill.folder, skill.inner).digest
     except ResourceError:
         return ""  # no script of it runs, either
 

@@ -13,7 +13,7 @@ import re
 import stat
 import struct
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Final, Literal, NamedTuple
 
 from metier import limits
@@ -106,6 +106,40 @@ def _translate(error: OSError, shown: str) -> ResourceError:
     if error.errno in (errno.ENXIO, errno.ENODEV):
         return ResourceError(f"{shown} is not a regular file", path=shown, reason="not-a-file")
     return ResourceError(f"{shown} cannot be read: {error.strerror}", path=shown, reason="io")
+
+
+def location(folder: int, opened: int) -> str:
+    """The path of an open file beneath an open folder, without links. Empty if the system does not say it."""
+    above, path = _path_of(folder), _path_of(opened)
+    inside = f"{above.rstrip('/')}/"
+    return path.removeprefix(inside) if above and path.startswith(inside) else ""
+
+
+def _path_of(descriptor: int) -> str:
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
+
+
+def check_owner(folder: int, opened: int, shown: str, inner: Collection[str]) -> None:
+    """Raise `ResourceError` if an open file is the folder's SKILL.md by another name, or belongs to an inner skill.
+
+    SKILL.md has rules of its own, which a link to it must not go around.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(opened), os.stat(SKILL_FILE, dir_fd=folder)):
+            message = f"{shown} is {SKILL_FILE} by another name; read {SKILL_FILE} itself"
+            raise ResourceError(message, path=shown, reason="link")
+    if inner:
+        where = f"{location(folder, opened) or shown}/"
+        other = next((one for one in inner if where.startswith(f"{one}/")), None)
+        if other is not None:
+            raise ResourceError(f"{shown} belongs to another skill, {other}", path=shown, reason="other-skill")
 
 
 def _open(folder: int, path: str) -> int:
@@ -267,6 +301,14 @@ def read_beneath(folder: int, path: str, limit: int) -> Content:
     """Read at most `limit` bytes of a file beneath an open folder."""
     opened = open_beneath(folder, path, path)
     try:
+        return read_opened(opened, path, limit)
+    finally:
+        os.close(opened)
+
+
+def read_opened(opened: int, path: str, limit: int) -> Content:
+    """Read at most `limit` bytes of an open file. `path` is the path that errors name."""
+    try:
         status = os.fstat(opened)
         chunks: list[bytes] = []
         left = limit
@@ -278,8 +320,6 @@ def read_beneath(folder: int, path: str, limit: int) -> Content:
             left -= len(chunk)
     except OSError as error:
         raise _translate(error, path) from error
-    finally:
-        os.close(opened)
     data = b"".join(chunks)
     return Content(data, max(status.st_size, len(data)), status.st_mtime_ns)
 
@@ -336,20 +376,23 @@ class Listing(NamedTuple):
     truncated: bool
 
 
-def list_files(folder: str, max_files: int, max_bytes: int) -> Listing:
+def list_files(folder: str, max_files: int, max_bytes: int, inner: Collection[str] = ()) -> Listing:
     """List the regular files of a skill except its SKILL.md, up to a number of files and a total size."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return Listing((), False)
     try:
-        return list_beneath(descriptor, max_files, max_bytes)
+        return list_beneath(descriptor, max_files, max_bytes, inner)
     finally:
         os.close(descriptor)
 
 
-def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
-    """List the files of a skill beneath its open folder. They are sorted before the limits cut."""
+def list_beneath(folder: int, max_files: int, max_bytes: int, inner: Collection[str] = ()) -> Listing:
+    """List the files of a skill beneath its open folder, without the folders of `inner` skills.
+
+    They are sorted before the limits cut.
+    """
     sizes: dict[str, int] = {}
     bound = max_files * 50  # how many entries are looked at; a folder with more is truncated
     pending = [""]
@@ -362,7 +405,7 @@ def list_beneath(folder: int, max_files: int, max_bytes: int) -> Listing:
                 if entry.is_symlink():
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in SKIPPED_FOLDERS:
+                    if entry.name not in SKIPPED_FOLDERS and path not in inner:
                         pending.append(path + "/")
                 elif entry.is_file(follow_symlinks=False) and path != SKILL_FILE:
                     sizes[path] = entry.stat(follow_symlinks=False).st_size

@@ -4,13 +4,22 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from metier.errors import ResourceNotFound
-from metier.files.beneath import Content, Listing, list_beneath, open_folder, read_beneath
+from metier.files.beneath import (
+    Content,
+    Listing,
+    check_owner,
+    list_beneath,
+    open_beneath,
+    open_folder,
+    read_beneath,
+    read_opened,
+)
 from metier.files.tree import SkillTree, take
 from metier.model import SKILL_FILE, Skill
 from metier.results import Request
@@ -23,6 +32,7 @@ class Files(Protocol):
 
     - A path is relative to the skill's folder, with `/` between its parts and without `.` and `..`. It was checked as
       text only: an implementation must not follow a link that leaves the skill's folder.
+    - A path beneath one of `skill.inner` belongs to another skill and is not served, nor is SKILL.md as a `resource`.
     - A file that cannot be served raises `ResourceError` or a subclass: `ResourceNotFound` if there is no such file,
       `PathEscape` if it is outside of the folder. Nothing else is raised.
     - Methods are called from any thread, also from several at once, and may block.
@@ -78,22 +88,25 @@ class DiskFiles:
         return _read(lambda: open_folder(os.path.dirname(skill.real_path)), SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        return _read(lambda: _folder_of(skill), path, limit)
+        return _read(lambda: _folder_of(skill), path, limit, skill.inner)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         with _folder_of(skill) as folder:
-            return list_beneath(folder, max_files, max_bytes)
+            return list_beneath(folder, max_files, max_bytes, frozenset(skill.inner))
 
     def folder(self, skill: Skill) -> str:
         return skill.folder
 
 
-def take_folder(folder: str) -> SkillTree:
-    """Take the whole folder of a skill. Raises `PathEscape` if a component of its path has become a link."""
+def take_folder(folder: str, inner: Collection[str] = ()) -> SkillTree:
+    """Take the whole folder of a skill, without the folders of `inner` skills.
+
+    Raises `PathEscape` if a component of its path has become a link.
+    """
     with open_folder(folder) as found:
         opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
         try:
-            return take(opened)
+            return take(opened, inner)
         finally:
             os.close(opened)
 
@@ -102,19 +115,33 @@ _ATTEMPTS: Final = 8
 """How often a file is looked for while an install replaces the folder around it."""
 
 
-def _read(opened: Callable[[], AbstractContextManager[int]], path: str, limit: int) -> Content:
-    """Read a file of a folder. If the folder was replaced after it was opened, the file of the new one is read."""
+def _read(
+    opened: Callable[[], AbstractContextManager[int]], path: str, limit: int, inner: Collection[str] | None = None
+) -> Content:
+    """Read a file of a folder. If the folder was replaced after it was opened, the file of the new one is read.
+
+    With `inner`, it must be a resource of the skill in the folder: neither SKILL.md nor a file of an inner skill.
+    """
     looked: tuple[int, int] | None = None
     for _ in range(_ATTEMPTS):
         with opened() as folder:
             status = os.fstat(folder)
             try:
-                return read_beneath(folder, path, limit)
+                return read_beneath(folder, path, limit) if inner is None else _resource(folder, path, limit, inner)
             except ResourceNotFound:
                 if looked == (status.st_dev, status.st_ino):
                     raise
                 looked = (status.st_dev, status.st_ino)
     raise ResourceNotFound(path)
+
+
+def _resource(folder: int, path: str, limit: int, inner: Collection[str]) -> Content:
+    opened = open_beneath(folder, path, path)
+    try:
+        check_owner(folder, opened, path, inner)
+        return read_opened(opened, path, limit)
+    finally:
+        os.close(opened)
 
 
 def _folder_of(skill: Skill) -> AbstractContextManager[int]:

@@ -9,7 +9,7 @@ import json
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -121,12 +121,15 @@ def _prefixes(path: str) -> Iterator[str]:
     yield path
 
 
-def take(folder: int) -> SkillTree:
-    """Read everything beneath an open folder. Raises `ResourceError` if it is too large to be approved and mounted."""
+def take(folder: int, without: Collection[str] = ()) -> SkillTree:
+    """Read everything beneath an open folder. Raises `ResourceError` if it is too large to be approved and mounted.
+
+    `without` has folders that are not part of the tree, relative to the folder: those of other skills.
+    """
     files: list[TreeFile] = []
     room = limits.TREE_BYTES
     try:
-        for path, name, parent in _walk(folder, "", 0):
+        for path, name, parent in _walk(folder, "", 0, frozenset(without)):
             if len(files) >= limits.TREE_FILES:
                 raise _too_large(f"it has more than {limits.TREE_FILES:,} files")
             mode = os.lstat(name, dir_fd=parent).st_mode
@@ -142,16 +145,18 @@ def take(folder: int) -> SkillTree:
     return SkillTree(tuple(sorted(files, key=lambda file: file.path)))
 
 
-def _walk(folder: int, below: str, depth: int) -> Iterator[tuple[str, str, int]]:
+def _walk(folder: int, below: str, depth: int, without: frozenset[str]) -> Iterator[tuple[str, str, int]]:
     """Every regular file and link: its path, its name and its open folder. Sockets, devices and pipes are left out."""
     if depth > limits.WALK_DEPTH:
         raise _too_large(f"it has more than {limits.WALK_DEPTH} levels of folders")
     for name in sorted(os.listdir(folder)):
         mode = os.lstat(name, dir_fd=folder).st_mode
-        if stat.S_ISDIR(mode) and name not in LEFT_OUT:
+        if stat.S_ISDIR(mode) and (name in LEFT_OUT or below + name in without):
+            continue
+        if stat.S_ISDIR(mode):
             opened = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)
             try:
-                yield from _walk(opened, f"{below}{name}/", depth + 1)
+                yield from _walk(opened, f"{below}{name}/", depth + 1, without)
             finally:
                 os.close(opened)
         elif (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not name.endswith(_BYTECODE):

@@ -166,14 +166,27 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
             elsewhere.append(given)
             continue
         names.append(name)
-        patch: Any = value
-        for part in reversed(name.split(".")):
-            patch = {part: patch}
-        result = _merge(result, cast("Raw", patch))
+        result = with_value(result, name, value)
     profile = build(result, file=file, origin=origin)
     if names:
         check(profile, file=file, origin=origin)
     return Overridden(result, tuple(names), tuple(elsewhere))
+
+
+def with_value(raw: Raw, name: str, value: object) -> Raw:
+    """A profile's values with one setting laid over them, by our name for it."""
+    patch: Any = value
+    for part in reversed(name.split(".")):
+        patch = {part: patch}
+    return _merge(raw, cast("Raw", patch))
+
+
+def value(profile: Profile, name: str) -> Any:
+    """The value of a setting, by our name for it."""
+    found: Any = profile
+    for part in name.split("."):
+        found = cast("Mapping[str, Any]", found)[part] if isinstance(found, Mapping) else getattr(found, part)
+    return found
 
 
 def _known_elsewhere(given: str) -> bool:
@@ -213,6 +226,11 @@ def _canonical_keys(raw: Raw) -> set[str]:
     return keys
 
 
+def settings() -> list[str]:
+    """All settings of a profile, by our names. The switches in `toggles` are one setting."""
+    return [*_dotted(Profile, ""), "toggles"]
+
+
 def _dotted(cls: type, prefix: str) -> Iterable[str]:
     hints = _hints(cls)
     for item in fields(cls):
@@ -237,14 +255,12 @@ def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
     """The profile with these values, or a `ConfigError` that names the key that is wrong."""
     profile = _build(Profile, {**raw, "fingerprint": repr(sorted(raw.items()))}, "", file, origin)
     for name, bounds in profile.ranges.items():
-        value: Any = profile
-        for part in name.split("."):
-            value = getattr(value, part)
+        found = value(profile, name)
         low, high = bounds
-        if not low <= value <= high:
+        if not low <= found <= high:
             spelled = next((alias for alias, ours in profile.aliases.items() if ours == name), name)
             raise ConfigError(
-                f"{spelled} is {value}, which is not between {low} and {high}",
+                f"{spelled} is {found}, which is not between {low} and {high}",
                 file=file,
                 line=_locate(file, spelled),
                 key=spelled,

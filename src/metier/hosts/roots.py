@@ -7,7 +7,7 @@ directories. No folder appears twice.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from metier import limits
 from metier.errors import ConfigError
@@ -16,6 +16,9 @@ from metier.files.json_text import parse_json
 from metier.hosts.profiles import Profile
 from metier.hosts.schema import RootRules
 from metier.model import Diagnostic, Root
+
+REPOSITORIES: Final = (".metier", ".git", ".jj", ".hg")
+"""What marks the root of a project, whatever the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,22 @@ def resolve(
     seen: set[str] = set()
     unique = [root for root in roots if not (root.path in seen or seen.add(root.path))]
     return tuple(unique), tuple(diagnostics)
+
+
+def in_project(path: str, root: Root, place: Place) -> bool:
+    """Whether a path that a root led to belongs to the project, whatever scope the root has.
+
+    If the home folder lies in the project, or is the project, the user's roots in it are still the user's.
+    """
+    project, home = place.project.rstrip("/") + "/", place.home.rstrip("/") + "/"
+    if not f"{path}/".startswith(project):
+        return False
+    return not (root.scope == "user" and home.startswith(project) and root.path.startswith(home))
+
+
+def other_project(folder: str) -> bool:
+    """Whether a folder is the root of a project."""
+    return any(os.path.lexists(os.path.join(folder, marker)) for marker in REPOSITORIES)
 
 
 def registries(profile: Profile, place: Place) -> list[str]:

@@ -116,6 +116,8 @@ class DiscoveryRules:
     """Most folders that one root may have."""
     max_linked_directories: int = limits.LINKED_DIRECTORIES
     """Most folders behind one link."""
+    max_skills: int = limits.ROOT_SKILLS
+    """Most skills that are taken from one root."""
     missing_root: Literal["ignore", "warn"] = "ignore"
     """What happens when a root does not exist: `ignore` or `warn`."""
 
@@ -319,7 +321,7 @@ class PolicyRules:
     enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
-    """With `required`, the model does not see a project's skills until the user trusts the project."""
+    """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

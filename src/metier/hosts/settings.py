@@ -3,13 +3,12 @@
 Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
 project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
 `RUNTIME_KEYS`, or a setting of the profile that it overrides. A table `[profile.NAME]` applies to one profile only.
-A project's files can only narrow what is allowed. Settings that reach beyond the project (its store, its limits on
-scripts, its policy) take effect only if the user trusts the project.
+A project's files can only narrow what is allowed, unless the user trusts the project. `metier.hosts.authority` has the
+rule for each setting; a value that does not count is reported.
 """
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -18,8 +17,8 @@ from metier.errors import ConfigError
 from metier.files.beneath import read_start
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place, locate
-from metier.hosts.trust import trusted_projects
+from metier.hosts.roots import REPOSITORIES, Place, locate
+from metier.hosts.trust import is_trusted
 from metier.model import Diagnostic
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
@@ -39,9 +38,7 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
-_REACHING: Final = ("store", "store_required", "telemetry", "run.", "policy.")
-"""Prefixes of the keys that a project can set only if it is trusted. A profile file also needs trust."""
-_MARKERS: Final = ((".metier", ".git", ".jj", ".hg"), ("pyproject.toml",))
+_MARKERS: Final = (REPOSITORIES, ("pyproject.toml",))
 """Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
@@ -93,17 +90,20 @@ def resolve(
     notes: list[Diagnostic] = []
     given = {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}
     layers = [
-        *_files(where, config_folder, notes),
+        *_files(where, config_folder),
         _layer("environment", _from_environment(environment)),
         _layer("argument", given),
     ]
     origins: dict[str, str] = {}
+    own_file = os.path.join(config_folder, "config.toml")
+    user = None if all(layer.trusted for layer in layers) else _UserSettings.of(layers, own_file, environment)
+    if user is not None:
+        layers = [user.runtime_of(layer, notes) for layer in layers]
     runtime = _runtime(layers, origins)
     data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
-    raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins)
-    own_file = os.path.join(config_folder, "config.toml")
+    raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins, user)
     sources: dict[str, list[str]] = {}
-    permissions = _permissions(layers, own_file, origins, sources)
+    permissions = _permissions(layers, own_file, origins, sources, notes)
     mcp_servers = _mcp_servers(layers, own_file, notes, origins)
     model = _model(layers, own_file, notes, origins)
     if "trust" in permissions:
@@ -193,9 +193,13 @@ def _overridden(
     environment: Mapping[str, str],
     notes: list[Diagnostic],
     origins: dict[str, str],
+    user: "_UserSettings | None" = None,
 ) -> profiles.Raw:
-    """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last."""
-    raw = profiles.load(name)
+    """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last.
+
+    `user` decides about the settings of a project that is not trusted.
+    """
+    raw = profiles.load(name) if user is None else user.profile_of(name)
     for layer in layers:
         own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
         if layer.origin == "environment":
@@ -203,13 +207,16 @@ def _overridden(
         for scoped in layer.scoped:
             _check_profile_name(scoped, raw, layer)
         for settings in (own, layer.scoped.get(str(raw["name"]), {})):
-            if not layer.trusted:
-                flat = dict(profiles.flatten(settings))
-                settings = _harmless(layer.origin, flat, notes, functools.partial(profiles.canonical, raw))
+            if not settings:
+                continue
+            if user is not None and not layer.trusted:
+                settings = user.settings_of(layer, settings, raw, notes)
             done = profiles.override(
                 raw, settings, file=layer.file, origin="" if layer.file else f"set by {layer.origin}"
             )
             raw = done.raw
+            if user is not None and layer.origin == user.file:
+                user.names.update(done.names)
             origins.update(dict.fromkeys(done.names, layer.origin))
             notes += (_elsewhere(key, layer) for key in done.elsewhere)
     return raw
@@ -227,11 +234,113 @@ def _elsewhere(key: str, layer: Layer) -> Diagnostic:
     return Diagnostic("setting-elsewhere", "info", message, layer.file, hint=hint)
 
 
+# --- the files of a project that is not trusted ---
+
+
+@dataclass(slots=True)
+class _UserSettings:
+    """What holds without the files of an untrusted project, and so what these can only narrow."""
+
+    file: str
+    profile: str
+    """The profile that the user, the environment or the caller chose."""
+    required: bool
+    """Whether the user requires trust."""
+    names: set[str]
+    """The settings in the user's own file."""
+
+    @classmethod
+    def of(cls, layers: Sequence[Layer], file: str, environment: Mapping[str, str]) -> "_UserSettings":
+        own = [layer for layer in layers if layer.trusted]
+        profile = _text_of(_runtime(own, {}), "profile", "standard")
+        names = {key for layer in own if layer.origin == file for key in layer.values}
+        user = cls(file, profile, _requires_trust(profile, own, environment), names)
+        if not user.required:
+            # The user may require trust only for the profile that the project chooses.
+            chosen = _text_of(_runtime([user.runtime_of(layer, []) for layer in layers], {}), "profile", "standard")
+            user.required = chosen != profile and _requires_trust(chosen, own, environment)
+        return user
+
+    def runtime_of(self, layer: Layer, notes: list[Diagnostic]) -> Layer:
+        """A layer without the keys of `RUNTIME_KEYS` that do not count. Each of those is reported."""
+        from metier.hosts.authority import authority
+
+        if layer.trusted:
+            return layer
+        kept = dict(layer.values)
+        for key in ("profile", "store", *_FLAGS):
+            if key not in kept:
+                continue
+            value: object = _flag(kept[key], key, layer) if key in _FLAGS else _text(kept[key], key, layer)
+            is_file = key == "profile" and (os.sep in str(value) or str(value).endswith(".toml"))
+            set_by_user = key in self.names
+            if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
+                del kept[key]
+                notes.append(_does_not_count(key, layer))
+        return replace(layer, values=kept)
+
+    def profile_of(self, name: str) -> profiles.Raw:
+        """The values of a profile. One that only the project chose does not widen what needs trust."""
+        from metier.hosts.authority import AUTHORITIES
+
+        raw = profiles.load(name)
+        if name == self.profile:
+            return raw
+        chosen, own = profiles.build(raw), profiles.build(profiles.load(self.profile))
+        for key, rule in AUTHORITIES.items():
+            if rule.who == "trusted" and rule.narrower is not None:
+                old, new = profiles.value(own, key), profiles.value(chosen, key)
+                if not rule.counts(old, new, required=True, set_by_user=False):
+                    raw = profiles.with_value(raw, key, old)
+        return raw
+
+    def settings_of(
+        self, layer: Layer, settings: Mapping[str, Any], raw: profiles.Raw, notes: list[Diagnostic]
+    ) -> dict[str, Any]:
+        """The settings of an untrusted layer that count. The others are reported, and wrong ones are errors as ever."""
+        from metier.hosts.authority import authority
+
+        profiles.override(raw, settings, file=layer.file)
+        counted: dict[str, Any] = {}
+        for key, value in profiles.flatten(settings):
+            name = profiles.canonical(raw, key)
+            if name is None:
+                counted[key] = value  # a setting of another host, which is reported as such
+                continue
+            changed = profiles.with_value(raw, name, value)
+            old, new = profiles.value(profiles.build(raw), name), profiles.value(profiles.build(changed), name)
+            if authority(name).counts(old, new, required=self.required, set_by_user=name in self.names):
+                counted[key], raw = value, changed
+            else:
+                notes.append(_does_not_count(key, layer))
+        return counted
+
+
+def _requires_trust(profile: str, layers: Sequence[Layer], environment: Mapping[str, str]) -> bool:
+    """Whether these layers ask for trust under a profile."""
+    asked: object = None
+    for layer in layers:
+        given: object = layer.values.get("permissions")
+        if isinstance(given, Mapping) and "trust" in given:
+            asked = cast("Mapping[str, object]", given)["trust"]
+    rules = profiles.build(_overridden(profile, layers, environment, [], {}))
+    return (asked or rules.policy.trust) == "required"
+
+
+def _does_not_count(key: str, layer: Layer) -> Diagnostic:
+    message = f"{key} does not count, because the project is not trusted"
+    return Diagnostic("untrusted", "warning", message, layer.origin, hint="run `metier trust` to trust it")
+
+
 # --- permissions, servers, the model ---
 
 
 def _permissions(
-    layers: Sequence[Layer], trusted_file: str, origins: dict[str, str], sources: dict[str, list[str]]
+    layers: Sequence[Layer],
+    own_file: str,
+    origins: dict[str, str],
+    sources: dict[str, list[str]],
+    notes: list[Diagnostic],
 ) -> dict[str, Any]:
     """The rules of all layers. A project's files can only narrow: of theirs, only deny and ask rules count."""
     merged: dict[str, Any] = {}
@@ -239,9 +348,10 @@ def _permissions(
         origin, given = layer.origin, layer.values.get("permissions", {})
         if not isinstance(given, Mapping):
             raise ConfigError("permissions must be a table", file=origin, key="permissions")
-        narrowing = origin.endswith(".toml") and origin != trusted_file
+        narrowing = origin.endswith(".toml") and origin != own_file
         for key, value in cast("Mapping[str, Any]", given).items():
-            if narrowing and key not in ("deny", "ask"):
+            if narrowing and not _narrows_policy(key, value):
+                notes.append(_only_by_user(f"permissions.{key}", origin, own_file))
                 continue
             joined = isinstance(value, list) and isinstance(merged.get(key), list)
             merged[key] = [*merged[key], *cast("list[Any]", value)] if joined else value
@@ -251,6 +361,18 @@ def _permissions(
     return merged
 
 
+def _narrows_policy(key: str, value: object) -> bool:
+    from metier.hosts.authority import authority
+
+    return authority("permissions").counts({}, {key: value}, required=True, set_by_user=False)
+
+
+def _only_by_user(key: str, origin: str, own_file: str) -> Diagnostic:
+    message = f"{key} does not count, because only the user may set it"
+    hint = f"put it into {own_file}" if own_file != origin else ""
+    return Diagnostic("untrusted", "warning", message, origin, hint=hint)
+
+
 def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnostic]) -> Iterator[tuple[str, Any]]:
     """The values of a key in the user's own layers. Values in other layers are reported and ignored."""
     for layer in layers:
@@ -258,8 +380,7 @@ def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnosti
         if given is not None and layer.origin in (own_file, "argument"):
             yield layer.origin, given
         elif given is not None:
-            message = f"{key} takes effect only in the user's own file"
-            notes.append(Diagnostic("untrusted", "warning", message, layer.origin))
+            notes.append(_only_by_user(key, layer.origin, own_file))
 
 
 def _mcp_servers(
@@ -304,15 +425,13 @@ def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str
     return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
 
 
-def _files(cwd: str, config_folder: str, notes: list[Diagnostic]) -> list[Layer]:
-    """The layers of the user's file and the project's. For an untrusted project, only harmless settings."""
+def _files(cwd: str, config_folder: str) -> list[Layer]:
+    """The layers of the user's file and the project's."""
     project = project_of(cwd)
     own = os.path.join(config_folder, "config.toml")
-    trusted = os.path.realpath(project) in trusted_projects(config_folder)
+    trusted = is_trusted(config_folder, project)
     layers: list[Layer] = [_layer(own, profiles.read_toml(own))] if os.path.isfile(own) else []
-    for file, values in _project_files(project):
-        layer = _layer(file, values, trusted=trusted)
-        layers.append(layer if trusted else replace(layer, values=_harmless(file, layer.values, notes)))
+    layers += (_layer(file, values, trusted=trusted) for file, values in _project_files(project))
     return layers
 
 
@@ -325,23 +444,6 @@ def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(table, dict):
             raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
         yield pyproject, cast("Mapping[str, Any]", table)
-
-
-def _harmless(
-    file: str,
-    values: Mapping[str, Any],
-    notes: list[Diagnostic],
-    canonical: Callable[[str], str | None] = lambda key: key,
-) -> dict[str, Any]:
-    """The settings of an untrusted project, without those that reach beyond it."""
-    reaching = [key for key in values if (canonical(key) or "").startswith(_REACHING)]
-    profile = values.get("profile")
-    if isinstance(profile, str) and (os.sep in profile or profile.endswith(".toml")):
-        reaching.append("profile")
-    for key in reaching:
-        message = f"{key} does not count, because the project is not trusted"
-        notes.append(Diagnostic("untrusted", "warning", message, file, hint="run `metier trust` to trust it"))
-    return {key: value for key, value in values.items() if key not in reaching}
 
 
 def project_of(cwd: str) -> str:

@@ -30,6 +30,11 @@ def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = No
         return []
 
 
+def is_trusted(user_folder: str, project: str) -> bool:
+    """Whether the user trusts a project."""
+    return os.path.realpath(project) in trusted_projects(user_folder)
+
+
 def trust(user_folder: str, project: str, trusted: bool = True) -> None:
     """Trust a project from now on, or no longer."""
     wanted = os.path.realpath(project)

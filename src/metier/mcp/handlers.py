@@ -29,7 +29,7 @@ from metier.model import SKILL_FILE, Skill
 from metier.results import Loaded, Request
 from metier.rpc import read_operation
 from metier.session.operation import Operation
-from metier.session.operations import Call, Invoke, Load, Read
+from metier.session.operations import Call, Confirm, Invoke, Load, Read
 from metier.session.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
@@ -257,7 +257,7 @@ class Handlers:
                 description=storable_text(skill.description), messages=[message], _meta=_meta(ctx, session)
             )
 
-        return await self._asked(ctx, session, params, lambda: _invocation(session, name, text), invoke)
+        return await self._asked(ctx, session, params, lambda: _model_load(name, text), invoke)
 
     # --- operations that the protocol has no method for ---
 
@@ -335,14 +335,18 @@ def _prompt(skill: Skill) -> types.Prompt:
 
 
 def _invoke(session: Session, name: str, arguments: str) -> Loaded:
-    operation = _invocation(session, name, arguments)
-    loaded = session.perform(operation) if isinstance(operation, Load) else session.perform(operation).loaded
-    return loaded or session.load(name, arguments=arguments)
+    """Call a skill as the user's command in the profile's grammar does; where that only names the skill, load it.
+
+    A model may send the request as well as a user, so policy is asked as for a model's load.
+    """
+    load, form = _model_load(name, arguments), session.command_form
+    if not form or not session.profile.invocation.loads:
+        return session.perform(load)
+    if questions := session.questions(load):
+        session.perform(Confirm(asked=questions))
+    command = f"{form.replace('name', name)} {arguments}".rstrip()
+    return session.perform(Invoke(message=command)).loaded or session.perform(load)
 
 
-def _invocation(session: Session, name: str, arguments: str) -> Invoke | Load:
-    """The user's command in the profile's grammar; where that only names the skill, a load."""
-    form = session.command_form
-    if form and session.profile.invocation.loads:
-        return Invoke(message=f"{form.replace('name', name)} {arguments}".rstrip())
-    return Load(name=name, arguments=arguments)
+def _model_load(name: str, arguments: str) -> Load:
+    return Load(name=name, arguments=arguments, by="model")

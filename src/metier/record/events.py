@@ -65,7 +65,10 @@ class SessionStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillCatalogUpdated(Event):
-    """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers."""
+    """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers.
+
+    Lists that would be long are cut: the artifact has everything.
+    """
 
     type: ClassVar[str] = "skill_catalog_updated"
     count: int
@@ -74,6 +77,8 @@ class SkillCatalogUpdated(Event):
     collisions: tuple[Mapping[str, object], ...] = ()
     snapshot: str = ""
     """The artifact with the whole catalog, for a replay."""
+    collided: int | None = field(default=None, metadata=_SINCE_3)
+    """How many names are shared, if `collisions` does not list all of them."""
 
 
 @dataclass(frozen=True, slots=True)

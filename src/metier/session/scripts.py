@@ -101,7 +101,7 @@ def _take(context: "SessionContext", skill: Skill, path: str) -> ScriptFiles:
         return context.recorder.inputs.scripts(skill, path)
     folder = context.files.folder(skill)
     # The real path of a skill on disk is known from the scan, and must not have become a link since.
-    tree = take_folder(folder if folder == skill.folder else os.path.realpath(folder))
+    tree = take_folder(folder if folder == skill.folder else os.path.realpath(folder), skill.inner)
     file = tree.file(path)
     if file is None:
         context.files.resource(skill, path, limits.SCRIPT_BYTES)  # raises, with the reason

@@ -3,17 +3,13 @@
 AGENTS.md files are instructions of their own: they are there whether or not there are skills, and are never skills.
 """
 
-import os
 from collections.abc import Sequence
 
-from metier import limits
-from metier.files.text import escape, from_utf8, one_line
-from metier.hosts.roots import Place
-from metier.hosts.schema import Profile
+from metier.files.text import escape, one_line
+from metier.hosts import context_files
+from metier.hosts.trust import is_trusted
 from metier.session import listing, recall
 from metier.session.context import SessionContext
-
-_FILE = "AGENTS.md"
 
 
 def system_prompt(
@@ -31,32 +27,10 @@ def system_prompt(
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
     shown = "" if hidden else listing.prompt(context, message, budget, files).text
     names = context.state.activated if rules.context.activated and rules.enabled else ()
-    return assemble(base, agents_files(rules, context.skills.settings.place), shown, names, preloaded)
-
-
-def agents_files(profile: Profile, place: Place) -> list[tuple[str, str]]:
-    """Path and content of the AGENTS.md files that apply, the outermost first."""
-    rule = profile.context.agents_files
-    if rule == "none":
-        return []
-    folders = list(place.chain)
-    if rule == "ancestors":
-        folders = [place.cwd]
-        while len(folders) <= profile.context.max_levels and os.path.dirname(folders[-1]) != folders[-1]:
-            folders.append(os.path.dirname(folders[-1]))
-        folders = [folder for folder in folders if not any(part.startswith(".") for part in folder.split("/"))]
-    found: list[tuple[str, str]] = []
-    for folder in reversed(folders):
-        path = os.path.join(folder, _FILE)
-        try:
-            if not os.path.isfile(path):
-                continue
-            with open(path, "rb") as stream:
-                data = stream.read(limits.CONTEXT_FILE_BYTES)
-        except OSError:
-            continue
-        found.append((path, from_utf8(data)))
-    return found
+    settings = context.skills.settings
+    trusted = is_trusted(settings.config_folder, settings.place.project)
+    agents = context_files.texts(rules, settings.place, trusted)
+    return assemble(base, agents, shown, names, preloaded)
 
 
 def assemble(

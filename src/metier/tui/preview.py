@@ -5,7 +5,7 @@ error. The invariant: no control character of a skill is in a line.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -63,7 +63,7 @@ def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
         )
     if os.path.basename(entry.path) != SKILL_FILE:
         return
-    yield from _files(os.path.dirname(entry.path))
+    yield from _files(os.path.dirname(entry.path), entry.skill.inner if entry.skill is not None else ())
     yield PreviewLine("blank", "")
     yield from _body(entry)
 
@@ -76,8 +76,8 @@ def short(path: str, place: Place) -> str:
     return path
 
 
-def _files(folder: str) -> Iterator[PreviewLine]:
-    listing = list_files(folder, FILES, limits.SKILL_FILE_BYTES)
+def _files(folder: str, inner: Collection[str]) -> Iterator[PreviewLine]:
+    listing = list_files(folder, FILES, limits.SKILL_FILE_BYTES, inner)
     more = " and more" if listing.truncated else ""
     if listing.files:
         yield PreviewLine("file", clean(", ".join(listing.files), 2_000) + more, "files")

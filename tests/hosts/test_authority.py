@@ -1,0 +1,421 @@
+"""The table of who may set what, walked as a whole: each setting, in each spelling, in each file of a project."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts.asking import metier
+from metier.hosts import profiles, settings
+from metier.hosts.authority import AUTHORITIES
+from metier.hosts.settings import RUNTIME_KEYS
+from metier.hosts.trust import trust
+from worlds import World
+
+ROOT = {"path": "evil", "at": "project", "scope": "user", "source": "x"}
+OTHER = {"path": "fine", "at": "project", "scope": "repo", "source": "x"}
+
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    # what the user has, what is wider or just different, and what is narrower (None where nothing is)
+    "name": ("standard", "theirs", None),
+    "enabled": (False, True, False),
+    "directories": (["./a", "./b"], ["./a", "~"], ["./b"]),
+    "custom_directories": (["./a"], ["./evil"], []),
+    "extra_scope": ("extra", "user", None),
+    "custom_scope": ("extra", "user", None),
+    "project.markers": ([".git"], [".x"], None),
+    "project.markers_env": ("", "PATH", None),
+    "project.root_env": ("", "HOME", None),
+    "roots": ([OTHER], [ROOT], []),
+    "toggles": (False, True, False),
+    "discovery.depth": (3, 0, 1),
+    "discovery.nested": (False, True, False),
+    "discovery.folder_links": ("inside", "follow", "never"),
+    "discovery.file_links": ("inside", "follow", "never"),
+    "discovery.hidden": (False, True, False),
+    "discovery.root_is_skill": (False, True, False),
+    "discovery.ignore": (["a"], ["b"], ["a", "b"]),
+    "discovery.max_depth": (3, 4, 2),
+    "discovery.max_directories": (300, 301, 200),
+    "discovery.max_linked_directories": (300, 301, 200),
+    "discovery.max_skills": (300, 301, 200),
+    "validation.name_pattern": ("unicode", "any", "ascii"),
+    "validation.name_length": (64, 0, 32),
+    "validation.name_breach": ("warn", "ignore", "error"),
+    "validation.name_source": ("frontmatter", "folder", None),
+    "validation.name_mismatch": ("warn", "ignore", "error"),
+    "validation.name_missing": ("error", "folder", "error"),
+    "validation.description_length": (64, 65, 32),
+    "validation.description_breach": ("warn", "ignore", "error"),
+    "validation.description_missing": ("ignore", "body", "error"),
+    "validation.optional_breach": ("warn", "ignore", "error"),
+    "validation.unknown_keys": ("keep", "ignore", "error"),
+    "validation.allowed_tools_forms": (True, False, None),
+    "validation.repair": (False, True, False),
+    "validation.frontmatter_required": (True, False, True),
+    "validation.frontmatter_broken": ("error", "empty", "error"),
+    "collisions.rule": ("precedence", "last", None),
+    "collisions.copies": ("content", "real-path", None),
+    "filters.include": (["a*", "b*"], [], ["a*"]),
+    "filters.ignore": (["a*"], [], ["a*", "b*"]),
+    "catalog.max_skills": (9, 0, 3),
+    "catalog.honours": (["hide"], ["hide", "alwaysApply"], ["hide", "enabled"]),
+    "catalog.flag_words": (True, False, True),
+    "catalog.policy_file": ("a.yaml", "", None),
+    "catalog.refresh": ("call", "start", None),
+    "prompt.format": ("xml", "list", None),
+    "prompt.max_entries": (9, 0, 3),
+    "prompt.max_bytes": (900, 0, 300),
+    "prompt.max_chars": (900, 901, 300),
+    "prompt.needs_read_tool": (True, False, True),
+    "prompt.preloaded_replace": (False, True, None),
+    "prompt.fields": (["compatibility"], ["allowed-tools"], []),
+    "prompt.description_fields": (["a"], ["b"], []),
+    "prompt.description_chars": (9, 0, 3),
+    "context.agents_files": ("project", "ancestors", "none"),
+    "context.max_levels": (3, 4, 2),
+    "context.activated": (False, True, False),
+    "invocation.forms": (["/name"], ["$name"], []),
+    "invocation.commands": (False, True, False),
+    "invocation.loads": (True, False, None),
+    "load.wrap": ("standard", "raw", None),
+    "load.reload": ("remind", "again", None),
+    "load.max_bytes": (9000, 0, 3000),
+    "load.max_files": (9, 10, 3),
+    "load.max_file_bytes": (9, 10, 3),
+    "load.arguments": ("none", "indexed", None),
+    "load.refresh_on_call": (True, False, None),
+    "resources.max_bytes": (9000, 0, 3000),
+    "resources.parents": ("refuse", "normalise", "refuse"),
+    "resources.hide_paths": (True, False, True),
+    "search.default_limit": (9, 10, 3),
+    "search.max_limit": (9, 10, 3),
+    "tools.load": ("skill_load", "bash", None),
+    "tools.search": ("skill_search", "bash", ""),
+    "tools.read": ("skill_read", "bash", ""),
+    "tools.output": ("skill_output", "bash", ""),
+    "tools.run": ("skill_run", "bash", ""),
+    "tools.shape": ("metier", "omp", None),
+    "tools.host_read": (True, False, True),
+    "run.folders": (["scripts"], ["scripts", "."], []),
+    "run.seconds": (9, 10, 3),
+    "run.memory_mib": (900, 901, 300),
+    "run.processes": (9, 10, 3),
+    "run.output_bytes": (900, 901, 300),
+    "run.work_mib": (9, 10, 3),
+    "run.env": (["LANG"], ["API_TOKEN"], []),
+    "policy.confirm_loads": (True, False, True),
+    "policy.unasked": ("loads", "allow", "refuse"),
+    "policy.enforce_hints": (True, False, True),
+    "policy.trust": ("required", "ignore", "required"),
+}
+HARMLESS: dict[str, Any] = {
+    "summary": "x",
+    "documented": "x",
+    "discovery.missing_root": "warn",
+    "catalog.order": "found",
+    "catalog.reads": ["x"],
+    "search.scoring": "overlap",
+    "tools.enumerate_names": False,
+}
+
+
+def test_every_setting_has_an_entry_and_no_entry_is_left_over() -> None:
+    assert set(AUTHORITIES) == {*profiles.settings(), *RUNTIME_KEYS}
+
+
+def test_this_walk_has_every_setting_of_a_profile() -> None:
+    assert {*VALUES, *HARMLESS} == set(profiles.settings())
+    assert {name for name, rule in AUTHORITIES.items() if rule.who == "any"} == set(HARMLESS)
+    narrowed = {name for name, (_, _, narrow) in VALUES.items() if narrow is not None}
+    assert narrowed == {name for name in VALUES if AUTHORITIES[name].narrower is not None}
+
+
+def toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return "[" + ", ".join(toml(item) for item in value) + "]"  # pyright: ignore[reportUnknownVariableType]
+    return json.dumps(value)
+
+
+def spellings(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A setting as a project can write it into its `.metier/config.toml`, and the key that a report names."""
+    *tables, last = name.split(".")
+    shown = toml(value)
+    for prefix in ("", "skills.", "app.skills."):
+        yield f"{prefix}{name}", f"{prefix}{name} = {shown}\n"
+        table = f"{prefix}{'.'.join(tables)}".rstrip(".")
+        yield f"{prefix}{name}", f"[{table}]\n{last} = {shown}\n" if table else f'"{last}" = {shown}\n'
+        yield f"{prefix}{name}", f"[profile.standard]\n{prefix}{name} = {shown}\n"
+    quoted = ".".join(f'"{part}"' for part in name.split("."))
+    yield name, f"{quoted} = {shown}\n"
+    yield name, f'"{name}" = {shown}\n'
+    yield name, f"profile.standard.{name} = {shown}\n"
+    yield name, f'profile = {{ use = "standard", standard = {{ "{name}" = {shown} }} }}\n'
+
+
+def project_files(world: World, text: str) -> Iterator[Path]:
+    """Each of the two files of a project, with this text and the other file gone."""
+    config, pyproject = world.project / ".metier/config.toml", world.project / "pyproject.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(text)
+    yield config
+    config.unlink()
+    lines = [f"[tool.metier.{line[1:]}" if line.startswith("[") else line for line in text.splitlines()]
+    pyproject.write_text("\n".join(["[tool.metier]", *lines]) + "\n")
+    yield pyproject
+    pyproject.unlink()
+
+
+def own_file(world: World, text: str = "") -> Path:
+    file = world.home / ".config/metier/config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def resolved(world: World, name: str) -> tuple[Any, list[tuple[str, str, str]]]:
+    """The value of a setting, and what was reported as untrusted: the file, the key and the hint."""
+    found = settings.resolve(world.project, home=world.home, env={})
+    notes = [(d.path, d.message.split(" ")[0], d.hint) for d in found.diagnostics if d.code == "untrusted"]
+    described: Any = profiles.describe(found.profile)
+    for part in name.split("."):
+        described = described[part]
+    return described, notes
+
+
+def full(name: str) -> str:
+    return "toggles.client_folders" if name == "toggles" else name
+
+
+def as_described(name: str, value: Any) -> Any:
+    if name != "roots":
+        return value
+    return [
+        {**profiles.describe(profiles.build(profiles.load("standard")))["roots"][0], **REST, **root} for root in value
+    ]
+
+
+REST: dict[str, Any] = {"toggle": "", "skip_home": False}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_where_trust_is_required_an_untrusted_project_can_only_narrow(world: World, name: str) -> None:
+    start, wide, narrow = VALUES[name]
+    key = full(name)
+    own_file(world, f'permissions.trust = "required"\n{key} = {toml(start)}\n')
+    assert resolved(world, key) == (as_described(name, start), [])
+    for spelled, text in spellings(key, wide):
+        for file in project_files(world, text):
+            value, notes = resolved(world, key)
+            assert value == as_described(name, start), text
+            hinted = [note for note in notes if note[1] != "profile"]
+            assert hinted == [(str(file), spelled, "run `metier trust` to trust it")], text
+    if narrow is not None:
+        for file in project_files(world, f"{key} = {toml(narrow)}\n"):
+            assert resolved(world, key) == (as_described(name, narrow), []), file
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_where_it_is_not_required_what_needs_trust_and_what_the_user_narrowed_still_hold(
+    world: World, name: str
+) -> None:
+    start, wide, narrow = VALUES[name]
+    key, rule = full(name), AUTHORITIES[name]
+    if name == "policy.trust":
+        return  # it is what the other test is about
+    user = own_file(world, f"{key} = {toml(start)}\n")
+    counts = rule.who == "project" and narrow is None
+    for _, text in list(spellings(key, wide))[::5]:
+        for file in project_files(world, text):
+            value, notes = resolved(world, key)
+            assert value == as_described(name, wide if counts else start), text
+            assert [note[0] for note in notes] == ([] if counts else [str(file)]), text
+    user.write_text("")
+    if rule.who == "project":
+        for _ in project_files(world, f"{key} = {toml(wide)}\n"):
+            assert resolved(world, key)[0] == as_described(name, wide)
+    trust(str(user.parent), str(world.project))
+    user.write_text(f'permissions.trust = "required"\n{key} = {toml(start)}\n' if name != "policy.trust" else "")
+    for _ in project_files(world, f"{key} = {toml(wide)}\n"):
+        assert resolved(world, key) == (as_described(name, wide), []), "a trusted project is heard"
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_changes_nothing_that_matters_any_project_may_set(world: World, name: str) -> None:
+    own_file(world, '[permissions]\ntrust = "required"\n')
+    for _ in project_files(world, f"{name} = {toml(HARMLESS[name])}\n"):
+        assert resolved(world, name) == (HARMLESS[name], [])
+
+
+@pytest.mark.parametrize("host", profiles.BUILT_IN)
+def test_the_names_that_a_host_has_for_settings_are_no_way_around_the_table(world: World, host: str) -> None:
+    raw = profiles.load(host)
+    own_file(world, f'profile = "{host}"\npermissions.trust = "required"\n')
+    before = profiles.describe(settings.resolve(world.project, home=world.home, env={}).profile)
+    for alias, name in raw.get("aliases", {}).items():
+        value = profiles.value(profiles.build(raw), name)
+        wide = {int: value + 1 if type(value) is int else 0, bool: True, tuple: ["~/evil"]}
+        shown = toml(["*"] if name.startswith("filters.") else wide[type(value)])
+        for text in (f"{alias} = {shown}\n", f"[profile.{host}]\n{alias.removeprefix('skills.')} = {shown}\n"):
+            for file in project_files(world, text):
+                found = settings.resolve(world.project, home=world.home, env={})
+                unchanged = profiles.describe(found.profile) == before
+                narrowed = name in ("filters.include", "filters.ignore")
+                assert unchanged != narrowed, (alias, name, file)
+
+
+# --- the keys that are no settings of a profile ---
+
+
+def test_no_project_sets_what_is_the_users_alone(world: World) -> None:
+    user = own_file(world)
+    text = 'model.provider = "evil"\nmcp.servers.x.command = "evil"\npermissions.allow = [{ tool = "skill_run" }]\n'
+    for trusted in (False, True):
+        trust(str(user.parent), str(world.project), trusted)
+        for file in project_files(world, text + 'permissions.trust = "ignore"\npermissions.deny = [{ tool = "x" }]\n'):
+            found = settings.resolve(world.project, home=world.home, env={})
+            assert (found.model, found.mcp_servers, dict(found.permissions)) == ({}, {}, {"deny": [{"tool": "x"}]})
+            notes = [(d.path, d.message.split(" ")[0]) for d in found.diagnostics if d.code == "untrusted"]
+            said = {"permissions.allow", "permissions.trust", "model", "mcp"}
+            assert {key for path, key in notes if path == str(file)} == said
+            assert all(str(user) in d.hint for d in found.diagnostics)
+
+
+@pytest.mark.parametrize("key", ["store", "store_required", "telemetry", "cache"])
+def test_a_runtime_key_of_an_untrusted_project_does_not_count(world: World, key: str) -> None:
+    user = own_file(world, 'permissions.trust = "required"\n' + ("cache = false\n" if key == "cache" else ""))
+    default = getattr(
+        settings.resolve(world.project, home=world.home, env={}), f"{key}_folder" if key == "cache" else key
+    )
+    given = toml("memory:" if key == "store" else True)
+    for required in (True, False):
+        if not required:
+            user.write_text(user.read_text().replace("required", "ignore"))
+        for file in project_files(world, f"{key} = {given}\n"):
+            found = settings.resolve(world.project, home=world.home, env={})
+            assert getattr(found, f"{key}_folder" if key == "cache" else key) == default
+            assert [(d.path, d.message.split(" ")[0]) for d in found.diagnostics] == [(str(file), key)]
+
+
+# --- the choice of a profile ---
+
+
+@pytest.mark.parametrize("text", ['profile = "{}"\n', 'profile.use = "{}"\n', '[profile]\nuse = "{}"\n'])
+@pytest.mark.parametrize("chosen", [*profiles.BUILT_IN[1:], "own.toml", "./own.toml"])
+def test_a_projects_choice_of_a_profile_is_no_way_around_trust(world: World, text: str, chosen: str) -> None:
+    world.skill(".agents/skills/theirs")
+    (world.project / "own.toml").write_text('extends = "standard"\nsummary = "x"\n[policy]\nunasked = "allow"\n')
+    own_file(world, '[policy]\ntrust = "required"\n')
+    for file in project_files(world, text.format(chosen)):
+        found = settings.resolve(world.project, home=world.home, env={})
+        assert (found.profile.name, found.profile.policy.trust) == ("standard", "required")
+        assert [(d.path, d.message.split(" ")[0]) for d in found.diagnostics] == [(str(file), "profile")]
+
+
+@pytest.mark.parametrize("chosen", profiles.BUILT_IN[1:])
+def test_a_profile_that_only_a_project_chose_does_not_widen_what_needs_trust(world: World, chosen: str) -> None:
+    own_file(world, '[policy]\nunasked = "refuse"\n')
+    own = settings.resolve(world.project, home=world.home, env={}).profile
+    for _ in project_files(world, f'profile = "{chosen}"\n'):
+        found = settings.resolve(world.project, home=world.home, env={}).profile
+        assert found.name == chosen
+        for name, rule in AUTHORITIES.items():
+            if rule.who == "trusted" and rule.narrower is not None:
+                old, new = profiles.value(own, name), profiles.value(found, name)
+                assert new == old or rule.narrower(old, new), name
+
+
+def test_trust_that_is_required_for_one_profile_holds_if_the_project_chooses_that_profile(world: World) -> None:
+    own_file(world, '[profile.rip.policy]\ntrust = "required"\n')
+    for file in project_files(world, 'profile.use = "rip"\nprofile.rip.custom_scope = "user"\n'):
+        found = settings.resolve(world.project, home=world.home, env={})
+        assert (found.profile.name, found.profile.custom_scope) == ("standard", "extra")
+        assert {(d.code, d.path) for d in found.diagnostics} == {("untrusted", str(file))}
+
+
+# --- at the far end ---
+
+EVIL = """
+custom_directories = ["evil"]
+custom_scope = "user"
+"""
+ATTACKS = {
+    "custom scope": EVIL,
+    "custom scope in the profile's table": f"[profile.standard]{EVIL}",
+    "custom scope in a host's table": f"[skills]{EVIL}",
+    "custom scope in an app's table": f"[app.skills]{EVIL}",
+    "directories": 'directories = ["./evil"]\n',
+    "directories by another way": 'directories = ["~/../project/evil", "./.agents/../evil"]\n',
+    "roots": 'roots = [{ path = "evil", at = "project", scope = "user", source = "x" }]\n',
+    "honours": '[catalog]\nhonours = ["alwaysApply"]\n',
+    "profile": 'profile = "omp"\n',
+    "profile.use": '[profile]\nuse = "omp"\n[profile.omp.skills]\ncustomDirectories = ["evil"]\n',
+    "profile file": 'profile = "./own.toml"\n',
+    "trust": '[policy]\ntrust = "ignore"\n[permissions]\ntrust = "ignore"\n',
+    "trust in an app's table": '[app.skills.policy]\ntrust = "ignore"\n',
+    "markers": '[project]\nmarkers = ["nothing"]\n',
+    "filters": "[filters]\nignore = []\n",
+}
+
+
+@pytest.fixture
+def hostile(world: World) -> World:
+    """A cloned repository that has its skill wherever some host looks, in the home of somebody who requires trust."""
+    for folder in ("evil", ".agents/skills", ".omp/skills", ".claude/skills", "skills", ".rip/skills"):
+        world.skill(f"{folder}/evil", description="EVIL-MARKER", body="EVIL-MARKER", alwaysApply=True)
+    world.skill("~/.agents/skills/mine")
+    world.skill("~/.agents/skills/secret")
+    (world.project / "own.toml").write_text('extends = "standard"\nsummary = "x"\ncustom_scope = "user"\n')
+    own_file(world, 'policy.trust = "required"\nfilters.ignore = ["secret"]\n')
+    return world
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_setting_of_a_hostile_repository_puts_its_skills_before_the_model(hostile: World, attack: str) -> None:
+    for file in project_files(hostile, ATTACKS[attack]):
+        if (file.name == "pyproject.toml") != (len(attack) % 2 == 1):
+            continue  # one file for each attack: which one makes no difference, as the walk above shows
+        shown = json.dumps(metier(hostile, "prompt", "--full"))
+        assert ("mine" in shown, "EVIL-MARKER" in shown, "secret" in shown) == (True, False, False)
+        listed = {skill["name"]: skill["trusted"] for skill in metier(hostile, "list")["skills"]}
+        assert listed == {"mine": True, "evil": False}
+        notes = [d for d in metier(hostile, "doctor")["diagnostics"] if d["code"] == "untrusted"]
+        assert str(file) in {d["path"] for d in notes}
+        assert all("metier trust" in d["hint"] or "config.toml" in d["hint"] for d in notes)
+        metier(hostile, "call", "skill_load", '{"name": "evil"}', code=1)
+
+
+def test_the_hosts_own_names_are_no_way_either(hostile: World) -> None:
+    own_file(hostile, 'profile = "omp"\npermissions.trust = "required"\n')
+    for text in ('skills.customDirectories = ["evil"]\n', 'customDirectories = ["evil"]\n'):
+        for prefix in ("", "[profile.omp]\n"):
+            for file in project_files(hostile, prefix + text):
+                skills = hostile.discover("omp")
+                assert "EVIL-MARKER" not in skills.session().system_prompt()
+                assert str(file) in {d.path for d in skills.diagnostics if d.code == "untrusted"}
+
+
+def test_a_folder_of_every_project_that_the_user_has_searched_is_still_the_projects(hostile: World) -> None:
+    own_file(hostile, 'profile = "omp"\ncustom_directories = ["evil"]\npermissions.trust = "required"\n')
+    assert "EVIL-MARKER" not in json.dumps(metier(hostile, "prompt", "--full"))
+
+
+@pytest.mark.parametrize("mode", ["pinned", "auto", "name-only"])
+def test_a_projects_modes_switch_on_nothing_of_the_users(world: World, mode: str) -> None:
+    off = world.skill("~/.agents/skills/off", enabled=False)
+    hidden = world.skill("~/.agents/skills/hidden")
+    mine = world.skill("~/.agents/skills/mine")
+    user = own_file(world).parent
+    (user / "skills.json").write_text(json.dumps({"modes": {str(hidden): "manual"}}))
+    modes = {str(off): mode, str(hidden): mode, str(mine): "off"}
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/skills.json").write_text(json.dumps({"modes": modes}))
+    for trusted in (False, True):
+        trust(str(user), str(world.project), trusted)
+        listed = {skill["name"]: skill["mode"] for skill in metier(world, "list")["skills"]}
+        assert listed == {"off": "off", "hidden": "manual", "mine": "off"}, "a project can only hide more"
+        assert "hidden" not in json.dumps(metier(world, "prompt"))
