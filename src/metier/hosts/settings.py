@@ -99,7 +99,7 @@ def resolve(
     user = None if all(layer.trusted for layer in layers) else _UserSettings.of(layers, own_file, environment)
     if user is not None:
         layers = [user.runtime_of(layer, notes) for layer in layers]
-    runtime = _runtime(layers, origins)
+    runtime = _runtime(layers, own_file, notes, origins)
     data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
     raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins, user)
     sources: dict[str, list[str]] = {}
@@ -170,12 +170,19 @@ _FLAGS: Final = ("cache", "store_required", "telemetry")
 _COUNTS: Final = ("store_days", "store_megabytes")
 
 
-def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, str | bool | int]:
-    """The keys with one value that are not settings of a profile. The highest layer wins."""
+def _runtime(
+    layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
+) -> dict[str, str | bool | int]:
+    """The keys with one value that are not settings of a profile. The highest layer wins.
+
+    How long the store keeps records is the user's alone: the store has those of other projects, too.
+    """
     found: dict[str, str | bool | int] = {}
     for layer in layers:
         for key in ("profile", "store", *_FLAGS, *_COUNTS):
-            if key in layer.values:
+            if key in layer.values and key in _COUNTS and layer.file not in ("", own_file):
+                notes.append(_only_by_user(key, layer.origin, own_file))
+            elif key in layer.values:
                 value: object = layer.values[key]
                 read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
                 found[key] = read(value, key, layer)
