@@ -43,8 +43,7 @@ FACTS = {
     "files": "It sees its own files and an empty work folder, and may read the project /srv/project.",
     "network": "It may use the network.",
     "once": "this one run, of this content and with these arguments.",
-    "always": f"this script of the skill at {FOLDER}, with any arguments, "
-    "as long as no file of the skill changes.",
+    "always": f"this script of the skill at {FOLDER}, with any arguments, as long as no file of the skill changes.",
     "no": "nothing runs, and whoever asked is told so.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'

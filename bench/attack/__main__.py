@@ -99,7 +99,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help=f"families with commas between: {', '.join(families.FAMILIES)}")
-    parser.add_argument("--seconds", type=float, default=6.0, help="the time of one round")
+    parser.add_argument("--seconds", type=float, default=4.0, help="the time of one round")
     parser.add_argument("--number", type=int, help="repeat this round")
     parser.add_argument("--identity", default="", help="repeat it as root, nobody or self")
     return parser.parse_args()

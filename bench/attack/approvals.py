@@ -45,7 +45,7 @@ ASKED: Final[dict[str, Any]] = {"ask": [{"tool": "skill_run"}]}
 def attack(round_: Round) -> None:
     number = 0
     while round_.goes_on():
-        kind = (_edited, _raced, _same_name, _edited)[(round_.number + number) % 4]
+        kind = (_edited, _raced, _same_name, _edited)[(round_.turn + number) % 4]
         kind(round_, f"approval-{number}")
         number += 1
 

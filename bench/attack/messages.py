@@ -28,7 +28,7 @@ def make(round_: Round) -> Place:
 def attack(round_: Round) -> None:
     place = make(round_)
     nasty = Nasty(round_.chance.randrange(1 << 30))
-    (_rpc, _mcp, _http, _python)[round_.number % 4](round_, place, nasty)
+    (_rpc, _mcp, _http, _python)[round_.turn % 4](round_, place, nasty)
 
 
 def _rpc(round_: Round, place: Place, nasty: Nasty) -> None:

@@ -93,7 +93,7 @@ def url(place: Place, chance: random.Random) -> str:
 
 
 def attack(round_: Round) -> None:
-    door = (_python, _rpc, _python, _mcp, _python, _http)[round_.number % 6]
+    door = (_python, _rpc, _python, _mcp, _python, _http)[round_.turn % 6]
     profile = (
         round_.chance.choice([name for name in profiles.names() if home_roots(name)]) if door is _python else "standard"
     )

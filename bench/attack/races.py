@@ -8,7 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from metier.errors import MetierError
-from metier.files import tree
+from metier.files import beneath, tree
 from metier.sandbox import Job, RunLimits
 from sandbox.boxes import as_user
 
@@ -33,7 +33,7 @@ def attack(round_: Round) -> None:
     )
     place.hand_over()
     with swapping(round_, place, skill):
-        (_reads, _trees, _runs)[round_.number % 3](round_, place, skill)
+        (_reads, _trees, _runs)[round_.turn % 3](round_, place, skill)
 
 
 @contextlib.contextmanager
@@ -84,12 +84,17 @@ def _reads(round_: Round, place: Place, skill: Path) -> None:
         while round_.goes_on():
             with contextlib.suppress(MetierError):
                 session = session or place.discover().session()
+                for _ in range(50):
+                    tried += 1
+                    with contextlib.suppress(MetierError):
+                        if round_.token.encode() in beneath.read_file(str(skill), "references/a.md", 4096).data:
+                            return tried, "beneath.read_file(skill, 'references/a.md', 4096)"
                 for wanted in ("references/a.md", "SKILL.md"):
                     tried += 1
                     with contextlib.suppress(MetierError):
                         if round_.token in str(session.read("notes", wanted, raw=True).as_dict()):
                             return tried, f"session.read('notes', {wanted!r}, raw=True)"
-                if tried % 400 == 0 and round_.token in session.load("notes").text:
+                if tried % 520 == 0 and round_.token in session.load("notes").text:
                     return tried, "session.load('notes')"
         return tried, ""
 

@@ -54,7 +54,7 @@ class Plan:
     seed: int
     number: int
     identity: str
-    seconds: float = 6.0
+    seconds: float = 4.0
     enough: int = 20
     """The round ends after this many findings."""
 
@@ -86,6 +86,11 @@ class Round:
     @property
     def number(self) -> int:
         return self.plan.number
+
+    @property
+    def turn(self) -> int:
+        """Chooses between the kinds of attack of a family. Another seed begins with another kind."""
+        return self.plan.number + self.plan.seed
 
     def goes_on(self) -> bool:
         self.deadline = self.deadline or time.monotonic() + self.plan.seconds

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -506,6 +508,22 @@ def test_always_is_bound_to_the_place_and_the_content(world: World) -> None:
     with pytest.raises(PolicyDenied):
         other.run("tell", "scripts/main.sh")
     assert [one.tool for one in stranger.asked] == ["skill_load", "skill_load"]
+
+
+def test_the_rule_that_a_refusal_names_would_allow_it_and_names_no_folder(world: World) -> None:
+    world.skill(REPO, files=FILES)
+    rules: dict[str, Any] = {"ask": [{"tool": "skill_load"}], "allow": []}
+    for call in (("skill_load", {"name": "tell"}), RUN):
+        fake = FakeRunner(default=Outcome(0, "exit", 1))
+        session = world.discover().session(policy=rules, runner=fake)
+        session.call("skill_load", {"name": "tell"})
+        refused = session.call(*call)
+        assert (refused.ok, str(world.project) in refused.text) == (False, False)
+        (rule,) = re.findall(r"allow = \[(\{.*\})\]", refused.text)
+        rules["allow"].append(tomllib.loads(f"rule = {rule}")["rule"])
+        allowed = world.discover().session(policy=rules, runner=fake)
+        allowed.call("skill_load", {"name": "tell"})
+        assert allowed.call(*call).ok
 
 
 def test_a_folder_whose_name_is_a_glob_covers_no_other(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from metier.web.guard import Gate
-from web.browser import Site, Watch, answered, new_page, say, serving
+from web.browser import TOKEN, Site, Watch, answered, new_page, say, serving
 from worlds import World
 
 pytest_plugins = ["web.page_fixtures"]
@@ -96,14 +96,15 @@ def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watc
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_moves_when_a_row_arrives_in_two_parts(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
-    whole = httpx.get(site.url + "/skills").content
+    known = {"authorization": f"Bearer {TOKEN}"}
+    whole = httpx.get(site.url + "/skills", headers=known).content
     cut = whole.index(b'<div class="switches">')
     painted = threading.Event()
 
     class InTwoParts(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = self.path == "/skills"
-            answer = None if page else httpx.get(site.url + self.path)
+            answer = None if page else httpx.get(site.url + self.path, headers=known)
             self.send_response(answer.status_code if answer else 200)
             self.send_header("content-type", answer.headers["content-type"] if answer else "text/html")
             self.end_headers()

@@ -497,8 +497,8 @@ def test_wrong_attempts_wait_and_keep_nobody_out_who_has_the_token(
     app = App(world.project, home=world.home, store="memory:")
     statuses: list[int] = []
     with (
-        held_back(monkeypatch) as release,
         TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as client,
+        held_back(monkeypatch) as release,  # within the client, which would wait for them when it closes
     ):
         tries: list[dict[str, Any]] = [
             {"url": "/login", "method": "POST", "data": {"token": "wrong-token-of-some-length"}},

@@ -122,6 +122,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "cache": _project(_off),
     "store": _TRUSTED,
     "store_required": _TRUSTED,
+    "store_days": _TRUSTED,  # they delete sessions of other projects, too
+    "store_megabytes": _TRUSTED,
     "telemetry": _TRUSTED,
     "model": _USER,  # it receives the conversation
     "mcp": _USER,  # servers are programs that are started

@@ -268,10 +268,11 @@ class _UserSettings:
         if layer.trusted:
             return layer
         kept = dict(layer.values)
-        for key in ("profile", "store", *_FLAGS):
+        for key in ("profile", "store", *_FLAGS, *_COUNTS):
             if key not in kept:
                 continue
-            value: object = _flag(kept[key], key, layer) if key in _FLAGS else _text(kept[key], key, layer)
+            read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
+            value: object = read(kept[key], key, layer)
             is_file = key == "profile" and (os.sep in str(value) or str(value).endswith(".toml"))
             set_by_user = key in self.names
             if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):

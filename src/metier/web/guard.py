@@ -111,7 +111,7 @@ class Guard:
             sign_in = await self._check(scope)
             incoming = partial(self.access.sign_ins.receive, sign_in, body) if sign_in else body
             await self.app(scope, incoming, answer)
-            if answer.started and not answer.complete:  # a stream whose browser signed out
+            if sign_in and body.whole and answer.started and not answer.complete:  # the browser signed out
                 await answer({"type": "http.response.body"})
         except _RequestRefused as refused:
             # The rest of a refused body must not be read as the next request.
