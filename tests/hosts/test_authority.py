@@ -285,13 +285,13 @@ def test_no_project_sets_what_is_the_users_alone(world: World) -> None:
             assert all(str(user) in d.hint for d in found.diagnostics)
 
 
-@pytest.mark.parametrize("key", ["store", "store_required", "telemetry", "cache"])
+@pytest.mark.parametrize("key", ["store", "store_required", "store_days", "store_megabytes", "telemetry", "cache"])
 def test_a_runtime_key_of_an_untrusted_project_does_not_count(world: World, key: str) -> None:
     user = own_file(world, 'permissions.trust = "required"\n' + ("cache = false\n" if key == "cache" else ""))
     default = getattr(
         settings.resolve(world.project, home=world.home, env={}), f"{key}_folder" if key == "cache" else key
     )
-    given = toml("memory:" if key == "store" else True)
+    given = toml({"store": "memory:", "store_days": 1, "store_megabytes": 1}.get(key, True))
     for required in (True, False):
         if not required:
             user.write_text(user.read_text().replace("required", "ignore"))

@@ -259,12 +259,13 @@ class _UserSettings:
     @classmethod
     def of(cls, layers: Sequence[Layer], file: str, environment: Mapping[str, str]) -> "_UserSettings":
         own = [layer for layer in layers if layer.trusted]
-        profile = _text_of(_runtime(own, {}), "profile", "standard")
+        profile = _text_of(_runtime(own, file, [], {}), "profile", "standard")
         names = {key for layer in own if layer.origin == file for key in layer.values}
         user = cls(file, profile, _requires_trust(profile, own, environment), names)
         if not user.required:
             # The user may require trust only for the profile that the project chooses.
-            chosen = _text_of(_runtime([user.runtime_of(layer, []) for layer in layers], {}), "profile", "standard")
+            counted = [user.runtime_of(layer, []) for layer in layers]
+            chosen = _text_of(_runtime(counted, file, [], {}), "profile", "standard")
             user.required = chosen != profile and _requires_trust(chosen, own, environment)
         return user
 
@@ -275,10 +276,11 @@ class _UserSettings:
         if layer.trusted:
             return layer
         kept = dict(layer.values)
-        for key in ("profile", "store", *_FLAGS):
+        for key in ("profile", "store", *_FLAGS, *_COUNTS):
             if key not in kept:
                 continue
-            value: object = _flag(kept[key], key, layer) if key in _FLAGS else _text(kept[key], key, layer)
+            read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
+            value: object = read(kept[key], key, layer)
             is_file = key == "profile" and (os.sep in str(value) or str(value).endswith(".toml"))
             set_by_user = key in self.names
             if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
