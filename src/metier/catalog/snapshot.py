@@ -51,7 +51,7 @@ def dump(catalog: Catalog) -> str:
         {
             "profile": describe(catalog.profile),
             "place": _row(catalog.place, _PLACE),
-            "roots": [_row(root, _ROOT) for root in roots],
+            "roots": [_trimmed(_row(root, _ROOT), _ROOT.index("foreign")) for root in roots],
             "skills": [_skill_row(skill, numbers) for skill in catalog.skills],
             "shadowed": [[_skill_row(e.skill, numbers), e.winner.path, e.identical] for e in catalog.shadowed],
             "skipped": [_row(skipped, _SKIPPED) for skipped in catalog.skipped],
@@ -104,7 +104,14 @@ def _skill_row(skill: Skill, numbers: Mapping[Root, int]) -> Row:
     row: Row = list(_skill_values(skill))
     row[_SKILL.index("root")] = numbers[skill.root]
     row[_SKILL.index("frontmatter")] = dict(skill.frontmatter)
-    return row if skill.inner else row[:-1]
+    return _trimmed(row, _SKILL.index("linked_folder"))
+
+
+def _trimmed(row: Row, least: int) -> Row:
+    """The row without the empty columns at its end that came after the first version, which did not have them."""
+    while len(row) > least and not row[-1]:
+        row.pop()
+    return row
 
 
 def _named(row: Row, columns: Iterable[str]) -> JsonObject:

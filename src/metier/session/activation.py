@@ -17,6 +17,7 @@ from metier.hosts import formats
 from metier.hosts.formats import Activation, Offered
 from metier.hosts.schema import Profile
 from metier.model import REMOTE, Skill
+from metier.record.events import VERSION
 from metier.results import Loaded
 from metier.session import arguments as placeholders
 
@@ -37,21 +38,23 @@ def present(
     arguments: str = "",
     command: bool = False,
     *,
-    checked: bool = True,
+    version: int = VERSION,
 ) -> Loaded:
     """The loaded skill. Raises `InvalidSkill` where the file is no valid skill any more.
 
-    `command` says that a user called the skill by a slash command, which some hosts answer with another text. Without
-    `checked`, as in version 0.1, it is enough that the frontmatter can be read.
+    `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
+    replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read, and
+    before 3 only a profile limits what is shown.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
     parsed = validate.tolerate(parsed, checks) if parsed is not None else None
     if parsed is None or parsed.fields is None:
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
-    if checked:
+    if version > 1:
         _check(skill, parsed, profile)
-    limit = max(min(profile.load.max_bytes or limits.LOADED_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
+    most = limits.LOADED_BYTES if version > 2 else limits.SKILL_FILE_BYTES
+    limit = max(min(profile.load.max_bytes or most, limits.SKILL_FILE_BYTES), parsed.body_offset)
     truncated = content.size > limit
     shown = content.data[parsed.body_offset : limit]
     body, split = from_utf8_part(shown) if truncated else (from_utf8(shown), 0)

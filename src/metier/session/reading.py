@@ -64,8 +64,8 @@ class Reader:
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
         file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
-            checked = self._recorder.inputs.version > 1
-            return activation.present(file, self._profile, offered, arguments, command, checked=checked)
+            version = self._recorder.inputs.version
+            return activation.present(file, self._profile, offered, arguments, command, version=version)
         except InvalidSkill as broken:
             digest = digest_of(content.data)
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
