@@ -43,8 +43,8 @@ def present(
     """The loaded skill. Raises `InvalidSkill` where the file is no valid skill any more.
 
     `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
-    replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read, and
-    before 3 only a profile limits what is shown.
+    replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
+    and before 3 only a profile limits what is shown.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
