@@ -1,5 +1,6 @@
 """Every limit applies to every launcher, also in parallel runs, and a run leaves nothing behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -251,6 +252,21 @@ def test_nothing_is_left_when_the_host_is_killed(sandbox: BubblewrapRunner, iden
         host.wait()
     assert settled(box.survivors, []) == []
     assert leftovers(box) == before
+
+
+def test_a_host_with_a_low_priority_can_run_scripts(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
+    job = box.job(box.script("run.py", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"))
+
+    def work() -> Outcome:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        os.nice(10)
+        try:
+            return BubblewrapRunner().run(job)
+        finally:
+            with contextlib.suppress(PermissionError):  # an ordinary user is in a process of its own
+                os.setpriority(os.PRIO_PROCESS, 0, before)
+
+    assert int(as_user(identity, work).stdout) >= 10
 
 
 # --- the user id of a script ---

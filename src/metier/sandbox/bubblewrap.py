@@ -317,7 +317,8 @@ def _open_handles(
         if identity.switch:
             os.fchown(writable[0], identity.uid, identity.uid)
         shell = _only_child(pid) if identity.switch else pid
-        os.setpriority(os.PRIO_PROCESS, shell, NICENESS)
+        # An ordinary user cannot raise a priority again, so a host that was started with a low one keeps it.
+        os.setpriority(os.PRIO_PROCESS, shell, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         if group is not None:
             group.add(shell)
         found = Evidence(
