@@ -7,7 +7,7 @@ import click
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.record import retention
-from metier.record.streams import RETENTION
+from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import system_clock
 
 
@@ -27,8 +27,9 @@ def store_stats(context: Context) -> None:
     config = context.settings()
     bound = retention.Bound(config.store_days, config.store_megabytes)
     with context.open_store() as store:
-        stats, sessions = store.stats().as_dict(), sorted(store.sessions(), key=lambda one: -one.last_ms)
+        stats, sessions = store.stats().as_dict(), [one for one in store.sessions() if not is_internal(one.id)]
         stats["content_bytes"] = retention.content_bytes(store)
+    sessions.sort(key=lambda one: -one.last_ms)
     if context.as_json:
         stats |= {"store_days": bound.days, "store_megabytes": bound.megabytes}
         output.json_out(stats | {"latest": [one.as_dict() for one in sessions[:50]]})
