@@ -295,7 +295,7 @@ class Installer:
                 artifact=offer.artifact,
                 replaced=was.digest if was and offer.replaces else "",
             )
-            change = placing.Change(
+            change = placing.Placement(
                 root, offer.name, staging, locked, random_ids(), system_clock(), storable_table(event.data())
             )
             placing.write_journal(own, change)

@@ -158,7 +158,7 @@ def _renameat2() -> Callable[..., int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Placement:
     """A skill that is being put into place: its new entry in the lock file, and the event to record."""
 
     root: str
@@ -183,7 +183,7 @@ def journal_file(folder: str, root: str) -> str:
     return os.path.join(folder, "installing", f"{digest_of(os.fsencode(root)).removeprefix('sha256:')[:32]}.json")
 
 
-def write_journal(folder: str, change: Change) -> None:
+def write_journal(folder: str, change: Placement) -> None:
     content = {
         "root": change.root,
         "name": change.name,
@@ -212,7 +212,7 @@ def remove_journal(folder: str, root: str) -> None:
     _remove_empty([os.path.dirname(file)])
 
 
-def read_journal(folder: str, root: str) -> Change | None:
+def read_journal(folder: str, root: str) -> Placement | None:
     """The change that a killed process left unfinished, if there is one. The caller holds the lock of `exclusive`."""
     file = journal_file(folder, root)
     try:
@@ -230,11 +230,11 @@ def read_journal(folder: str, root: str) -> Change | None:
             and content.get("root") == root
         ):
             locked = lock.parse_locked(name, content.get("locked"))
-            return Change(root, name, staging, locked, event_id, timestamp_ms, dict(event))
+            return Placement(root, name, staging, locked, event_id, timestamp_ms, dict(event))
     raise ConfigError("the journal of installs is not valid", file=file, hint="delete it")
 
 
-def put_back(change: Change) -> None:
+def put_back(change: Placement) -> None:
     """Return a replaced folder that was moved aside but not replaced. Only a file system without exchange needs it."""
     old = os.path.join(change.staging, BEFORE)
     if os.path.lexists(old) and not os.path.lexists(change.target):
