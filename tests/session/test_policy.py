@@ -112,9 +112,9 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
 def test_a_rule_matches_names_exactly_and_paths_and_commands_by_glob(
     rule: dict[str, str], request_: dict[str, str], matches: bool
 ) -> None:
-    verdict = policy(deny=[{"tool": "t", **rule}]).decide(Request("t", **request_)).verdict
-    assert (verdict == "deny") is matches
-    assert policy(deny=[{"tool": "t", **rule}]).decide(Request("other", **request_)).verdict == "allow"
+    given = replace(Request("t"), **request_)
+    assert (policy(deny=[{"tool": "t", **rule}]).decide(given).verdict == "deny") is matches
+    assert policy(deny=[{"tool": "t", **rule}]).decide(replace(given, tool="other")).verdict == "allow"
 
 
 @pytest.mark.parametrize(
