@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,9 +113,9 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
 def test_a_rule_matches_names_exactly_and_paths_and_commands_by_glob(
     rule: dict[str, str], request_: dict[str, str], matches: bool
 ) -> None:
-    given = replace(Request("t"), **request_)
-    assert (policy(deny=[{"tool": "t", **rule}]).decide(given).verdict == "deny") is matches
-    assert policy(deny=[{"tool": "t", **rule}]).decide(replace(given, tool="other")).verdict == "allow"
+    asked = replace(Request("t"), **request_)
+    assert (policy(deny=[{"tool": "t", **rule}]).decide(asked).verdict == "deny") is matches
+    assert policy(deny=[{"tool": "t", **rule}]).decide(replace(asked, tool="other")).verdict == "allow"
 
 
 @pytest.mark.parametrize(
