@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from metier.record.store import Store, open_store
     from metier.results import (
         Artifact,
+        ChangedFile,
         Compaction,
         Invocation,
         Loaded,
@@ -92,6 +93,7 @@ _HOMES = {
     "metier.record.store": ("Store", "open_store"),
     "metier.results": (
         "Artifact",
+        "ChangedFile",
         "Compaction",
         "Invocation",
         "Loaded",
@@ -114,6 +116,7 @@ __all__ = [
     "Artifact",
     "BadArguments",
     "BinaryResource",
+    "ChangedFile",
     "Changes",
     "Compaction",
     "ConfigError",

@@ -116,7 +116,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedFile:
     """A file of the project that a script added, changed or deleted."""
 
     path: str
@@ -145,7 +145,7 @@ class RunResult:
     protections: tuple[str, ...] = ()
     """The protections of the sandbox. Empty if policy let the script run without one."""
     notes: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangedFile, ...] = ()
     """The files of the project that the script changed, if a rule lets it."""
 
     @property

@@ -18,7 +18,7 @@ from metier.hosts.schema import Profile
 from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
-from metier.results import Change, Request
+from metier.results import ChangedFile, Request
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.session.policy import REMOTE_LOAD, Policy
 from metier.session.rules import Rule
@@ -139,7 +139,7 @@ class RecordedRunner:
             files=files,
             protections=tuple(ended.get("protections", ())),
             notes=tuple(ended.get("notes", ())),
-            changes=tuple(Change(**one) for one in ended.get("changes", ())),
+            changes=tuple(ChangedFile(**one) for one in ended.get("changes", ())),
         )
 
     async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:

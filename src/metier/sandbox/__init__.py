@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
-from metier.results import Change
+from metier.results import ChangedFile
 
 if TYPE_CHECKING:
     from metier.sandbox.base import ProcessRunner
@@ -141,7 +141,7 @@ class Outcome:
     """The protections that were verified for this run. Empty for a run without a sandbox."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader of the result, such as dependencies of the script that are not installed."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangedFile, ...] = ()
     """The files of a writable project that were added, changed or deleted."""
     refused: tuple[str, ...] = ()
     """Changes to the project that were not applied, each with the reason. Long lists are cut."""

@@ -19,7 +19,7 @@ from typing import Final
 from metier.files.digests import digest_of
 from metier.limits import MIB, WALK_DEPTH
 from metier.model import SKILL_FILE
-from metier.results import Change
+from metier.results import ChangedFile
 
 PROTECTED: Final = frozenset(
     (
@@ -91,7 +91,7 @@ REASONS: Final = 50
 class ProjectChanges:
     """What came back, and what did not, each with its reason."""
 
-    applied: list[Change] = field(default_factory=list[Change])
+    applied: list[ChangedFile] = field(default_factory=list[ChangedFile])
     refused: list[str] = field(default_factory=list[str])
 
     def refuse(self, path: str, why: str) -> None:
@@ -328,10 +328,10 @@ def _apply(project: int, plan: _Plan, since_ns: int, found: ProjectChanges) -> N
             elif plan.data is not None:
                 _replace(parent, name, plan.data, plan.executable, before)
                 kind = "added" if before is None else "changed"
-                found.applied.append(Change(plan.path, kind, len(plan.data), digest_of(plan.data)))
+                found.applied.append(ChangedFile(plan.path, kind, len(plan.data), digest_of(plan.data)))
             elif before is not None:
                 os.unlink(name, dir_fd=parent)
-                found.applied.append(Change(plan.path, "deleted"))
+                found.applied.append(ChangedFile(plan.path, "deleted"))
     except OSError as error:
         found.refuse(plan.path, error.strerror or "it cannot be written")
 

@@ -93,6 +93,7 @@ RUN: Final = record(
         "artifacts": many(record({"path": TEXT, "digest": TEXT, "size": COUNT})),
         "protections": many(TEXT),
         "notes": many(TEXT),
+        "changes": many(record({"path": TEXT, "kind": TEXT, "size": COUNT, "digest": TEXT})),
     }
 )
 INVOKED: Final = record(
