@@ -129,8 +129,9 @@ def library(world: World) -> World:
     world.skill(".agents/skills/secret", body="# denied by policy\n")
     world.skill(".agents/skills/hidden", body="# not for models\n", disable_model_invocation=True)
     (world.project / ".agents/skills/probe/link.md").symlink_to("/etc/hostname")
+    world.trust()  # rules by name do not cover the skills of other projects
     config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
+    config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(RULES)
     return world
 

@@ -18,9 +18,9 @@ from bench.attack.__main__ import Tally, main, table
 from bench.attack.families import FAMILIES
 from bench.attack.project import guarded
 from bench.attack.rounds import Plan, Result, Round
-from metier.catalog import modes
+from metier.catalog import foreign, modes
 from metier.files import beneath, tree
-from metier.hosts import settings
+from metier.hosts import trust
 from metier.install import archive
 from metier.sandbox import Job, OnOutput, Outcome, Runner, choose
 from metier.sandbox.unsandboxed import UnsandboxedRunner
@@ -153,7 +153,7 @@ def test_a_clone_that_counts_as_trusted_is_found(identity: str, monkeypatch: pyt
     def trusted(*_: object) -> list[str]:
         return Everything()
 
-    for module in (modes, settings):
+    for module in (trust, modes, foreign):
         monkeypatch.setattr(module, "trusted_projects", trusted)
     assert kinds(attacked("repositories", identity, seconds=20, enough=1)) == {"escape"}
 
@@ -170,7 +170,8 @@ def test_a_message_that_nobody_foresaw_is_found(identity: str, monkeypatch: pyte
         raise RuntimeError("not foreseen")
 
     monkeypatch.setattr(operations.Load, "perform", fails)
-    assert "escape" in kinds(attacked("messages", identity, seconds=10, enough=1))
+    # The answer of the server is wrong, or no answer can be read because it printed a traceback.
+    assert kinds(attacked("messages", identity, seconds=10, enough=1)) & {"escape", "broken"}
 
 
 # --- the harness itself ---

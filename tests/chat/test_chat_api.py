@@ -169,7 +169,8 @@ def test_a_project_cannot_choose_the_model(world: World) -> None:
     )
     app = App(world.project, home=world.home, store="memory:")
     assert app.config.model == {}
-    assert any("model takes effect only" in one.message for one in app.config.diagnostics)
+    said = "model does not count, because only the user may set it"
+    assert any(said in one.message for one in app.config.diagnostics)
     app.close()
 
 

@@ -132,6 +132,8 @@ def test_the_tutorial_runs_from_the_first_command_to_the_last(curl: None, tmp_pa
     script = ["set -m", "exec 2>&1"]
     for number, (command, _) in enumerate(wanted):
         runnable = command.replace("8765", str(port)).replace("curl -s", "curl -s --retry 60 --retry-connrefused")
+        if "metier/token" in runnable:  # the server that makes it was started a moment ago
+            runnable = f"until [ -s ~/.config/metier/token ]; do sleep 0.1; done; {runnable}"
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path / "home"), "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}

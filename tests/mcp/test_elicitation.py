@@ -116,7 +116,7 @@ def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, er
                 await client.get_prompt("one")
 
     run(check)
-    assert person.questions == ["Allow skill_load for the skill one?"] * 3
+    assert person.questions == ["Load the skill one?"] * 3
 
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat"])
@@ -138,7 +138,7 @@ def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: st
                     await client.get_prompt("one")
 
     run(check)
-    assert person.questions == ["Allow skill_load for the skill one?"]
+    assert person.questions == ["Load the skill one?"]
 
 
 @BOTH_ERAS

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from calling import Run, caller
-from metier.errors import ConfigError, MetierError, PolicyDenied, ResourceError, SandboxUnavailable
+from metier.errors import ConfigError, MetierError, PolicyDenied, ResourceError, SandboxUnavailable, SkillNotFound
 from metier.files.digests import digest_of
 from metier.model import Skill
 from metier.record.store import open_store
@@ -545,6 +545,10 @@ def test_a_linked_skill_file_does_not_lend_its_place(world: World) -> None:
     (clone / "scripts").mkdir(parents=True)
     (clone / "SKILL.md").symlink_to(own)
     (clone / "scripts/main.sh").write_text("#!/bin/sh\necho cloned\n")
+    skills = world.discover(settings={"discovery.file_links": "follow"})
+    with pytest.raises(SkillNotFound):
+        skills.at(clone)  # a link that leaves an untrusted project is not followed
+    world.trust()
     skills = world.discover(settings={"discovery.file_links": "follow"})
     skill = skills.at(clone)
     assert (skill.real_path, skill.folder) == (str(own), str(clone))

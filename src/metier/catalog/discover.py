@@ -159,7 +159,7 @@ class _Walker:
             message = "the path to search for skills is not a folder"
             self.report("root-not-folder", "error", message, root.path, "use the path of a folder")
             return
-        if self.leaves_project(real):
+        if not root.explicit and self.leaves_project(real):
             message = f"the folder to search is a link that leaves the project, to {real}, and was not followed"
             self.report("link-not-followed", "warning", message, root.path, _TRUST)
             return

@@ -132,7 +132,7 @@ def check_owner(folder: int, opened: int, shown: str, inner: Collection[str]) ->
     SKILL.md has rules of its own, which a link to it must not go around.
     """
     with contextlib.suppress(OSError):
-        if os.path.samestat(os.fstat(opened), os.stat(SKILL_FILE, dir_fd=folder)):
+        if shown != SKILL_FILE and os.path.samestat(os.fstat(opened), os.stat(SKILL_FILE, dir_fd=folder)):
             message = f"{shown} is {SKILL_FILE} by another name; read {SKILL_FILE} itself"
             raise ResourceError(message, path=shown, reason="link")
     if inner:

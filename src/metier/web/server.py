@@ -158,7 +158,7 @@ def run(server: WebServer, started: Callable[[str], None] | None = None) -> None
 
 def run_on_socket(server: WebServer, path: str, started: Callable[[str], None] | None = None) -> None:
     """Serve on a Unix socket that only its owner can open, until a signal. The socket is removed afterwards."""
-    where = os.path.abspath(path)
+    where = os.path.abspath(os.path.expanduser(path))
     try:
         listening = _unix_socket(where)
     except OSError as error:
