@@ -26,12 +26,11 @@ pytest_plugins = ["sandbox.sandbox_fixtures"]
 
 @pytest.fixture(params=["group", "watched"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, identity: str) -> str:
-    """With a control group, where this user can create one, and without."""
-    if request.param == "watched":
-        monkeypatch.setattr(cgroup, "find_place", lambda: None)
-    elif identity != "root" or cgroup.find_place() is None:
-        pytest.skip("this user cannot create control groups here")
-    return str(request.param)
+    """With a control group, and without: most ordinary users cannot create one, so theirs are watched twice."""
+    if request.param == "group" and identity == "root" and cgroup.find_place() is not None:
+        return "group"
+    monkeypatch.setattr(cgroup, "find_place", lambda: None)
+    return "watched"
 
 
 # --- the processes of a sandbox ---
