@@ -381,9 +381,9 @@ def test_no_setting_of_a_hostile_repository_puts_its_skills_before_the_model(hos
             continue  # one file for each attack: which one makes no difference, as the walk above shows
         shown = json.dumps(metier(hostile, "prompt", "--full"))
         assert ("mine" in shown, "EVIL-MARKER" in shown, "secret" in shown) == (True, False, False)
-        listed = {skill["name"]: skill["trusted"] for skill in metier(hostile, "list")["skills"]}
-        assert listed == {"mine": True, "evil": False}
-        notes = [d for d in metier(hostile, "doctor")["diagnostics"] if d["code"] == "untrusted"]
+        listing = metier(hostile, "list")
+        assert {skill["name"]: skill["trusted"] for skill in listing["skills"]} == {"mine": True, "evil": False}
+        notes = [d for d in listing["diagnostics"] if d["code"] == "untrusted"]
         assert str(file) in {d["path"] for d in notes}
         assert all("metier trust" in d["hint"] or "config.toml" in d["hint"] for d in notes)
         metier(hostile, "call", "skill_load", '{"name": "evil"}', code=1)

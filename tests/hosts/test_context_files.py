@@ -118,8 +118,12 @@ ATTACKS: list[Callable[[World, Path], None]] = [
 ]
 
 
-@pytest.mark.parametrize("profile", BUILT_IN)
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+EVERYWHERE = [(attack, profile) for attack in ATTACKS for profile in BUILT_IN]
+CASES = [case for number, case in enumerate(EVERYWHERE) if case[1] in ("standard", "omp") or number % 4 == 0]
+"""Every attack under the two rules that there are for these files, and a part of them under every profile."""
+
+
+@pytest.mark.parametrize(("attack", "profile"), CASES, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(
     clone: World, profile: str, attack: Callable[[World, Path], None]
 ) -> None:

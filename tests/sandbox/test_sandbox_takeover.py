@@ -358,7 +358,7 @@ def test_nothing_survives_a_host_that_is_killed_at_any_moment(
     code = lines + "from metier.sandbox.bubblewrap import BubblewrapRunner\n" + textwrap.dedent(HOST)
     moments = random.Random(16)
     environment = {**os.environ, "TMPDIR": str(box.base)}
-    for _ in range(25):
+    for _ in range(10):
         arguments = [sys.executable, "-c", code, str(box.skill), script, identity, box.token, str(box.project)]
         before = set(all_of_them())
         with subprocess.Popen(arguments, env=environment, process_group=0) as host:
