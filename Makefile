@@ -30,7 +30,7 @@ tour: $(STAMP)  ## the same skills on the command line, step by step
 	@$(BIN)/python examples/tour.py
 
 test: $(STAMP)  ## set up and run all tests
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: ## run the tests on every supported interpreter that is found
 	@for v in 3.11 3.12 3.13; do \
