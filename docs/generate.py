@@ -266,7 +266,8 @@ def hosts() -> str:
     for one, section, text in rows:
         if (one[0], section) != part:
             part = (one[0], section)
-            lines += ["", f"## {NAMES[one[0]]}: {section}", "", "| id | behaviour | tests |", "|---|---|---|"]
+            heading = f"{NAMES[one[0]]}: {section}" if one[0] in NAMES else section
+            lines += ["", f"## {heading}", "", "| id | behaviour | tests |", "|---|---|---|"]
         listed = "<br>".join(f"`{test}`" for test in tests.get(one, [])[:4]) or "none"
         lines.append(f"| {one} | {text.replace('|', chr(92) + '|')} | {listed} |")
     return "\n".join(lines) + "\n"
