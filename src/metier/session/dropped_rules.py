@@ -31,6 +31,8 @@ def dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
 
 
 def _configured(config: Settings) -> Iterator[Diagnostic]:
+    if not read_lists(config.permissions, config.profile).warnings:  # raises where a list is no list
+        return
     for verdict in LISTS:
         rules, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
         for rule, origin in zip(rules, origins, strict=False):
