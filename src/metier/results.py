@@ -64,6 +64,10 @@ class Loaded:
     warnings: tuple[str, ...] = ()
     size: int = 0
     """The size of SKILL.md in bytes."""
+    files_left_out: int = 0
+    """The number of files that a limit left out of `files`. 0 if there are none, or if they were not counted."""
+    body_digest: str = ""
+    """The digest of the text without the list of files: what decides whether the same was given before."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -73,6 +77,7 @@ class Loaded:
             "digest": self.digest,
             "files": list(self.files),
             "files_truncated": self.files_truncated,
+            "files_left_out": self.files_left_out,
             "already_loaded": self.already_loaded,
             "truncated": self.truncated,
         }

@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "validation.description_missing": ("ignore", "body", "error"),
     "validation.optional_breach": ("warn", "ignore", "error"),
     "validation.unknown_keys": ("keep", "ignore", "error"),
+    "validation.known_keys": (["a"], ["a", "b"], []),
     "validation.allowed_tools_forms": (True, False, None),
     "validation.repair": (False, True, False),
     "validation.frontmatter_required": (True, False, True),

@@ -142,6 +142,13 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
         click.echo(f"   = help: {printable(d.hint)}")
 
 
+def warnings(found: Iterable[Diagnostic]) -> None:
+    """Print diagnostics on stderr, one line each."""
+    for d in found:
+        path = f"{printable(d.path)}: " if d.path and d.path not in d.message else ""
+        click.echo(f"{d.severity}: {path}{printable(d.message)}{f'; {d.hint}' if d.hint else ''}", err=True)
+
+
 def _line(d: Diagnostic) -> str | None:
     try:
         lines = read_start(d.path, limits.REGISTRY_BYTES).split(b"\n", d.line)

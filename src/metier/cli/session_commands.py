@@ -60,7 +60,8 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
 
     With --session the search belongs to that session, and is recorded there.
     """
-    session = opening.session() if opening.context.session else opening.context.discover().session(only=_names(opening))
+    context = opening.context
+    session = opening.session() if context.session else context.discover_for_session().session(only=_names(opening))
     skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)

@@ -165,6 +165,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "validation.description_missing": _project(_only("error")),
     "validation.optional_breach": _project(_BREACH),
     "validation.unknown_keys": _project(_only("error")),
+    "validation.known_keys": _project(_fewer),
     "validation.allowed_tools_forms": _PROJECT,
     "validation.repair": _project(_off),
     "validation.frontmatter_required": _project(_on),

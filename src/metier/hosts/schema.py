@@ -42,6 +42,8 @@ class Rules:
     """Severity when an optional field breaks its rule."""
     unknown_keys: Unknown = "keep"
     """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
+    known_keys: tuple[str, ...] = ()
+    """Keys outside the standard that the host knows. They are kept and not reported."""
     allowed_tools_forms: bool = True
     """Whether commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
@@ -219,13 +221,14 @@ class LoadRules:
     wrap: str = "standard"
     """How the text is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
     reload: Literal["remind", "again"] = "remind"
-    """What loading an unchanged skill again returns: a reminder, or the text `again`."""
+    """What loading an unchanged skill again returns: a reminder, or the text `again`. Other files in its folder do
+    not change it."""
     max_bytes: int = 0
     """Bytes of SKILL.md before it is cut, at most 50 MiB. 0 means 200,000."""
     max_files: int = limits.LISTED_FILES
     """Most files in the list of a skill's files."""
     max_file_bytes: int = limits.LISTED_BYTES
-    """Total size of the listed files, in bytes."""
+    """Total size of the listed files, in bytes. A file that does not fit is left out, and those after it are not."""
     arguments: Literal["indexed", "whole", "none"] = "indexed"
     """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`."""
     refresh_on_call: bool = True

@@ -12,12 +12,14 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
-digest of an approval was that of the script alone."""
+digest of an approval was that of the script alone. Before version 4, a new file in a skill's folder sent its text
+again."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
+_SINCE_4: Final = {"since": 4}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -104,6 +106,10 @@ class SkillLoaded(Event):
     """The skill's own `allowed-tools`, where they limit what may be used until the turn ends."""
     preloaded: bool | None = field(default=None, metadata=_NEW)
     injected: bool | None = field(default=None, metadata=_NEW)
+    body: str = field(default="", metadata=_SINCE_4)
+    """The digest of the text without the list of files. The same text is not given twice."""
+    files_left_out: int | None = field(default=None, metadata=_SINCE_4)
+    """How many files a limit left out of `files`, if they were counted."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # Keep an empty window: it has no limits of its own, but rules about the skill hold in it.

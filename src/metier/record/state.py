@@ -21,7 +21,7 @@ SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
 
 SNAPSHOT_VERSION: Final = 1
-"""Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
+"""Raised whenever a fold says something else about the frames of before. Other versions are ignored."""
 
 LIVES: Final = 16
 """The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
@@ -38,13 +38,17 @@ _OPTIONS: Final = ("version", "profile", "surface", "tools", "asks", "has_read_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSkill:
-    """A skill that was loaded. `rendered` is the digest of the text that was given."""
+    """A skill that was loaded. `rendered` is the digest of the text that was given, `body` without its list of files.
+
+    Records before version 4 have no `body`.
+    """
 
     name: str
     path: str
     digest: str
     rendered: str
     arguments: str = ""
+    body: str = ""
 
     @property
     def ref(self) -> str:
@@ -52,7 +56,12 @@ class LoadedSkill:
 
     def as_dict(self) -> JsonObject:
         values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
-        return {**values, "ref": self.ref, "arguments": self.arguments}
+        body = {"body": self.body} if self.body else {}
+        return {**values, "ref": self.ref, "arguments": self.arguments, **body}
+
+    def gave(self, text: str, body: str) -> bool:
+        """Whether this is what was given: the text or, whatever files the folder has now, its `body`."""
+        return body == self.body if self.body else digest_of(text.encode()) == self.rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +209,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
                 digest=one["digest"],
                 rendered=one["rendered"],
                 arguments=one.get("arguments", ""),
+                body=one.get("body", ""),
             )
             for one in loaded
         },
@@ -328,6 +338,7 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
             digest=frame["digest"],
             rendered=frame["output"],
             arguments=frame.get("arguments", ""),
+            body=frame.get("body", ""),
         )
         others = {key: value for key, value in state.loaded.items() if key != path}
         change["loaded"] = {**others, path: loaded}

@@ -75,7 +75,8 @@ class RecordedFiles:
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
-            return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
+            truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))
+            return Listing(tuple(frame.get("files", ())), truncated, left_out)
         return Listing((), False)
 
     def folder(self, skill: Skill) -> str:

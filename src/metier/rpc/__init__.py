@@ -196,6 +196,7 @@ def _catalog(client: Dispatcher, cwd: str | None, reload: bool = False) -> JsonO
     return {
         "skills": [skill.as_dict() for skill in skills],
         "errors": [{"path": error.path, "message": error.message} for error in skills.errors],
+        "diagnostics": [warning.as_dict() for warning in skills.warnings],
     }
 
 

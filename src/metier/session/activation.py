@@ -44,7 +44,7 @@ def present(
 
     `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
     replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
-    and before 3 only a profile limits what is shown.
+    before 3 only a profile limits what is shown, and before 4 the list of files counts as a part of the text.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
@@ -74,19 +74,30 @@ def present(
         left_out=left_out,
         warnings=(f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (),
         size=content.size,
+        files_left_out=file.listing.left_out,
     )
-    text = formats.wrapper(profile).wrap(
-        Activation(
-            loaded=loaded,
-            head=from_utf8(content.data[: parsed.body_offset]),
-            profile=profile,
-            offered=offered,
-            arguments=arguments,
-            command=command,
-        )
+    whole = Activation(
+        loaded=loaded,
+        head=from_utf8(content.data[: parsed.body_offset]),
+        profile=profile,
+        offered=offered,
+        arguments=arguments,
+        command=command,
+        counts_files=version > 3,
     )
-    text = without_torn(origin(skill) + text)  # a path may hold bytes that are not UTF-8
-    return replace(loaded, text=text, body=origin(skill) + loaded.body)
+    unlisted = replace(whole, loaded=replace(loaded, files=(), files_truncated=False, files_left_out=0))
+    return replace(
+        loaded,
+        text=_wrapped(whole),
+        body=origin(skill) + loaded.body,
+        body_digest=digest_of(_wrapped(unlisted).encode()) if version > 3 else "",
+    )
+
+
+def _wrapped(activation: Activation) -> str:
+    """The text for the model. A path in it may hold bytes that are not UTF-8."""
+    text = formats.wrapper(activation.profile).wrap(activation)
+    return without_torn(origin(activation.loaded.skill) + text)
 
 
 def _more(profile: Profile, offered: Offered) -> str:

@@ -38,6 +38,7 @@ SKILL: Final = record(
         "scope": TEXT,
         "source": TEXT,
         "mtime_ms": WHOLE,
+        "version": MAYBE,
         "license": MAYBE,
         "compatibility": MAYBE,
         "metadata": OBJECT,
@@ -55,6 +56,7 @@ CATALOG: Final = record(
         "profile": TEXT,
         "skills": many(SKILL),
         "errors": many(record({"path": TEXT, "message": TEXT})),
+        "diagnostics": many(record({"code": TEXT, "severity": TEXT, "path": TEXT, "message": TEXT})),
         "counts": record(dict.fromkeys(("found", "loaded", "shadowed", "skipped", "errors"), COUNT)),
     }
 )
@@ -76,6 +78,7 @@ LOADED: Final = record(
         "digest": TEXT,
         "files": many(TEXT),
         "files_truncated": FLAG,
+        "files_left_out": COUNT,
         "already_loaded": FLAG,
         "truncated": FLAG,
     }

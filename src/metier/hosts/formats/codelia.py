@@ -7,7 +7,7 @@ from urllib.parse import quote
 from metier.errors import AmbiguousSkill, BadArguments
 from metier.files.text import escape
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, load_fields, schema, text_property
+from metier.hosts.formats.standard import StandardFormats, load_fields, not_listed, schema, text_property
 from metier.model import JsonObject, Role
 from metier.results import Loaded, Prompt, ToolResult
 
@@ -45,11 +45,12 @@ class CodeliaFormats(StandardFormats):
         loaded = activation.loaded
         skill, text = loaded.skill, activation.head + loaded.body
         files = "".join(f"<file>{escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
+        cut = f"{not_listed(loaded)}\n" if loaded.files_truncated and activation.counts_files else ""
         return (
             f'<skill_context name="{escape(skill.name)}" path="{escape(skill.path)}">\n{text.rstrip()}\n\n'
             f"Base directory: file://{quote(skill.dir)}/\n"
             "Relative paths in this skill are resolved from this directory.\n"
-            f"<skill_files>\n{files}</skill_files>\n</skill_context>"
+            f"<skill_files>\n{files}</skill_files>\n{cut}</skill_context>"
         )
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
@@ -95,6 +96,7 @@ class CodeliaFormats(StandardFormats):
         else:
             data["files"] = [os.path.join(skill.dir, file) for file in value.files]
             data["files_truncated"] = value.files_truncated
+            data["files_left_out"] = value.files_left_out
         return ToolResult(data, value.text)
 
     def failure(self, call: Failure) -> ToolResult:

@@ -57,8 +57,10 @@ class StandardFormats:
             if "read" in offered:
                 parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
             parts += ["<skill_files>", *(f"<file>{escape(file)}</file>" for file in loaded.files), "</skill_files>"]
-            if loaded.files_truncated:
-                parts.append("There are more files than are listed.")
+        if loaded.files_truncated and activation.counts_files:
+            parts.append(not_listed(loaded))
+        elif loaded.files_truncated and loaded.files:
+            parts.append("There are more files than are listed.")
         parts.append("</skill_content>")
         return "\n".join(parts)
 
@@ -123,6 +125,14 @@ def description_of(skill: Skill, profile: Profile) -> str:
     for key in rules.description_fields:
         text = f"{text} {as_text(skill.frontmatter.get(key)) or ''}".strip()
     return shorten(text, rules.description_chars) if rules.description_chars else text
+
+
+def not_listed(loaded: Loaded) -> str:
+    """What a model reads where a limit cut the list of a skill's files."""
+    count = loaded.files_left_out
+    if not count:
+        return "More files of this skill are not listed here."
+    return f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here."
 
 
 def lines_within(skills: Sequence[Skill], limit: int) -> list[str]:
