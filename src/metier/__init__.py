@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from metier.skills import Skills
 
 if TYPE_CHECKING:
-    from metier.catalog.search import Hit, SearchResult
     from metier.catalog.search.fusion import Ranker
     from metier.errors import (
         AmbiguousSkill,
@@ -39,12 +38,14 @@ if TYPE_CHECKING:
         Artifact,
         ChangedFile,
         Compaction,
+        Hit,
         Invocation,
         Loaded,
         Prompt,
         Request,
         Resource,
         RunResult,
+        SearchResult,
         Tool,
         ToolResult,
     )
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search": ("Hit", "SearchResult"),
     "metier.catalog.search.fusion": ("Ranker",),
     "metier.errors": (
         "AmbiguousSkill",
@@ -95,6 +95,8 @@ _HOMES = {
         "Artifact",
         "ChangedFile",
         "Compaction",
+        "Hit",
+        "SearchResult",
         "Invocation",
         "Loaded",
         "Prompt",

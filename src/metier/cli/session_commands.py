@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from metier import limits
-from metier.catalog.search import SearchResult
 from metier.cli import output
 from metier.cli.completion import complete_file, complete_skill
 from metier.cli.session_options import Opening, opens_sessions
@@ -19,7 +18,7 @@ from metier.errors import ConfigError
 from metier.files.json_text import parse_json
 from metier.files.text import printable
 from metier.model import JsonObject
-from metier.results import Prompt
+from metier.results import Prompt, SearchResult
 from metier.session.visibility import By
 
 
@@ -70,8 +69,12 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
         if explain:
             _explain(result, ranked=skills.profile.search.scoring == "ranked")
         else:
-            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
-            output.table(("score", "name", "why", "description"), rows, mark=_marker(result))
+            found = [(hit, hit.skill) for hit in result.results]
+            rows = [(f"{hit.score:g}", one.name, one.scope, hit.reason, one.description) for hit, one in found]
+            # Where names may repeat, only the path says which skill is meant.
+            repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
+            paths = [one.path for _, one in found] if repeats else []
+            output.table(("score", "name", "scope", "why", "description"), rows, mark=_marker(result), below=paths)
         if result.truncated and not opening.quiet:
             click.echo("more skills match; --limit shows more", err=True)
     elif not opening.quiet:
@@ -106,6 +109,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
             ("why", f"{why} ({hit.reason})"),
             ("matched", ", ".join(hit.matched)),
             ("description", hit.skill.description),
+            ("scope", hit.skill.scope),
             ("path", hit.skill.path),
         )
         output.facts(facts, mark)

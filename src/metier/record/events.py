@@ -12,12 +12,14 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
-digest of an approval was that of the script alone."""
+digest of an approval was that of the script alone. In version 3, a model got less text of a search, and a message could
+not name a skill by its path."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
+_SINCE_4: Final = {"since": 4}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -104,6 +106,8 @@ class SkillLoaded(Event):
     """The skill's own `allowed-tools`, where they limit what may be used until the turn ends."""
     preloaded: bool | None = field(default=None, metadata=_NEW)
     injected: bool | None = field(default=None, metadata=_NEW)
+    mtime_ns: int | None = field(default=None, metadata=_SINCE_4)
+    """When the file that was read had last been changed, in nanoseconds."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # Keep an empty window: it has no limits of its own, but rules about the skill hold in it.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self, cast
 
 from metier import limits
-from metier.catalog.search import SearchResult
 from metier.errors import BadArguments, ResourceError, SkillNotFound
 from metier.files import beneath, urls
 from metier.files.digests import digest_of
@@ -21,7 +20,7 @@ from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.model import SKILL_FILE, JsonObject, Role, Skill
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.results import Compaction, Invocation, Loaded, Request, Resource, RunResult, ToolResult
+from metier.results import Compaction, Invocation, Loaded, Request, Resource, RunResult, SearchResult, ToolResult
 from metier.session import mentions, recall, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
-from metier.catalog.search import SearchResult
 from metier.errors import MetierError, PolicyDenied
 from metier.files.shapes import is_items
 from metier.files.source import DiskFiles, Files
@@ -24,7 +23,18 @@ from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
 from metier.record.store import Frame, Store
 from metier.record.writer import Inputs
-from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
+from metier.results import (
+    Compaction,
+    Invocation,
+    Loaded,
+    Prompt,
+    Request,
+    Resource,
+    RunResult,
+    SearchResult,
+    Tool,
+    ToolResult,
+)
 from metier.sandbox import Runner
 from metier.session import load, operations, queries
 from metier.session.context import Approve, Asked, SessionContext
