@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
     from metier.record.store import Store, open_store
     from metier.results import (
+        AmbiguousMention,
         Artifact,
         ChangedFile,
         Compaction,
@@ -92,6 +93,7 @@ _HOMES = {
     ),
     "metier.record.store": ("Store", "open_store"),
     "metier.results": (
+        "AmbiguousMention",
         "Artifact",
         "ChangedFile",
         "Compaction",
@@ -114,6 +116,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AmbiguousMention",
     "AmbiguousSkill",
     "Artifact",
     "BadArguments",

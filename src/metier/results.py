@@ -231,6 +231,21 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class AmbiguousMention:
+    """A name in a user's message that several skills bear. A path in the message decides between them."""
+
+    name: str
+    candidates: tuple[Skill, ...]
+
+    def as_dict(self) -> JsonObject:
+        return {"name": self.name, "candidates": [_mentioned(skill) for skill in self.candidates]}
+
+
+def _mentioned(skill: Skill) -> JsonObject:
+    return {"skill_id": skill.id, "name": skill.name, "path": skill.path, "scope": skill.scope}
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """The skill that a user's message calls, the message for the model, and the loaded skill, if it was loaded."""
 
@@ -239,7 +254,14 @@ class Invocation:
     loaded: Loaded | None = None
     arguments: str = ""
     mentioned: tuple[Skill, ...] = ()
-    ambiguous: tuple[str, ...] = ()
+    """All skills that the message calls, in its order. `skill` is the first of them."""
+    choices: tuple[AmbiguousMention, ...] = ()
+    """The names in the message that leave a choice."""
+
+    @property
+    def ambiguous(self) -> tuple[str, ...]:
+        """The paths of all skills that `choices` is about."""
+        return tuple(skill.path for choice in self.choices for skill in choice.candidates)
 
     @property
     def text(self) -> str:
@@ -251,7 +273,9 @@ class Invocation:
             "skill": self.skill.name if self.skill else None,
             "message": self.message,
             "loaded": self.loaded.as_dict() if self.loaded else None,
+            "mentioned": [_mentioned(skill) for skill in self.mentioned],
             "ambiguous": list(self.ambiguous),
+            "choices": [choice.as_dict() for choice in self.choices],
         }
 
 

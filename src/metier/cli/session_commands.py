@@ -16,7 +16,7 @@ from metier.cli.completion import complete_file, complete_skill
 from metier.cli.session_options import Opening, opens_sessions
 from metier.errors import ConfigError
 from metier.files.json_text import parse_json
-from metier.files.text import printable
+from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
 from metier.results import Prompt, SearchResult
 from metier.session.visibility import By
@@ -236,12 +236,15 @@ def invoke_command(opening: Opening, message: str) -> None:
     if opening.as_json:
         output.json_out(invocation.as_dict())
         return
-    if invocation.ambiguous:
-        click.echo("ambiguous: " + ", ".join(invocation.ambiguous), err=True)
+    for choice in invocation.choices:
+        click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
+        for candidate in choice.candidates:
+            click.echo(f"  {blank_controls(candidate.path)} ({candidate.scope})", err=True)
     if invocation.skill is None:
         click.echo("the message calls no skill", err=True)
         raise click.exceptions.Exit(1)
-    output.facts((("skill", invocation.skill.name), ("message", invocation.message)))
+    called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
+    output.facts((*(("skill", one) for one in called), ("message", invocation.message)))
     if invocation.loaded is not None:
         click.echo("\n" + output.safe(invocation.loaded.text))
 

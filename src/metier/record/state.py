@@ -45,6 +45,8 @@ class LoadedSkill:
     digest: str
     rendered: str
     arguments: str = ""
+    mtime_ms: int = 0
+    """When the file that was loaded had last been changed; 0 in records before version 4."""
 
     @property
     def ref(self) -> str:
@@ -52,7 +54,8 @@ class LoadedSkill:
 
     def as_dict(self) -> JsonObject:
         values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
-        return {**values, "ref": self.ref, "arguments": self.arguments}
+        known = {**values, "ref": self.ref, "arguments": self.arguments}
+        return {**known, "mtime_ms": self.mtime_ms} if self.mtime_ms else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
                 digest=one["digest"],
                 rendered=one["rendered"],
                 arguments=one.get("arguments", ""),
+                mtime_ms=int(one.get("mtime_ms", 0)),
             )
             for one in loaded
         },
@@ -328,6 +332,7 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
             digest=frame["digest"],
             rendered=frame["output"],
             arguments=frame.get("arguments", ""),
+            mtime_ms=frame.get("mtime_ns", 0) // 1_000_000,
         )
         others = {key: value for key, value in state.loaded.items() if key != path}
         change["loaded"] = {**others, path: loaded}

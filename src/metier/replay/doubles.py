@@ -46,7 +46,8 @@ class RecordedFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
-            return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
+            mtime_ns = frame.get("mtime_ns", skill.mtime_ns)
+            return Content(self._artifact(frame["digest"]), frame.get("size", 0), mtime_ns)
         return self.resource(skill, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:

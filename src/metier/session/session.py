@@ -428,9 +428,11 @@ class Session:
     # --- state ---
 
     def loaded_versions(self) -> dict[str, int]:
-        """The skills that are loaded, by path, with the time of the file that was loaded."""
-        times = {skill.path: skill.mtime_ms for skill in self.skills.catalog.skills}
-        return {path: times.get(path, 0) for path in self._known.loaded}
+        """The skills that are loaded, by path, each with the time of the file that was loaded, whatever became of it.
+
+        The time is 0 where a record before version 4 does not say it.
+        """
+        return {path: loaded.mtime_ms for path, loaded in self._known.loaded.items()}
 
     def state(self) -> JsonObject:
         """What the session knows, as data: names, paths and digests, never bodies."""
