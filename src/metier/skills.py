@@ -17,13 +17,13 @@ from metier.catalog import discover, scan_cache, search, snapshot
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
 from metier.catalog.modes import Level, Modes
-from metier.catalog.search import SearchResult
 from metier.files.text import utf8
 from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
 from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.record import telemetry
+from metier.results import SearchResult
 
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder

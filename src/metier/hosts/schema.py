@@ -207,7 +207,7 @@ class InvocationRules:
     """How a user's message calls a skill."""
 
     forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
-    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`."""
+    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`, and `path`, a path of a skill anywhere."""
     commands: bool = True
     """Whether slash commands are offered."""
     loads: bool = True

@@ -14,8 +14,8 @@ from metier.model import JsonObject
 
 VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
-digest of an approval was that of the script alone. Before version 4, a new file in a skill's folder sent its text
-again."""
+digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
+a skill's folder sent its text again, and a message could not name a skill by its path."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
@@ -110,6 +110,8 @@ class SkillLoaded(Event):
     """The digest of the text without the list of files. The same text is not given twice."""
     files_left_out: int | None = field(default=None, metadata=_SINCE_4)
     """How many files a limit left out of `files`, if they were counted."""
+    mtime_ns: int | None = field(default=None, metadata=_SINCE_4)
+    """When the file that was read had last been changed, in nanoseconds."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # Keep an empty window: it has no limits of its own, but rules about the skill hold in it.
@@ -395,7 +397,7 @@ class ChatItem(Event):
 
     type: ClassVar[str] = "chat_item"
     item: str
-    kind: Literal["user", "text", "tool", "ask", "notice", "error"]
+    kind: Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
     at_ms: int
     content: Mapping[str, object]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])

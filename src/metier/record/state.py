@@ -49,6 +49,8 @@ class LoadedSkill:
     rendered: str
     arguments: str = ""
     body: str = ""
+    mtime_ms: int = 0
+    """When the file that was loaded had last been changed; 0 in records before version 4."""
 
     @property
     def ref(self) -> str:
@@ -56,8 +58,9 @@ class LoadedSkill:
 
     def as_dict(self) -> JsonObject:
         values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
-        body = {"body": self.body} if self.body else {}
-        return {**values, "ref": self.ref, "arguments": self.arguments, **body}
+        since_4 = {"body": self.body, "mtime_ms": self.mtime_ms}
+        known = {key: value for key, value in since_4.items() if value}
+        return {**values, "ref": self.ref, "arguments": self.arguments, **known}
 
     def gave(self, text: str, body: str) -> bool:
         """Whether this is what was given: the text or, whatever files the folder has now, its `body`."""
@@ -210,6 +213,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
                 rendered=one["rendered"],
                 arguments=one.get("arguments", ""),
                 body=one.get("body", ""),
+                mtime_ms=int(one.get("mtime_ms", 0)),
             )
             for one in loaded
         },
@@ -339,6 +343,7 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
             rendered=frame["output"],
             arguments=frame.get("arguments", ""),
             body=frame.get("body", ""),
+            mtime_ms=frame.get("mtime_ns", 0) // 1_000_000,
         )
         others = {key: value for key, value in state.loaded.items() if key != path}
         change["loaded"] = {**others, path: loaded}

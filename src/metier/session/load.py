@@ -143,6 +143,7 @@ def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
         already_loaded=loaded.already_loaded,
         truncated=loaded.truncated,
         warnings=loaded.warnings,
+        mtime_ns=loaded.skill.mtime_ns or None,
     )
 
 

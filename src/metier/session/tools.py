@@ -88,6 +88,7 @@ def _surroundings(context: SessionContext, parameters: Mapping[str, Schema] | No
         cwd=place.cwd,
         project=place.project,
         parameters=parameters or {},
+        version=context.version,
     )
 
 

@@ -5,11 +5,11 @@ from typing import Final
 from urllib.parse import quote
 
 from metier.errors import AmbiguousSkill, BadArguments
-from metier.files.text import escape
+from metier.files.text import escape, one_line
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, load_fields, not_listed, schema, text_property
+from metier.hosts.formats.standard import StandardFormats, load_fields, not_listed, path_line, schema, text_property
 from metier.model import JsonObject, Role
-from metier.results import Loaded, Prompt, ToolResult
+from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
 
 class CodeliaFormats(StandardFormats):
@@ -72,8 +72,8 @@ class CodeliaFormats(StandardFormats):
 
     def success(self, call: Success) -> ToolResult:
         value = call.value
-        if call.role == "search":
-            return ToolResult(value.as_dict(), value.text)
+        if isinstance(value, SearchResult):
+            return ToolResult(value.as_dict(), _candidates(value) if call.surroundings.version > 3 else value.text)
         if not isinstance(value, Loaded):
             return ToolResult({"ok": True, "content": value.text}, value.text)
         skill = value.skill
@@ -104,6 +104,20 @@ class CodeliaFormats(StandardFormats):
         if isinstance(call.error, AmbiguousSkill):
             data["ambiguous_paths"] = list(call.error.candidates)
         return ToolResult(data, call.message, False, call.code)
+
+
+def _candidates(found: SearchResult) -> str:
+    """The candidates with everything that tells them apart, because several may bear one name."""
+    lines = [f"count: {found.count}, truncated: {'true' if found.truncated else 'false'}"]
+    for hit in found.results:
+        lines += (
+            f"- {hit.skill.name}: {one_line(hit.skill.description)}",
+            f"  path: {path_line(hit.skill.path)}",
+            f"  scope: {hit.skill.scope}, reason: {hit.reason}, score: {hit.score:g}",
+        )
+    if not found.results:
+        lines.append(found.text)
+    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
 
 
 def _context(entries: list[str], listed: CatalogView) -> str:

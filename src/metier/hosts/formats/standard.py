@@ -5,12 +5,13 @@ escaped, and no tool is mentioned that is not offered. Skills that do not fit th
 shortened first, then dropped, then names.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metier import limits
 from metier.errors import AmbiguousSkill, BadArguments
-from metier.files.text import escape, one_line, shorten
+from metier.files.text import escape, one_line, remove_invisible, shorten
 from metier.hosts.formats import (
     Activation,
     CatalogView,
@@ -23,7 +24,7 @@ from metier.hosts.formats import (
 )
 from metier.hosts.schema import Profile
 from metier.model import ROLES, JsonObject, Role, Skill, as_text
-from metier.results import Loaded, Prompt, ToolResult
+from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
 SHORTEST: Final = 60
 """A description is not cut below this many characters; a skill is named without one instead."""
@@ -104,7 +105,8 @@ class StandardFormats:
         data = {"ok": True, **value.as_dict()}
         if isinstance(value, Loaded):
             data["skill"] = value.skill.name
-        return ToolResult(data, value.text)
+        text = _hits(value, call.surroundings) if isinstance(value, SearchResult) else value.text
+        return ToolResult(data, text)
 
     def failure(self, call: Failure) -> ToolResult:
         data: JsonObject = {"ok": False, "error": {"code": call.code, "message": call.message}}
@@ -170,9 +172,31 @@ def schema(required: Sequence[str], **properties: Mapping[str, object]) -> JsonO
     }
 
 
+def path_line(path: str) -> str:
+    """A path as a model can give it back: on one line, without characters that nobody sees."""
+    return remove_invisible(path).replace("\n", " ")
+
+
 def text_property(about: str) -> JsonObject:
     """A string in a schema."""
     return {"type": "string", "description": about}
+
+
+# --- search ---
+
+
+def _hits(found: SearchResult, surroundings: Surroundings) -> str:
+    """One line for each skill. Where several skills bear a name, a second line says which one it is."""
+    names = Counter(skill.name for skill in surroundings.visible)
+    if surroundings.version < 4 or all(names[hit.skill.name] < 2 for hit in found.results):
+        return found.text
+    lines: list[str] = []
+    for hit in found.results:
+        lines.append(hit.line)
+        if names[hit.skill.name] > 1:
+            hidden = surroundings.profile.resources.hide_paths
+            lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
+    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
 
 
 # --- the listing ---
