@@ -8,11 +8,13 @@ from metier.replay import from_file, replay
 
 RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
 VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
+VERSION_3 = sorted((Path(__file__).parent / "records-3").glob("*.jsonl"))
 
 
 def test_there_is_a_record_of_each_host() -> None:
     hosts = ["codelia", "mycodeagent", "omp", "remcochat", "rip", "standard"]
     assert [file.stem for file in RECORDS] == hosts
+    assert [file.stem for file in VERSION_3] == hosts
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
@@ -34,3 +36,13 @@ def test_a_record_of_version_2_replays_byte_for_byte() -> None:
     outcome = replay(record)
     assert [one.as_dict() for one in outcome.differences] == []
     assert len(outcome.frames) == len(record.frames) > 200
+
+
+@pytest.mark.parametrize("file", VERSION_3, ids=lambda file: file.stem)
+def test_a_record_of_version_3_replays_byte_for_byte(file: Path) -> None:
+    """Skills that are left out had no warning then. The record of rip has a rule that was dropped."""
+    record = from_file(str(file))
+    assert [frame["version"] for frame in record.frames if frame["type"] == "session_started"] == [3, 3]
+    outcome = replay(record)
+    assert [one.as_dict() for one in outcome.differences] == []
+    assert len(outcome.frames) == len(record.frames) > 100
