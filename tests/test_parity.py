@@ -1,46 +1,26 @@
 """One scenario through every surface: whoever drives a session, the same happens, and the record says the same."""
 
-import asyncio
-import contextlib
-import json
 import os
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Generator, Mapping
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import httpx2
 import pytest
-import uvicorn
-from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPError
 
-from mcp_requests import ask
-from metier import MetierError
-from metier.app import App
 from metier.record.store import Frame, open_store
 from metier.replay import from_store, replay
-from metier.session.session import Session
-from metier.web.api import build
+from surfaces import OF_A_MODEL, Step, call, opened
 from worlds import World
 
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 RULES = """
 [permissions]
 allow = [{tool = "skill_run", skill_name = "probe"}]
 deny = [{tool = "skill_load", skill_name = "secret"}, {tool = "skill_run", skill_name = "notes"}]
 """
+SKILLS = ".agents/skills"
 EDITED = "probe's description, edited"
 THEN, LATER = 1_700_000_000, 1_700_000_100
-
-Step = tuple[str, dict[str, Any]]
-
-
-def call(tool: str, **args: Any) -> Step:
-    return "call", {"tool": tool, "args": args}
 
 
 def read(name: str, path: str | None = None, **given: Any) -> Step:
@@ -119,16 +99,20 @@ DIRECT: tuple[Step, ...] = (
 
 @pytest.fixture
 def library(world: World) -> World:
+    return stocked(world, SKILLS)
+
+
+def stocked(world: World, root: str) -> World:
     """Skills of every sort that the scenario needs, with times that do not change from one surface to the next."""
     for name in ("probe", "notes"):
         scripts = {"scripts/hello.sh": '#!/bin/sh\necho "hello $*"\n', "scripts/fails.sh": "#!/bin/sh\nexit 3\n"}
         files = {"references/a.md": f"a reference of {name}\n", "bin.dat": b"\0\1\xff", **scripts}
-        folder = world.skill(f".agents/skills/{name}", body=f"# {name}\n$ARGUMENTS\n", files=files)
+        folder = world.skill(f"{root}/{name}", body=f"# {name}\n$ARGUMENTS\n", files=files)
         for script in scripts:
             (folder.parent if folder.is_file() else folder).joinpath(script).chmod(0o755)
-    world.skill(".agents/skills/secret", body="# denied by policy\n")
-    world.skill(".agents/skills/hidden", body="# not for models\n", disable_model_invocation=True)
-    (world.project / ".agents/skills/probe/link.md").symlink_to("/etc/hostname")
+    world.skill(f"{root}/secret", body="# denied by policy\n")
+    world.skill(f"{root}/hidden", body="# not for models\n", disable_model_invocation=True)
+    (world.project / root / "probe/link.md").symlink_to("/etc/hostname")
     world.trust()  # rules by name do not cover the skills of other projects
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
@@ -136,272 +120,84 @@ def library(world: World) -> World:
     return world
 
 
-def edit(world: World, description: str, when: int) -> None:
-    file = world.project / ".agents/skills/probe/SKILL.md"
+def edit(world: World, root: str, description: str, when: int) -> None:
+    file = world.project / root / "probe/SKILL.md"
     file.write_text(f"---\nname: probe\ndescription: {description}\n---\n# probe\n$ARGUMENTS\n{description}\n")
     os.utime(file, (when, when))
 
 
-def reset(world: World) -> None:
-    edit(world, "Probes the system.", THEN)
-    for folder, _, files in os.walk(world.project / ".agents"):
+def reset(world: World, root: str) -> None:
+    edit(world, root, "Probes the system.", THEN)
+    for folder, _, files in os.walk(world.project / root):
         for name in files:
             if not os.path.islink(os.path.join(folder, name)):
                 os.utime(os.path.join(folder, name), (THEN, THEN))
 
 
-def plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if value is not None}
+Told = dict[str, list[str]]
+"""What each surface answered, step by step."""
 
 
-# --- the surfaces ---
-
-
-class Surface(Protocol):
-    """Takes a step of the scenario; an answer that is an error is an answer."""
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object: ...
-
-
-class Python:
-    def __init__(self, world: World, store: str) -> None:
-        self.skills = world.discover()
-        self.store = open_store(store)
-        self.session: Session = self.skills.session(store=self.store)
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object:
-        if kind == "refresh":
-            return self.skills.refresh()
-        if kind == "catalog":
-            return list(self.skills)
-        if kind == "call":
-            return self.session.call(given["tool"], given["args"])
-        with contextlib.suppress(MetierError):
-            return getattr(self.session, kind)(**given)
-
-    def close(self) -> None:
-        self.store.close()
-
-
-class CommandLine:
-    """Every step a process of its own: all it knows of the steps before is in the store."""
-
-    def __init__(self, world: World, store: str) -> None:
-        self.world, self.line = world, ["--store", store, "--session", "parity", "--json"]
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object:
-        done = subprocess.run(
-            [*METIER, *self.words(kind, given), *self.line],
-            cwd=self.world.project, env={**os.environ, "HOME": str(self.world.home)}, input=b"", capture_output=True,
-        )  # fmt: skip
-        assert done.returncode in (0, 1, 3), done.stderr.decode()
-        return done
-
-    def words(self, kind: str, given: Mapping[str, Any]) -> list[str]:
-        left = dict(given)
-        match kind:
-            case "refresh" | "catalog":
-                return ["list"]
-            case "call":
-                return ["call", left["tool"], json.dumps(left["args"])]
-            case "read":
-                words = ["read", left.pop("name"), *([left.pop("path")] if left.get("path") else [])]
-                left.pop("path", None)
-            case "run":
-                words = ["run", left.pop("name"), left.pop("script")]
-            case _:
-                key = {"search": "query", "invoke": "message", "output": "ref"}.get(kind, "name")
-                words = [kind, *([left.pop(key)] if key in left else [])]
-        arguments = left.pop("arguments", [])
-        if isinstance(arguments, str):
-            words += ["--args", arguments] if arguments else []
-            arguments = []
-        words += ["--raw"] if left.pop("raw", False) else []
-        for key, value in left.items():
-            words += [f"--{key}", str(value)]
-        # The shared options stand behind, so a script's own arguments come before them only with a separator.
-        return [*words, *arguments] if not any(one.startswith("-") for one in arguments) else words
-
-    def close(self) -> None:
-        pass
-
-
-class JsonRpc:
-    def __init__(self, world: World, store: str) -> None:
-        line = [*METIER, "rpc", "--cwd", str(world.project), "--home", str(world.home), "--store", store]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object:
-        if kind in ("catalog", "refresh"):
-            return self.ask("skills.list", {"force_reload": kind == "refresh"})
-        return self.ask(f"session.{kind}", given)
-
-    def ask(self, method: str, params: Mapping[str, Any]) -> object:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + "\n")
-        self.process.stdin.flush()
-        while "id" not in (answer := json.loads(self.process.stdout.readline())):
-            pass  # a notification
-        return answer
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(20)
-        self.process.stdout.close()
-
-
-class Http:
-    def __init__(self, world: World, store: str) -> None:
-        self.app = App(world.project, home=world.home, store=store, surface="http")
-        config = uvicorn.Config(build(self.app), "127.0.0.1", 0, log_level="error", ws="none")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-        (socket,) = self.server.servers[0].sockets
-        self.client = httpx2.Client(base_url=f"http://127.0.0.1:{socket.getsockname()[1]}", timeout=60)
-        self.session = self.client.post("/api/sessions", json={}).json()["session_id"]
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object:
-        if kind == "catalog":
-            return self.client.get("/api/skills")
-        if kind == "refresh":
-            message = {"jsonrpc": "2.0", "id": 1, "method": "skills.list", "params": {"force_reload": True}}
-            return self.client.post("/rpc", json=message)
-        answer = self.client.post(f"/api/sessions/{self.session}/{kind}", json=plain(given))
-        assert answer.status_code in (200, 403, 404, 409, 422), answer.text
-        return answer
-
-    def close(self) -> None:
-        self.client.close()
-        self.server.should_exit = True
-        self.thread.join(20)
-        self.app.close()
-
-
-class Mcp:
-    """A client of the official SDK in a loop of its own, on `metier mcp`."""
-
-    def __init__(self, world: World, store: str) -> None:
-        line = [*METIER, "mcp", "--cwd", str(world.project), "--home", str(world.home), "--store", store]
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.done = asyncio.Event()
-        self.ready = threading.Event()
-        self.life = asyncio.run_coroutine_threadsafe(self._live(line), self.loop)
-        assert self.ready.wait(60)
-
-    async def _live(self, line: list[str]) -> None:
-        async with Client(StdioServerParameters(command=line[0], args=line[1:]), cache=None) as self.client:
-            self.ready.set()
-            await self.done.wait()
-
-    def __call__(self, kind: str, given: Mapping[str, Any]) -> object:
-        return asyncio.run_coroutine_threadsafe(self._step(kind, given), self.loop).result(60)
-
-    async def _step(self, kind: str, given: Mapping[str, Any]) -> object:
-        with contextlib.suppress(MCPError):
-            match kind:
-                case "catalog":
-                    return await ask(self.client, "skills/list")
-                case "call":
-                    return await self.client.call_tool(given["tool"], given["args"])
-                case "read":
-                    return await self.client.read_resource(given["name"])
-                case "invoke":
-                    name, _, arguments = given["message"].partition(" ")
-                    return await self.client.get_prompt(name[1:], {"arguments": arguments} if arguments else {})
-                case "refresh":
-                    while True:  # the server looks by itself
-                        prompts = (await self.client.list_prompts()).prompts
-                        if any(prompt.description == EDITED for prompt in prompts):
-                            return None
-                        await asyncio.sleep(0.05)
-                case _:
-                    return await ask(self.client, f"metier/{kind}", **given)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.done.set)
-        self.life.result(20)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(20)
-        self.loop.close()
-
-
-SURFACES: dict[str, Callable[[World, str], Any]] = {
-    "python": Python,
-    "cli": CommandLine,
-    "rpc": JsonRpc,
-    "http": Http,
-    "mcp": Mcp,
-}
-
-
-@contextlib.contextmanager
-def opened(name: str, world: World, store: str) -> Generator[Surface, None, None]:
-    surface = SURFACES[name](world, store)
-    try:
-        yield surface
-    finally:
-        surface.close()
-
-
-def drive(name: str, world: World, folder: Path, steps: tuple[Step, ...]) -> list[Frame]:
-    """The frames that a surface leaves behind; a replay of them must give the same bytes."""
-    reset(world)
+def drive(
+    name: str, world: World, folder: Path, steps: Sequence[Step], profile: str = "standard", root: str = SKILLS
+) -> tuple[list[Frame], list[str]]:
+    """The frames that a surface leaves behind, and what it answered. A replay of them must give the same bytes."""
+    reset(world, root)
     store = str(folder / f"{name}.db")
-    with opened(name, world, store) as surface:
+    answers: list[str] = []
+    with opened(name, world, store, profile) as surface:
         for kind, given in steps:
             if kind == "edit":
-                edit(world, EDITED, LATER)
-                surface("refresh", {})
+                edit(world, root, EDITED, LATER)
+                answers.append(surface("refresh", {}))
             else:
-                surface(kind, given)
+                answers.append(surface(kind, given))
     with open_store(store) as kept:
         (session,) = {frame["session_id"] for frame in kept.read()}
         outcome = replay(from_store(kept, session))
         assert outcome.identical, outcome.differences[:2]
-        return kept.read(session)
+        return kept.read(session), answers
+
+
+ASIDE = (
+    "id",
+    "session_id",
+    "stream_id",
+    "timestamp_ms",
+    "surface",
+    "asks",
+    "duration_ms",
+    "op",
+    "life",
+    "chain",
+    "process",
+)
+"""What differs between surfaces and runs: ids, times, hashes, and who drives the session."""
 
 
 def comparable(frames: list[Frame]) -> list[dict[str, Any]]:
-    """Frames without ids, times, hashes and the names of the surface and the process."""
-    aside = {
-        "id",
-        "session_id",
-        "stream_id",
-        "timestamp_ms",
-        "surface",
-        "duration_ms",
-        "op",
-        "life",
-        "chain",
-        "process",
-    }
-    return [{key: value for key, value in frame.items() if key not in aside} for frame in frames]
+    return [{key: value for key, value in frame.items() if key not in ASIDE} for frame in frames]
 
 
-def check_parity(names: list[str], world: World, folder: Path, steps: tuple[Step, ...]) -> list[Frame]:
-    records = {name: drive(name, world, folder, steps) for name in names}
-    expected = comparable(records["python"])
-    for name, frames in records.items():
-        said = [frame["surface"] for frame in frames if frame["type"] == "session_started"]
-        assert said == [name]
+def check_parity(
+    driven: Callable[[str], tuple[list[Frame], list[str]]], names: Sequence[str]
+) -> tuple[list[Frame], Told]:
+    """The frames of the first surface, which all others must have, and what each surface answered."""
+    records = {name: driven(name) for name in names}
+    expected = comparable(records[names[0]][0])
+    for name, (frames, _) in records.items():
+        (started,) = [frame for frame in frames if frame["type"] == "session_started"]
+        assert (started["surface"], started["asks"]) == (name, name == "tui")
         for number, (one, other) in enumerate(zip(expected, comparable(frames), strict=False)):
             assert one == other, f"frame {number} of {name}"
         assert len(frames) == len(expected), name
-    return records["python"]
+    return records[names[0]][0], {name: answers for name, (_, answers) in records.items()}
 
 
 @pytest.mark.behaviour("R-046")
 def test_one_scenario_leaves_the_same_events_on_every_surface(library: World, tmp_path: Path) -> None:
     assert len(SCENARIO) >= 40
-    frames = check_parity(list(SURFACES), library, tmp_path, SCENARIO)
+    frames, _ = check_parity(lambda name: drive(name, library, tmp_path, SCENARIO), OF_A_MODEL)
     kinds = [frame["type"] for frame in frames]
     for kind in ("skills_searched", "skill_loaded", "skill_resource_read", "skill_resource_refused", "tool_ended"):
         assert kind in kinds
@@ -414,5 +210,94 @@ def test_one_scenario_leaves_the_same_events_on_every_surface(library: World, tm
 
 @pytest.mark.behaviour("R-046")
 def test_what_a_host_does_itself_leaves_the_same_events_wherever_it_can_do_it(library: World, tmp_path: Path) -> None:
-    frames = check_parity(["python", "cli", "rpc", "http"], library, tmp_path, DIRECT)
+    frames, _ = check_parity(lambda name: drive(name, library, tmp_path, DIRECT), ["python", "cli", "rpc", "http"])
     assert {"manual", "auto"} <= {frame["mode"] for frame in frames if frame["type"] == "skill_invoked"}
+
+
+# --- rip: the host that promises this ---
+
+RIP = ".rip/skills"
+COMMAND = "/skill:awkward data.csv now"
+FILLED = "awk '{print $1, $2}' on data.csv now\n\nARGUMENTS: data.csv now"
+RUN = call("skill_run", name="probe", script="scripts/hello.sh", arguments=["a b"])
+NARROWED = """\
+policy refuses skill_run for probe (the skill narrow is active until the next turn, and its allowed-tools do not list \
+it)"""
+RIP_SCENARIO: tuple[Step, ...] = (
+    ("catalog", {}),
+    call("skill_load", name="probe"),
+    call("skill_load", name="probe"),
+    RUN,
+    call("skill_load", name="narrow"),
+    RUN,
+    ("end_turn", {}),
+    RUN,
+    ("invoke", {"message": "/skill:narrow"}),
+    RUN,
+    ("invoke", {"message": COMMAND}),
+    RUN,
+    ("invoke", {"message": COMMAND}),
+    call("skill_load", name="proposing"),
+    call("skill_load", name="secret"),
+    call("skill_load", name="broken"),
+    call("skill_load", name="greedy"),
+    call("skill_run", name="greedy", script="scripts/hello.sh"),
+    call("skill_read", name="probe", path="references/a.md"),
+)
+
+
+@pytest.fixture
+def rip(world: World) -> World:
+    """The same skills for rip, and what it has frames for: windows, proposals, collisions and what is left out."""
+    stocked(world, RIP)
+    world.skill(f"{RIP}/awkward", body="awk '{print $1, $2}' on $ARGUMENTS\n", **{"argument-hint": "[file] [when]"})
+    world.skill(f"{RIP}/narrow", body="# Narrow\n", allowed_tools="Read Grep")
+    world.skill(
+        f"{RIP}/proposing", body="# Proposing\n", model="large", overrides={"tools": {"aliases": {"sh": "Bash"}}}
+    )
+    widening: dict[str, Any] = {
+        "allowed_tools": "skill_run Bash",
+        "policy": "full-auto",
+        "permissions": {"allow": ["*"]},
+    }
+    world.skill(f"{RIP}/greedy", files={"scripts/hello.sh": "#!/bin/sh\necho greedy\n"}, **widening)
+    world.skill(f"{RIP}/broken", description=None)
+    world.skill("~/.rip/skills/notes", body="# The other notes\n")
+    world.discover("rip").disable("hidden")
+    return world
+
+
+@pytest.mark.behaviour("R-026", "R-027", "R-031", "R-033", "R-035", "R-041", "R-046", "N-070", "N-073", "N-090")
+def test_one_scenario_of_rip_gives_the_same_texts_and_events_on_every_surface(rip: World, tmp_path: Path) -> None:
+    frames, told = check_parity(lambda name: drive(name, rip, tmp_path, RIP_SCENARIO, "rip", RIP), OF_A_MODEL)
+    for name, answers in told.items():
+        runs = [answers[number].rstrip() for number, step in enumerate(RIP_SCENARIO) if step is RUN]
+        assert runs == ["hello a b", NARROWED, "hello a b", NARROWED, "hello a b"], name
+        commands = [
+            answers[number].rstrip() for number, (_, given) in enumerate(RIP_SCENARIO) if COMMAND in given.values()
+        ]
+        assert commands == [FILLED, FILLED], name
+        assert answers[-2].startswith("policy refuses skill_run for greedy (it must be confirmed"), name
+    kinds = [frame["type"] for frame in frames]
+    assert kinds.count("skill_loaded") == kinds.count("skill_invoked") == 8
+    assert [frame["exit_code"] for frame in frames if frame["type"] == "tool_ended"] == [0, 0, 0]
+    assert {(one["key"], one["granted"]) for one in frames if one["type"] == "skill_override_proposed"} == {
+        ("model", False),
+        ("tools.aliases", False),
+    }
+    warned = {(frame["kind"], frame["name"]) for frame in frames if frame["type"] == "skill_warning"}
+    assert warned == {("collision", "notes"), ("invalid", "broken"), ("excluded", "hidden")}
+
+
+@pytest.mark.behaviour("R-041", "R-046", "N-076")
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+def test_what_a_person_chooses_in_the_picker_is_loaded_as_on_every_surface(rip: World, tmp_path: Path) -> None:
+    paths = [str(rip.project / RIP / name / "SKILL.md") for name in ("probe", "secret", "proposing")]
+    steps = [("load", {"path": path}) for path in paths]
+    frames, told = check_parity(lambda name: drive(name, rip, tmp_path, steps, "rip", RIP), ["python", "cli", "tui"])
+    kinds = [frame["type"] for frame in frames]
+    assert kinds.count("skill_loaded") == kinds.count("skill_invoked") == 2
+    assert {frame["mode"] for frame in frames if frame["type"] == "skill_invoked"} == {"manual"}
+    for name, (probe, secret, proposing) in told.items():
+        assert (probe.splitlines()[0], proposing.strip()) == ("# probe", "# Proposing"), name
+        assert "policy refuses skill_load for secret" in secret, name

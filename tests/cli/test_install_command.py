@@ -21,7 +21,7 @@ def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return caller(world, capsys, monkeypatch)
 
 
-@pytest.mark.behaviour("R-051")
+@pytest.mark.behaviour("R-051", "N-085")
 def test_the_command_refuses_too_whatever_was_answered_beforehand(world: World, run: Run, site: Site) -> None:
     site.offer("probe", zipped())
     shown = run("install", site.url, "probe", "--yes")

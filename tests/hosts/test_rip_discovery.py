@@ -23,7 +23,7 @@ def discover(world: World, *roots: str, **given: Any) -> Skills:
     return world.discover("rip", settings=settings, **given)
 
 
-@pytest.mark.behaviour("R-001")
+@pytest.mark.behaviour("R-001", "N-080")
 def test_without_configuration_the_workspaces_and_the_users_folder_are_searched_recursively(world: World) -> None:
     world.skill(f"{WORKSPACE}/shallow")
     world.skill(f"{WORKSPACE}/shallow/inner")
@@ -35,7 +35,7 @@ def test_without_configuration_the_workspaces_and_the_users_folder_are_searched_
     assert {s.name: s.scope for s in skills} == {"deep": "repo", "inner": "repo", "mine": "user", "shallow": "repo"}
 
 
-@pytest.mark.behaviour("R-001")
+@pytest.mark.behaviour("R-001", "N-080")
 def test_configured_roots_are_searched_instead(world: World) -> None:
     for where in (f"{WORKSPACE}/default", "tools/x/one", "~/mine/two"):
         world.skill(where)
@@ -201,7 +201,7 @@ def test_a_breach_in_an_optional_field_is_reported_and_the_skill_kept(
     assert codes(skills, path, "warning") == ([code] if code else [])
 
 
-@pytest.mark.behaviour("R-010")
+@pytest.mark.behaviour("R-010", "N-086")
 def test_unknown_fields_are_kept_with_their_values(world: World) -> None:
     given: dict[str, Any] = {"tags": ["a", "b"], "deep": {"list": [1, {"x": True}], "none": None}, "on": "off"}
     world.skill(f"{WORKSPACE}/probe", **given)

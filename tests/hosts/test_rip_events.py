@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from metier.errors import BadArguments
 from metier.record.events import TYPES
 from metier.record.store import canonical
+from metier.record.store.memory import MemoryStore
 from metier.record.writer import Counter
+from metier.replay import from_store, replay
 from metier.session.session import Session
 from worlds import World
 
@@ -123,6 +126,66 @@ def test_a_collision_is_in_the_frames_with_winner_and_losers(world: World, order
     assert all(path in warnings["same"]["detail"] for path in written.values())
 
 
+@pytest.mark.behaviour("R-011", "R-039", "N-073")
+def test_every_skill_that_is_left_out_leaves_a_warning_with_the_reason(world: World) -> None:
+    for name in ("broken", "ignored", "switched-off", "zz-too-many", "kept", "not-wanted"):
+        world.skill(f".rip/skills/{name}", description=None if name == "broken" else "Does one thing.")
+    world.discover("rip").disable("switched-off")
+    settings = {"filters": {"ignore": ["ignored"]}, "catalog": {"max_skills": 3}}
+    store = MemoryStore()
+    session = world.discover("rip", settings=settings).session(id="s", store=store, only=["kept", "switched-off"])
+    warned = {frame["name"]: (frame["kind"], frame["detail"]) for frame in frames(session, "skill_warning")}
+    folder = world.project / ".rip/skills"
+    assert warned == {
+        "broken": ("invalid", f"{folder}/broken/SKILL.md: `description` is missing"),
+        "ignored": ("excluded", f"{folder}/ignored/SKILL.md: the name matches ignored"),
+        "switched-off": ("excluded", f"{folder}/switched-off/SKILL.md: it is switched off"),
+        "zz-too-many": ("excluded", f"{folder}/zz-too-many/SKILL.md: more than 3 skills"),
+        "not-wanted": ("excluded", f"{folder}/not-wanted/SKILL.md: the session is limited to other skills"),
+    }
+    shutil.rmtree(world.project)
+    outcome = replay(from_store(store, "s"))
+    assert outcome.differences == []
+    assert len(outcome.frames) == len(session.events)
+
+
+@pytest.mark.behaviour("N-073")
+def test_the_skills_of_a_project_without_trust_leave_warnings_where_trust_is_required(world: World) -> None:
+    world.skill(".rip/skills/theirs")
+    world.skill("~/.rip/skills/mine")
+    session = world.discover("rip", settings={"policy": {"trust": "required"}}).session()
+    (warning,) = frames(session, "skill_warning")
+    assert (warning["kind"], warning["name"]) == ("excluded", "theirs")
+    assert warning["detail"].endswith("its project is not trusted")
+
+
+@pytest.mark.behaviour("N-074")
+def test_thousands_of_skills_that_are_left_out_are_counted_and_not_all_listed(world: World) -> None:
+    for number in range(2500):
+        folder = world.project / f".rip/skills/bad-{number:04}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("no frontmatter")
+    store = MemoryStore()
+    session = world.discover("rip").session(id="s", store=store)
+    warnings = frames(session, "skill_warning")
+    assert [frame.get("name") for frame in warnings] == [*(f"bad-{number:04}" for number in range(100)), None]
+    assert warnings[-1]["detail"] == "2,400 more skills are left out"
+    assert replay(from_store(store, "s")).differences == []
+
+
+@pytest.mark.behaviour("N-075")
+def test_a_rule_that_was_dropped_is_a_warning_that_replays(world: World) -> None:
+    world.skill(".rip/skills/one")
+    store = MemoryStore()
+    policy = {"deny": [{"tool": "skill_load", "skill_name": "Not_Kebab"}]}
+    session = world.discover("rip").session(id="s", store=store, policy=policy)
+    session.load("one")
+    assert [frame["kind"] for frame in frames(session, "skill_warning")] == ["policy"]
+    outcome = replay(from_store(store, "s"))
+    assert outcome.differences == []
+    assert len(outcome.frames) == len(session.events)
+
+
 @pytest.mark.behaviour("R-006")
 @pytest.mark.parametrize(
     "root", ["tools/skills", "./tools/skills/", "tools/../tools/./skills", "{project}//tools/skills/."]
@@ -182,7 +245,7 @@ def test_a_warning_that_concerns_no_skill_has_no_name(world: World) -> None:
     assert "name" not in warning
 
 
-@pytest.mark.behaviour("R-038")
+@pytest.mark.behaviour("R-038", "N-082")
 @pytest.mark.parametrize(
     ("act", "mode", "args"),
     [
@@ -207,6 +270,7 @@ def test_an_invocation_records_who_asked_and_with_what(
 
 @pytest.mark.behaviour("R-041")
 def test_every_load_and_invocation_leaves_its_frame_by_whatever_way_it_came(world: World) -> None:
+    """All ways of Python. The other surfaces are in the tests of parity and of the chat."""
     path = world.skill(".rip/skills/one", body=BODY)
     session = open_session(world)
     ways: list[Callable[[], object]] = [

@@ -9,6 +9,8 @@ import pytest
 
 from hosts.asking import left, listening, metier
 from metier.record.writer import Counter
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
 
@@ -62,15 +64,6 @@ def test_all_skills_are_listed_while_the_budget_holds(world: World) -> None:
     assert f"{40 - cut.shown} of 40 skills are not shown" in cut.text
 
 
-@pytest.mark.behaviour("R-016")
-@pytest.mark.parametrize("allowed", [[], ["compatibility"], ["allowed-tools"], ["compatibility", "allowed-tools"]])
-def test_compatibility_and_allowed_tools_are_shown_only_where_that_is_granted(world: World, allowed: list[str]) -> None:
-    world.skill(".rip/skills/one", compatibility="Needs git", allowed_tools="Read Grep")
-    text = world.discover("rip", settings={"prompt": {"fields": allowed}}).session().prompt().text
-    assert ("<compatibility>Needs git</compatibility>" in text) is ("compatibility" in allowed)
-    assert ("<allowed-tools>Read, Grep</allowed-tools>" in text) is ("allowed-tools" in allowed)
-
-
 @pytest.mark.behaviour("R-004")
 def test_after_discovery_no_root_is_walked_again(world: World) -> None:
     for number in range(3):
@@ -91,7 +84,7 @@ def test_after_discovery_no_root_is_walked_again(world: World) -> None:
 # --- activation ---
 
 
-@pytest.mark.behaviour("R-018")
+@pytest.mark.behaviour("R-018", "N-081")
 @pytest.mark.parametrize("way", ["load", "call", "command line"])
 def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, way: str) -> None:
     path = world.skill(".rip/skills/one", body=BODY, files=FILES)
@@ -165,7 +158,8 @@ def test_the_effective_tools_are_those_that_policy_and_hint_both_allow(
 
 @pytest.mark.behaviour("R-023", "R-026")
 @pytest.mark.parametrize("ends", ["end_turn", "next message"])
-def test_a_hint_narrows_within_the_skills_window_and_not_after_it(world: World, ends: str) -> None:
+def test_a_host_that_asks_before_it_uses_its_own_tools_is_told_of_the_window(world: World, ends: str) -> None:
+    """Tools of the host are run by the host. That a window refuses the calls that Metier runs is shown elsewhere."""
     world.skill(".rip/skills/one", body=BODY, allowed_tools="Read Grep Denied")
     session = open_session(world, policy={"tools": ["Read", "Grep", "Bash", "Denied"], "deny": [{"tool": "Denied"}]})
 
@@ -179,28 +173,48 @@ def test_a_hint_narrows_within_the_skills_window_and_not_after_it(world: World, 
     assert usable() == ["Read", "Grep", "Bash"]
 
 
-@pytest.mark.behaviour("R-027")
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"allowed_tools": "Denied Other Bash"},
-        {"permissions": {"allow": [{"tool": "Denied"}]}},
-        {"policy": "full-auto"},
-        {"profile": "full-auto"},
-        {"overrides": {"tools": {"defaults": {"Denied": "allow"}}, "permissions": {"profile": "full-auto"}}},
-        {"tools": ["Denied", "Other"]},
-        {"hooks": {"PreToolUse": "allow"}},
-    ],
-)
-def test_no_key_of_a_skill_widens_what_policy_allows(world: World, fields: dict[str, Any]) -> None:
-    world.skill(".rip/skills/one", body=BODY, **fields)
-    session = open_session(world, policy={"tools": ["Bash", "Denied"], "deny": [{"tool": "Denied"}]})
-    before = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.may_use(tool)}
-    session.load("one")
-    after = {tool for tool in ("Bash", "Denied", "Other", "skill_run") if session.may_use(tool)}
-    assert after <= before == {"Bash", "skill_run"}, "the list is about the tools of the host"
-    assert session.policy.name == "default"
-    assert session.overrides == {}
+GREEDY: dict[str, Any] = {
+    "allowed_tools": "Denied Other Bash skill_run",
+    "permissions": {"allow": [{"tool": "skill_run"}, {"tool": "skill_load"}, {"tool": "run_network"}]},
+    "policy": "full-auto",
+    "profile": "full-auto",
+    "overrides": {"tools": {"defaults": {"Bash": "allow"}}, "permissions": {"profile": "full-auto"}},
+    "tools": ["Denied", "Other"],
+    "model": "large",
+}
+
+
+@pytest.mark.behaviour("R-027", "R-030")
+def test_no_key_of_a_skill_widens_what_policy_allows_unless_policy_says_so(world: World) -> None:
+    files = {"scripts/x.sh": "#!/bin/sh\n", "assets/a.txt": "ASSET"}
+    world.skill(".rip/skills/one", body=BODY, files=files, **GREEDY)
+    world.skill(".rip/skills/secret", body="SECRET", files=files)
+    deny = [{"tool": "skill_load", "skill_name": "secret"}, {"tool": "skill_read", "path": "assets/*"}]
+    runner = FakeRunner(default=Outcome(0, "exit", 3, b"ran\n", b""))
+
+    def tried(**policy: Any) -> tuple[list[str], list[bool], dict[str, Any]]:
+        """What a model is told that tries, whether its scripts had the network, and what the skill changed."""
+        session = open_session(world, policy={"deny": deny, "tools": ["Bash"], **policy}, runner=runner)
+        session.call("skill_load", {"name": "one"})
+        ran = len(runner.jobs)
+        said = [
+            session.call("skill_load", {"name": "secret", "parent": "one"}).text,
+            session.call("skill_read", {"name": "one", "path": "assets/a.txt"}).text,
+            session.call("skill_run", {"name": "one", "script": "scripts/x.sh"}).text,
+        ]
+        assert not any(session.may_use(tool) for tool in ("Denied", "Other"))
+        return said, [job.network for job in runner.jobs[ran:]], dict(session.overrides)
+
+    said, ran, changed = tried()
+    assert said[0].startswith("there is no skill 'secret'")
+    assert "policy refuses skill_read for one" in said[1]
+    assert "policy refuses skill_run for one" in said[2]
+    assert (ran, changed) == ([], {})
+    said, ran, changed = tried(allow=[{"tool": "skill_run"}, {"tool": "override", "path": "model"}])
+    assert said[0].startswith("there is no skill 'secret'")
+    assert "policy refuses skill_read for one" in said[1]
+    assert said[2].startswith("ran")
+    assert (ran, changed) == ([False], {"model": "large"})
 
 
 @pytest.mark.behaviour("R-028")
@@ -260,21 +274,26 @@ def test_nothing_else_is_a_command(world: World, message: str) -> None:
     assert frames(session, "skill_loaded") == []
 
 
-@pytest.mark.behaviour("R-033")
-def test_the_same_command_on_the_same_files_gives_the_same_bytes(world: World) -> None:
-    world.skill(".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files=FILES)
+@pytest.mark.behaviour("R-033", "N-070")
+def test_the_same_command_on_the_same_files_gives_the_same_bytes_in_every_process(world: World) -> None:
+    body = BODY + "For $ARGUMENTS: awk '{print $1, $2}' $file\n"
+    given: dict[str, Any] = {"argument-hint": "[file]", "arguments": ["file"]}
+    world.skill(".rip/skills/one", body=body, files=FILES, **given)
+    message = "/skill:one {baseDir} $ARGUMENTS $1"
 
     def once() -> tuple[str, str]:
         session = open_session(world)
         session.system_prompt("BASE")
-        called = session.invoke("/skill:one {baseDir} $ARGUMENTS")
+        called = session.invoke(message)
         assert called.loaded is not None
         return called.loaded.text, json.dumps(session.events)
 
     first = once()
     assert first == once()
-    assert "For {baseDir} $ARGUMENTS\n" in first[0]
-    assert metier(world, "invoke", "/skill:one {baseDir} $ARGUMENTS", "--profile", "rip")["loaded"]["text"] == first[0]
+    arguments = "{baseDir} $ARGUMENTS $1"
+    filled = body.rstrip().replace("$ARGUMENTS", arguments)
+    assert first[0] == f"{filled}\n\nARGUMENTS: {arguments}\n"
+    assert metier(world, "invoke", message, "--profile", "rip")["loaded"]["text"] == first[0]
 
 
 # --- overrides ---
@@ -285,7 +304,7 @@ PROPOSED: dict[str, Any] = {
 }
 
 
-@pytest.mark.behaviour("R-034", "R-035")
+@pytest.mark.behaviour("R-034", "R-035", "N-087")
 @pytest.mark.parametrize(
     ("policy", "granted"),
     [

@@ -1,6 +1,7 @@
 """Records of earlier versions still replay: they were exported then, and nothing of them is written anew."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,12 +9,12 @@ from metier.replay import from_file, replay
 
 RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
 VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
-VERSION_3 = sorted((Path(__file__).parent / "records-3").glob("*.jsonl"))
+VERSION_3 = Path(__file__).parent / "records-3"
+HOSTS = ["codelia", "mycodeagent", "omp", "remcochat", "rip", "standard"]
 
 
 def test_there_is_a_record_of_each_host() -> None:
-    hosts = ["codelia", "mycodeagent", "omp", "remcochat", "rip", "standard"]
-    assert [file.stem for file in RECORDS] == hosts
+    assert [file.stem for file in RECORDS] == HOSTS
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
@@ -37,18 +38,32 @@ def test_a_record_of_version_2_replays_byte_for_byte() -> None:
     assert len(outcome.frames) == len(record.frames) > 200
 
 
-@pytest.mark.parametrize("file", VERSION_3, ids=lambda file: file.stem)
-def test_a_record_of_version_3_replays_byte_for_byte(file: Path) -> None:
-    """A new file sent the text again then, a cut list was not counted, and a skill outside `only` was preloaded."""
+def replays(file: Path) -> list[dict[str, Any]]:
+    """Replay a record byte for byte, and return its frames."""
     record = from_file(str(file))
-    (started,) = [frame for frame in record.frames if frame["type"] == "session_started"]
-    loads = [frame for frame in record.frames if frame["type"] == "skill_loaded"]
-    assert started["version"] == 3
+    outcome = replay(record)
+    assert [one.as_dict() for one in outcome.differences] == []
+    assert len(outcome.frames) == len(record.frames) > 40
+    assert {frame["version"] for frame in record.frames if frame["type"] == "session_started"} == {3}
+    return [dict(frame) for frame in record.frames]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_record_of_version_3_replays_byte_for_byte(host: str) -> None:
+    """Skills that are left out had no warning then. The record of rip has a rule that was dropped."""
+    frames = replays(VERSION_3 / f"{host}.jsonl")
+    assert len(frames) > 100
+    assert not any(frame.get("kind") == "excluded" for frame in frames)
+
+
+@pytest.mark.parametrize("host", ["codelia", "standard"])
+def test_files_in_a_record_of_version_3_replay_byte_for_byte(host: str) -> None:
+    """A new file sent the text again then, a cut list was not counted, and a skill outside `only` was preloaded."""
+    frames = replays(VERSION_3 / f"{host}-files.jsonl")
+    (started,) = [frame for frame in frames if frame["type"] == "session_started"]
+    loads = [frame for frame in frames if frame["type"] == "skill_loaded"]
     assert [frame["name"] for frame in loads if frame.get("preloaded")] == ["other"]
     assert "other" not in started["only"]
     assert {frame["name"] for frame in loads if frame.get("files_truncated")} == {"cut"}
     whole = [frame["files"] for frame in loads if frame["name"] == "plain" and not frame.get("already_loaded")]
     assert whole[:2] == [["a.md"], ["a.md", "new.md"]]
-    outcome = replay(record)
-    assert [one.as_dict() for one in outcome.differences] == []
-    assert len(outcome.frames) == len(record.frames) > 40

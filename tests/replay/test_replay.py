@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lives import Lives
 from metier import replay
 from metier.cli import cli
 from metier.record.events import TYPES
@@ -222,21 +223,48 @@ def test_a_missing_file_or_session_is_said_in_one_line(recorded: Recorded, tmp_p
 # --- lives ---
 
 
-@pytest.mark.behaviour("R-047", "R-049")
-def test_a_session_with_several_lives_replays_whole(world: World) -> None:
-    store = MemoryStore()
-    for life in range(4):
-        session = discover(world, "codelia").session(
-            id="session", store=store, approve=answers(life), runner=fake_runner(), surface=f"life {life}"
-        )
-        drive(session, 40, seed=life, edit=world.project / "catalog")
-    kinds = [frame["type"] for frame in store.read("session")]
-    assert kinds.count("session_started") == 4
-    assert any(frame.get("already_loaded") for frame in store.read("session"))
+@pytest.mark.behaviour("R-047", "R-049", "N-077")
+def test_a_session_with_several_lives_replays_whole(world: World, tmp_path: Path) -> None:
+    """Four processes one after the other, of which one is killed; then a fifth that has nothing but the store."""
+    lives = Lives(world, f"sqlite://{tmp_path}/trail.db", "rip", ("--session", "s"))
+    world.skill(".rip/skills/one", body="# One\n$ARGUMENTS\n", files={"a.md": "a reference"}, allowed_tools="Read")
+    world.skill(".rip/skills/two", body="# Two\n")
+    told = [json.loads(lives.run("invoke", "/skill:one first life", "--json"))["loaded"]["text"]]
+    with Lives(world, lives.url, "rip").rpc() as rpc:
+        told.append(rpc.tool("s", "skill_load", name="one")["text"])
+        world.skill(".rip/skills/one", body="# One, edited\n", files={"a.md": "another reference"})
+        rpc.refresh()
+        told.append(rpc.tool("s", "skill_load", name="one")["text"])
+        rpc.kill()
+    world.skill(".rip/skills/broken", description=None)
+    lives.permissions('[permissions]\ndeny = [{tool = "skill_load", skill_name = "two"}]\n')
+    with Lives(world, lives.url, "rip").rpc() as rpc:
+        told.append(rpc.tool("s", "skill_load", name="two")["error"]["message"])
+        told.append(rpc.tool("s", "skill_read", name="one", path="a.md")["text"])
+    told.append(json.loads(lives.run("load", "one", "--args", "fourth life", "--json"))["text"])
+    assert told[0] == "# One\nfirst life\n\nARGUMENTS: first life\n"
+    assert told[2:] == [
+        "# One, edited\n",
+        "there is no skill 'two'; available: one",
+        "another reference",
+        "# One, edited\n\nARGUMENTS: fourth life\n",
+    ]
+    frames = lives.frames("s")
+    begun = [
+        (frame["surface"], len(frame["policy"].get("deny", ())))
+        for frame in frames
+        if frame["type"] == "session_started"
+    ]
+    assert begun == [("cli", 0), ("rpc", 0), ("rpc", 1), ("cli", 1)]
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
     shutil.rmtree(world.project)
-    outcome = replay.replay(replay.from_store(store, "session"))
-    assert outcome.differences == []
-    assert [canonical(frame) for frame in outcome.frames] == [canonical(frame) for frame in store.read("session")]
+    shutil.rmtree(world.home)
+    expected = {"session": "s", "frames": len(frames), "not_compared": 0, "identical": True, "differences": []}
+    assert elsewhere(tmp_path, "replay", "s", "--store", lives.url) == expected
+    with open_store(lives.url) as store:
+        outcome = replay.replay(replay.from_store(store, "s"))
+    assert list(outcome.outputs) == told, "what each process answered, and nothing else"
+    assert [canonical(frame) for frame in outcome.frames] == [canonical(frame) for frame in frames]
 
 
 def test_a_session_whose_process_was_killed_replays_and_so_does_its_next_life(world: World) -> None:

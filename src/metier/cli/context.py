@@ -74,6 +74,7 @@ class Context:
         only: Sequence[str] = (),
         preload: Sequence[str] = (),
         has_read_tool: bool = True,
+        surface: str = "cli",
     ) -> "Session":
         """A session whose events are kept; with --session it goes on where that one stopped.
 
@@ -102,7 +103,7 @@ class Context:
             only=only or None,
             preload=preload,
             has_read_tool=False if not has_read_tool else None,
-            surface="cli",
+            surface=surface,
             store_required=required,
             approve=approve or asking.at_terminal(),
         )

@@ -113,7 +113,7 @@ def _print(
     context: Context, picker: Picker, entry: PickerEntry, what: str, approve: Callable[[Request], str] | None
 ) -> None:
     if what == "load":
-        loaded = context.open_session(approve).load(path=entry.path)
+        loaded = context.open_session(approve, surface="tui").load(path=entry.path)
         if context.as_json:
             output.json_out(loaded.as_dict())
         else:

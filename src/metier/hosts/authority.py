@@ -187,7 +187,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "prompt.max_chars": _project(_lower_limit),
     "prompt.needs_read_tool": _project(_on),
     "prompt.preloaded_replace": _PROJECT,
-    "prompt.fields": _project(_fewer),
+    "prompt.fields": _trusted(_fewer),
     "prompt.description_fields": _project(_fewer),
     "prompt.description_chars": _project(_lower_limit),
     "context.agents_files": _project(_towards("ancestors", "project", "none")),

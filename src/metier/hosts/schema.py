@@ -183,9 +183,10 @@ class PromptRules:
     preloaded_replace: bool = False
     """Whether preloaded skills replace the listing instead of joining it."""
     fields: tuple[str, ...] = ()
-    """Further fields of each entry: `compatibility`, `allowed-tools`."""
+    """Further fields of each entry, such as `compatibility`, `allowed-tools` and `metadata`. A rule of the policy about
+    the tool `catalog_field` outranks this list."""
     description_fields: tuple[str, ...] = ()
-    """Fields of the frontmatter that are appended to the description."""
+    """Fields of the frontmatter that are appended to the description. Those of the standard are shown by `fields`."""
     description_chars: int = 0
     """Characters of a description, including appended fields, before it is cut. 0 means no limit."""
 
@@ -229,8 +230,9 @@ class LoadRules:
     """Most files in the list of a skill's files."""
     max_file_bytes: int = limits.LISTED_BYTES
     """Total size of the listed files, in bytes. A file that does not fit is left out, and those after it are not."""
-    arguments: Literal["indexed", "whole", "none"] = "indexed"
-    """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`."""
+    arguments: Literal["indexed", "whole", "appended", "none"] = "indexed"
+    """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`. Where
+    there is nothing to fill, they are appended. `appended` fills `$ARGUMENTS` and appends them, too."""
     refresh_on_call: bool = True
     """Whether the disk is scanned on each call, if `catalog.refresh` is `call`."""
 

@@ -15,7 +15,8 @@ from metier.model import JsonObject
 VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
 digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
-a skill's folder sent its text again, and a message could not name a skill by its path."""
+a skill's folder sent its text again, a message could not name a skill by its path, and skills that are left out had no
+warning."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
@@ -51,7 +52,8 @@ class SessionStarted(Event):
     type: ClassVar[str] = "session_started"
     profile: str
     surface: str
-    """Python, the command line, JSON-RPC, HTTP or MCP. The only field that differs between surfaces."""
+    """Python, the command line, the picker (`tui`), JSON-RPC, HTTP, MCP or the chat. This field differs between
+    surfaces, and so does `asks`, because not all of them can ask a person."""
     tools: bool
     asks: bool
     has_read_tool: bool
@@ -142,7 +144,11 @@ class SkillInvoked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SkillWarning(Event):
-    """A warning, such as a collision, a truncation or a dropped rule. `kind` is a stable word."""
+    """A warning. `kind` is a stable word: `collision`, `truncated`, `ambiguous`, `policy` for a dropped rule, `invalid`
+    for a file that is no valid skill, `excluded` for a skill that a rule, a limit or a person leaves out.
+
+    At most a hundred skills that are left out have a warning of their own, and one more counts the rest.
+    """
 
     type: ClassVar[str] = "skill_warning"
     kind: str

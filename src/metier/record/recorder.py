@@ -7,27 +7,24 @@ its remaining frames only follow.
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from metier import limits
 from metier.catalog import snapshot
 from metier.catalog.build import Catalog
 from metier.errors import MetierError, StoreError
 from metier.files.digests import digest_of
 from metier.files.text import utf8
 from metier.model import JsonObject
-from metier.record import process, telemetry
+from metier.record import catalog_events, process, telemetry
 from metier.record.events import (
     Event,
     PolicyChanged,
     SessionCalled,
     SessionReturned,
     SessionStarted,
-    SkillCatalogUpdated,
-    SkillWarning,
     ToolFailed,
 )
 from metier.record.state import OpenedState, Running, SessionState, options_of, read_state
@@ -41,10 +38,6 @@ if TYPE_CHECKING:
 _TRIES: Final = 100
 """How often an operation is decided anew because other processes were first."""
 _NO_SPAN: Final = nullcontext(None)
-_LISTED_BYTES: Final = 256 * limits.KIB
-"""The size of a list in the event of a catalog. The whole catalog is an artifact."""
-_LOSERS: Final = 20
-"""How many of the skills that lost a name the event of a catalog lists."""
 
 R = TypeVar("R")
 
@@ -62,36 +55,6 @@ class NamedCatalog(NamedTuple):
 
     digest: str
     catalog: Catalog | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Collision:
-    """A name that several skills have."""
-
-    name: str
-    winner: str
-    losers: list[str]
-
-
-def _collisions(catalog: Catalog) -> list[_Collision]:
-    """The names that several skills have, in the order of the catalog."""
-    found: dict[str, _Collision] = {}
-    for entry in catalog.shadowed:
-        name = entry.skill.name
-        found.setdefault(name, _Collision(name, entry.winner.path, [])).losers.append(entry.skill.path)
-    return list(found.values())
-
-
-def _fitting(items: Iterable[R]) -> tuple[R, ...]:
-    """The first items that fit into an event."""
-    chosen: list[R] = []
-    size = 0
-    for item in items:
-        size += len(repr(item))
-        if size > _LISTED_BYTES:
-            break
-        chosen.append(item)
-    return tuple(chosen)
 
 
 class Recorder:
@@ -240,10 +203,7 @@ class Recorder:
     # --- what is in force ---
 
     def notice(self, catalog: Catalog, dump: Callable[[], bytes]) -> None:
-        """Record the catalog when it is not the one that the record named last, with every choice between equal names.
-
-        `dump` gives the whole catalog as data.
-        """
+        """Record the catalog when it is not the one that the record named last. `dump` gives all of it as data."""
         if self._silent:
             return
         known, digest = self._catalog or (None, "")
@@ -254,24 +214,8 @@ class Recorder:
             return
         if digest and digest == self.state.catalog and (self.inputs.version > 1 or self._begun):
             return
-        collisions = _collisions(catalog)
-        roots = tuple(root.path for root in catalog.roots)
-        shown = collisions
-        if self.inputs.version > 2:
-            shown = _fitting(replace(one, losers=one.losers[:_LOSERS]) for one in collisions)
-            roots = _fitting(roots)
-        updated = SkillCatalogUpdated(
-            len(catalog.skills),
-            roots,
-            profile=catalog.profile.name,
-            collisions=tuple(asdict(one) for one in shown),
-            snapshot=digest,
-            collided=len(collisions) if len(shown) < len(collisions) else None,
-        )
-        warnings = (
-            SkillWarning("collision", f"{one.winner} counts, {', '.join(one.losers)} not", one.name) for one in shown
-        )
-        self.note(updated, *warnings, artifacts={digest: dump()} if digest else None)
+        events = catalog_events.of(catalog, digest, self.inputs.version)
+        self.note(*events, artifacts={digest: dump()} if digest else None)
 
     def has_noticed(self, catalog: Catalog) -> bool:
         """Whether this catalog was recorded last, or found to be the recorded one."""

@@ -197,6 +197,7 @@ class _Replay:
         files = RecordedFiles(record.artifact, version)
         runner = RecordedRunner(record.artifact)
         policy = RecordedPolicy(started["policy"], skills.profile)
+        policy.warnings = [frame["detail"] for frame in step.frames if frame.get("kind") == "policy"]
         answers = RecordedAnswers(step.frames)
         files.frames = step.frames
         preload = [frame["name"] for frame in step.frames if frame.get("preloaded")]

@@ -158,4 +158,5 @@ def _expand(skill: Skill, body: str, arguments: str, profile: Profile) -> str:
         skill.frontmatter,
         rules.arguments == "indexed",
         skill.dir if fills else "",
+        append=rules.arguments == "appended",
     )

@@ -1,9 +1,9 @@
 """Insert the arguments that follow a skill's name into the skill's body.
 
-Every `$ARGUMENTS` is replaced. If the body has no placeholder, non-empty arguments are appended. Indexed and named
-arguments are replaced only in skills that declare arguments, because `$1` in real bodies is mostly awk or a price.
-Expansion is a single pass over the body, so nothing in the arguments themselves is ever expanded. What it may add is
-limited: beyond that, placeholders stay as they are.
+Every `$ARGUMENTS` is replaced. If the body has no placeholder, or the host always appends them, non-empty arguments are
+appended. Indexed and named arguments are replaced only in skills that declare arguments, because `$1` in real bodies is
+mostly awk or a price. Expansion is a single pass over the body, so nothing in the arguments themselves is ever
+expanded. What it may add is limited: beyond that, placeholders stay as they are.
 """
 
 import re
@@ -27,8 +27,19 @@ _ESCAPED: Final = re.compile(r"""\\(["\\])""")
 """In double quotes, a backslash escapes only these."""
 
 
-def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: bool = True, directory: str = "") -> str:
-    """Insert the arguments into the body, and the directory if one is given. Without either, return it unchanged."""
+def expand(
+    body: str,
+    arguments: str,
+    frontmatter: Mapping[str, Any],
+    indexed: bool = True,
+    directory: str = "",
+    *,
+    append: bool = False,
+) -> str:
+    """Insert the arguments into the body, and the directory if one is given. Without either, return it unchanged.
+
+    `append` puts the arguments at the end in any case.
+    """
     if not arguments:
         return re.sub(_PLACE, lambda _: directory, body) if directory and "{" in body else body
     names = _declared(frontmatter)
@@ -60,7 +71,7 @@ def expand(body: str, arguments: str, frontmatter: Mapping[str, Any], indexed: b
         return value if room >= 0 else match[0]
 
     expanded = _pattern(names, may_index, bool(directory)).sub(replacement, body)
-    return expanded if used else f"{expanded.rstrip()}\n\nARGUMENTS: {arguments}\n"
+    return expanded if used and not append else f"{expanded.rstrip()}\n\nARGUMENTS: {arguments}\n"
 
 
 def _pattern(names: list[str], may_index: bool, has_place: bool) -> re.Pattern[str]:

@@ -9,6 +9,7 @@ from metier.hosts.formats import CatalogView
 from metier.hosts.schema import Profile
 from metier.model import Skill
 from metier.results import Prompt
+from metier.session.catalog_fields import catalog_fields
 from metier.session.context import SessionContext
 
 
@@ -19,7 +20,9 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
     ranked = context.skills.ranked(shown, message, context.state.activated[::-1])
-    return formats.listing(CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget))
+    fields = catalog_fields(context.policy, profile)
+    view = CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget, fields=fields)
+    return formats.listing(view)
 
 
 def relevant(skills: Sequence[Skill], profile: Profile, files: Sequence[str] | None) -> list[Skill]:

@@ -30,10 +30,19 @@ By = Literal["user", "model"]
 REMOTE_LOAD: Final = "mcp_load"
 """The tool name of a request to load a skill from an MCP server. Its digest covers all files of the skill."""
 
+CATALOG_FIELD: Final = "catalog_field"
+"""The tool name of a request to show a field of a skill in the prompt. Its path is the key of the field."""
+
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
-    "read-only": {"skill_run": "deny", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
-    "default": {"skill_run": "ask", "install": "deny", "override": "deny", REMOTE_LOAD: "ask"},
-    "full-auto": {"override": "allow", REMOTE_LOAD: "ask"},
+    "read-only": {
+        "skill_run": "deny",
+        "install": "deny",
+        "override": "deny",
+        REMOTE_LOAD: "ask",
+        CATALOG_FIELD: "deny",
+    },
+    "default": {"skill_run": "ask", "install": "deny", "override": "deny", REMOTE_LOAD: "ask", CATALOG_FIELD: "deny"},
+    "full-auto": {"override": "allow", REMOTE_LOAD: "ask", CATALOG_FIELD: "deny"},
 }
 """Verdicts when no rule matches. Tools not listed are allowed. Only `profile = "full-auto"` selects `full-auto`."""
 
@@ -175,6 +184,10 @@ class Policy:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
         return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
+
+    def has_rules_about(self, tool: str) -> bool:
+        """Whether any rule in force is about a tool."""
+        return bool(self._about(tool, self.remembered.current()))
 
     def _about(self, tool: str, answers: RuleLists) -> Sequence[tuple[Verdict, Rule]]:
         """The rules about a tool, in order. A catalog of thousands of skills is decided on with every prompt."""

@@ -18,6 +18,7 @@ from metier.files.source import DiskFiles, Files
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
 from metier.model import JsonObject, Role, Skill
+from metier.record import catalog_events
 from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
 from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
@@ -133,6 +134,8 @@ class Session:
         )
         notes: list[Event] = [PolicyChosen(self.policy.name)] if self.policy.name != "default" else []
         notes += (SkillWarning("policy", warning) for warning in self.policy.warnings)
+        if self.only is not None and context.version > 3:
+            notes += catalog_events.outside(self.skills.catalog, self.only)
         loads = (lambda: tuple(load.preload(context, skill) for skill in skills)) if skills else None
         return context.recorder.begin(started, notes, context.visibility.notice, loads) or ()
 

@@ -5,7 +5,7 @@
 yours joins through the entry point group `metier.hosts`. Formats are pure: they get values and return values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
@@ -62,6 +62,8 @@ class CatalogView:
     profile: "Profile"
     offered: Offered
     budget: int | None = None
+    fields: Callable[[Skill], Sequence[str]] | None = None
+    """The fields of a skill that policy shows besides name and description. `None` means those of the profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

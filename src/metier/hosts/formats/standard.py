@@ -5,13 +5,14 @@ escaped, and no tool is mentioned that is not offered. Skills that do not fit th
 shortened first, then dropped, then names.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metier import limits
 from metier.errors import AmbiguousSkill, BadArguments
-from metier.files.text import escape, one_line, remove_invisible, shorten
+from metier.files.text import escape, one_line, remove_invisible, shorten, storable
 from metier.hosts.formats import (
     Activation,
     CatalogView,
@@ -23,7 +24,7 @@ from metier.hosts.formats import (
     ToolArguments,
 )
 from metier.hosts.schema import Profile
-from metier.model import ROLES, JsonObject, Role, Skill, as_text
+from metier.model import ROLES, STANDARD_KEYS, JsonObject, Role, Skill, as_text
 from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
 SHORTEST: Final = 60
@@ -125,6 +126,8 @@ def description_of(skill: Skill, profile: Profile) -> str:
     """The description as the host shows it: with the fields that it joins to it, cut where it cuts."""
     rules, text = profile.prompt, skill.description
     for key in rules.description_fields:
+        if key in STANDARD_KEYS:
+            continue  # policy decides about these, and a project may set this list
         text = f"{text} {as_text(skill.frontmatter.get(key)) or ''}".strip()
     return shorten(text, rules.description_chars) if rules.description_chars else text
 
@@ -207,6 +210,7 @@ class _Xml:
 
     def __init__(self, listed: CatalogView) -> None:
         self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
+        self.fields = listed.fields
         self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
         self.described = [skill for skill in self.skills if skill.mode != "name-only"]
         self.named = [skill.name for skill in self.skills if skill.mode == "name-only"]
@@ -280,7 +284,8 @@ class _Xml:
     def entry(self, skill: Skill, length: int | None) -> str:
         whole = description_of(skill, self.profile)
         description = whole if length is None else shorten(one_line(whole), length)
-        further = "".join(_field(skill, key) for key in self.profile.prompt.fields)
+        keys = self.fields(skill) if self.fields is not None else self.profile.prompt.fields
+        further = "".join(_field(skill, key, length) for key in keys)
         return (
             f"<skill><name>{escape(skill.name)}</name><description>{escape(description)}</description>{further}</skill>"
         )
@@ -295,9 +300,24 @@ def _rules(offered: Offered) -> list[str]:
     return rules
 
 
-def _field(skill: Skill, key: str) -> str:
-    value = ", ".join(skill.allowed_tools) if key == "allowed-tools" else skill.compatibility or ""
-    return f"<{key}>{escape(value)}</{key}>" if value else ""
+def _field(skill: Skill, key: str, length: int | None) -> str:
+    """A field of the frontmatter as an element of the entry; nothing where the skill does not have it."""
+    if key == "allowed-tools":
+        value = ", ".join(skill.allowed_tools)
+    elif key == "metadata":
+        value = ", ".join(f"{name}: {_value(one)}" for name, one in skill.metadata.items())
+    else:
+        value = _value(skill.frontmatter.get(key))
+    shown = escape(value if length is None else shorten(one_line(value), length))
+    return f"<{escape(key)}>{shown}</{escape(key)}>" if shown else ""
+
+
+def _value(value: object) -> str:
+    """A value of the frontmatter: a scalar as text, anything else as JSON."""
+    text = as_text(value)
+    if value is None or text is not None:
+        return text or ""
+    return json.dumps(storable(value), ensure_ascii=False)
 
 
 # --- the definitions ---

@@ -1,0 +1,222 @@
+"""rip: the related capabilities that its contract names, as far as they concern skills; docs/rip.md has the rest."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calling import Run, caller
+from hosts.asking import left, listening
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
+from worlds import World
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rip.md"
+SKILLS = ".rip/skills"
+FIELDS: dict[str, Any] = {
+    "compatibility": "Needs <git>",
+    "allowed_tools": "Read Grep",
+    "metadata": {"author": "someone", "deep": {"a": 1}},
+    "license": "MIT",
+}
+SHOWN = {
+    "compatibility": "<compatibility>Needs &lt;git&gt;</compatibility>",
+    "allowed-tools": "<allowed-tools>Read, Grep</allowed-tools>",
+    "metadata": "<metadata>author: someone, deep: {&quot;a&quot;: 1}</metadata>",
+    "license": "<license>MIT</license>",
+}
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def fields(text: str, name: str = "one") -> list[str]:
+    """The fields that the entry of a skill in a prompt has."""
+    (entry,) = re.findall(rf"<skill><name>{name}</name>.*?</skill>", text)
+    return [key for key, element in SHOWN.items() if element in entry]
+
+
+# --- the catalog ---
+
+
+@pytest.mark.behaviour("R-016", "N-071", "N-072", "N-086")
+@pytest.mark.parametrize(
+    ("own", "projects", "shown"),
+    [
+        ("", "", []),
+        ("", 'prompt.fields = ["compatibility", "metadata"]', []),
+        ("", 'prompt.description_fields = ["compatibility", "license"]', []),
+        ("", 'permissions.allow = [{tool = "catalog_field"}]', []),
+        ('permissions.allow = [{tool = "catalog_field", path = "compatibility"}]', "", ["compatibility"]),
+        ('permissions.allow = [{tool = "catalog_field", path = "*-tools"}]', "", ["allowed-tools"]),
+        ('permissions.allow = [{tool = "catalog_field"}]', "", list(SHOWN)),
+        ('permissions.allow = [{tool = "catalog_field", skill_name = "other"}]', "", []),
+        ('permissions.ask = [{tool = "catalog_field"}]', "", []),
+        ('prompt.fields = ["metadata"]', "", ["metadata"]),
+        ('prompt.fields = ["metadata", "license"]', "prompt.fields = []", []),
+        (
+            'prompt.fields = ["metadata", "license"]\npermissions.deny = [{tool = "catalog_field", path = "metadata"}]',
+            "",
+            ["license"],
+        ),
+        (
+            'permissions.allow = [{tool = "catalog_field"}]',
+            'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]',
+            ["compatibility", "allowed-tools"],
+        ),
+        ('permissions.profile = "full-auto"', "", []),
+    ],
+)
+def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads(
+    world: World, run: Run, own: str, projects: str, shown: list[str]
+) -> None:
+    world.skill(f"{SKILLS}/one", **FIELDS)
+    world.skill(f"{SKILLS}/two")
+    write(world.home / ".config/metier/config.toml", own)
+    write(world.project / ".metier/config.toml", projects)
+    printed = run("prompt", "--full", "--profile", "rip").out
+    assert fields(printed) == shown
+    if not shown:
+        assert "git" not in printed
+        assert "MIT" not in printed
+
+
+@pytest.mark.behaviour("R-016", "N-071")
+def test_further_fields_keep_to_the_budget(world: World) -> None:
+    for number in range(20):
+        world.skill(f"{SKILLS}/skill-{number}", metadata={"about": "more " * 200})
+    policy = {"allow": [{"tool": "catalog_field", "path": "metadata"}]}
+    prompt = world.discover("rip").session(policy=policy).prompt(budget=6000)
+    assert len(prompt.text) <= 6000
+    assert prompt.shown == 20
+    assert prompt.text.count("<metadata>about: more") == 20
+
+
+@pytest.mark.behaviour("N-092")
+def test_the_compiled_context_has_the_catalog_and_a_body_only_while_it_is_preloaded(world: World, run: Run) -> None:
+    world.skill(f"{SKILLS}/one", body="BODY OF ONE\n")
+    world.skill(f"{SKILLS}/two", body="BODY OF TWO\n")
+    printed = run("prompt", "--full", "--profile", "rip").out
+    assert printed.count("<skill><name>") == 2
+    assert "BODY" not in printed
+    printed = run("prompt", "--full", "--profile", "rip", "--preload", "two").out
+    assert "BODY OF TWO" in printed
+    assert "BODY OF ONE" not in printed
+
+
+# --- commands ---
+
+
+@pytest.mark.behaviour("N-084", "N-089")
+def test_skills_of_every_configured_folder_are_commands_and_no_other_file_is(world: World, run: Run) -> None:
+    world.skill("tools/custom/deploy", body="# Deploy\n")
+    world.skill("~/mine/report", body="# Report\n")
+    write(world.project / "tools/custom/commands/loose.md", "---\ndescription: No skill.\n---\nrun\n")
+    write(world.home / ".config/metier/config.toml", 'skills.roots = ["tools/custom", "~/mine"]\n')
+    assert run("commands", "--profile", "rip").out.split() == ["/skill:deploy", "/skill:report"]
+    assert "# Report\n\nARGUMENTS: v2" in run("invoke", "/skill:report v2", "--profile", "rip").out
+    assert run("invoke", "/skill:loose v2", "--profile", "rip", "--json").json["skill"] is None
+
+
+@pytest.mark.behaviour("N-088")
+def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_where_policy_grants_it(
+    world: World,
+) -> None:
+    world.skill(f"{SKILLS}/one", overrides={"context": ["src/**"]})
+    skills = world.discover("rip")
+    for policy, granted in (({}, {}), ({"allow": [{"tool": "override"}]}, {"context": ["src/**"]})):
+        session = skills.session(policy=policy)
+        session.invoke("/skill:one go")
+        assert session.overrides == granted
+        session.invoke("something else")
+        assert session.overrides == {}
+
+
+# --- hooks ---
+
+
+@pytest.mark.behaviour("N-091")
+def test_hooks_of_a_skill_are_kept_in_the_record_and_match_and_run_nothing(world: World) -> None:
+    mark = world.project / "hooked"
+    hooks = {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": f"touch {mark}"}]}]}
+    files = {"a.md": "text", "scripts/x.sh": "#!/bin/sh\n", "hooks/hooks.json": json.dumps(hooks)}
+    world.skill(f"{SKILLS}/one", hooks=hooks, files=files)
+    runner = FakeRunner(default=Outcome(0, "exit", 3, b"", b""))
+    with listening() as heard:
+        session = world.discover("rip").session(policy={"allow": [{"tool": "skill_run"}]}, runner=runner)
+        session.invoke("/skill:one go")
+        session.call("skill_read", {"name": "one", "path": "a.md"})
+        session.call("skill_run", {"name": "one", "script": "scripts/x.sh"})
+        session.end_turn()
+    assert [job.script for job in runner.jobs] == ["scripts/x.sh"]
+    assert set(left(heard)) <= {"socket.gethostname"}  # the record names the process that ran a script
+    assert not mark.exists()
+    (loaded,) = [frame for frame in session.events if frame["type"] == "skill_loaded"]
+    assert loaded["frontmatter"]["hooks"] == hooks
+
+
+# --- managing skills ---
+
+
+@pytest.mark.behaviour("N-083", "N-085")
+def test_a_person_installs_switches_and_replaces_skills_and_a_model_sees_the_result(world: World, run: Run) -> None:
+    rip = ("--profile", "rip")
+    source = world.skill("elsewhere/report", body="# First\n").parent
+    assert run("install", str(source), "--yes", *rip).code == 0
+    assert (world.home / ".rip/skills/report/SKILL.md").is_file()
+    assert "<name>report</name>" in run("prompt", *rip).out
+    assert run("disable", "report", *rip).code == 0
+    assert "<name>report</name>" not in run("prompt", *rip).out
+    assert "no skill 'report'" in run("call", "skill_load", '{"name": "report"}', *rip).out
+    assert run("enable", "report", *rip).code == 0
+    world.skill("elsewhere/report", body="# Second\n")
+    assert run("install", str(source), "--yes", *rip).code != 0
+    assert run("install", str(source), "--yes", "--replace", *rip).code == 0
+    assert run("call", "skill_load", '{"name": "report"}', *rip).json["text"] == "# Second\n"
+    assert run("install", "--verify", *rip).code == 0
+
+
+@pytest.mark.behaviour("N-093")
+def test_rules_allow_deny_and_ask_by_tool_skill_and_path_in_the_file_of_the_user(world: World, run: Run) -> None:
+    for name in ("one", "two"):
+        world.skill(f"{SKILLS}/{name}", files={"assets/a.txt": "ASSET", "b.txt": "OTHER"})
+    world.trust()
+    rules = """
+[permissions]
+deny = [{tool = "skill_read", skill_name = "one", path = "assets/*"}]
+ask = [{tool = "skill_read", skill_name = "two", path = "assets/*"}]
+allow = [{tool = "skill_read"}]
+"""
+    write(world.home / ".config/metier/config.toml", rules)
+
+    def said(name: str, path: str) -> str:
+        answer = run("call", "skill_read", json.dumps({"name": name, "path": path}), "--profile", "rip").json
+        return answer["text"] if answer["ok"] else answer["error"]["code"]
+
+    assert [said("one", "assets/a.txt"), said("one", "b.txt")] == ["ACCESS_DENIED", "OTHER"]
+    assert [said("two", "assets/a.txt"), said("two", "b.txt")] == ["ASSET", "OTHER"], "allow outranks ask"
+
+
+CAPABILITIES = (
+    *("skill.discovery", "skill.load", "skill.invoke", "skill.manage", "skill.commands", "skill.repos"),
+    *("skill.metadata", "skill.overrides", "skill.context"),
+    *("command.custom_dirs", "command.allowed_tools", "hooks.matching", "context.compile", "policy.permissions.rules"),
+)
+
+
+def test_the_page_says_of_every_capability_what_there_is_or_that_it_is_out_of_scope() -> None:
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert [row[1].strip(" `") for row in rows] == list(CAPABILITIES)
+    known = (Path(__file__).parent / "behaviours.tsv").read_text()
+    for row in rows:
+        assert all(f"\n{one}\t" in known for one in re.findall(r"[A-Z]-\d{3}", row[3])), row
+        assert re.search(r"[A-Z]-\d{3}", row[3]), row
