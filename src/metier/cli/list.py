@@ -10,7 +10,7 @@ from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
 from metier.files.beneath import list_files
 from metier.files.text import printable
-from metier.model import Skill
+from metier.model import SKILL_FILE, Diagnostic, Skill
 
 
 @click.command(
@@ -93,17 +93,21 @@ def _the_rest(skills: Skills) -> None:
             output.diagnostic(diagnostic, cwd)
 
 
+def _line(found: Diagnostic) -> str:
+    path = f"{printable(found.path)}: " if found.path and found.path not in found.message else ""
+    return f"{found.severity}: {path}{printable(found.message)}{f'; {found.hint}' if found.hint else ''}"
+
+
 def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
     counts = skills.counts
     if not skills.profile.enabled:
-        click.echo(f"skills are switched off in the profile {skills.profile.name}; set enabled = true", err=True)
-        return
+        return  # which was said already
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
         click.echo(f"no skills found; searched: {printable(searched)}", err=True)
     for diagnostic in skills.diagnostics:
-        if diagnostic.code == "untrusted":
-            click.echo(f"{printable(diagnostic.message)}; {diagnostic.hint}", err=True)
+        if diagnostic.severity != "info" and not diagnostic.path.endswith(SKILL_FILE):
+            click.echo(_line(diagnostic), err=True)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     others = ", ".join(f"{number:,} {what}" for number, what in rest if number)
     if others:

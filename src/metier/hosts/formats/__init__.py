@@ -90,6 +90,8 @@ class Surroundings:
     project: str
     parameters: Mapping[str, Mapping[str, object]]
     """What a model may give to the tool that is being defined: each with its JSON schema."""
+    version: int
+    """The version of the session's record. A replay of an old one gives the texts of then."""
 
 
 @dataclass(frozen=True, slots=True)

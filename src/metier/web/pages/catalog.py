@@ -20,7 +20,7 @@ from metier.files import beneath
 from metier.files.shapes import is_items, is_table
 from metier.files.source import DiskFiles
 from metier.files.text import from_utf8
-from metier.model import MODES, SKILL_FILE, Skill, as_text
+from metier.model import MODES, SKILL_FILE, Diagnostic, Skill, as_text
 from metier.skills import Skills
 from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
 from metier.web.pages import usage
@@ -64,7 +64,7 @@ class CatalogPages:
             source_line=source_line,
             counts=skills.counts,
             roots=skills.roots,
-            general=[d for d in skills.diagnostics if not d.path.endswith(SKILL_FILE) and d.severity != "info"],
+            general=[d for d in skills.diagnostics if _is_general(d)],
         )
 
     async def rescan(self, request: Request) -> Response:
@@ -139,6 +139,12 @@ class CatalogPages:
         except MetierError:
             verdicts = []
         return self.site.page(request, "skills/hosts.html", verdicts=verdicts)
+
+
+def _is_general(diagnostic: Diagnostic) -> bool:
+    """Whether it is not about one skill. The page itself says that skills are switched off."""
+    about_skill = diagnostic.path.endswith(SKILL_FILE)
+    return not about_skill and diagnostic.severity != "info" and diagnostic.code != "switched-off"
 
 
 @dataclass(frozen=True, slots=True)
