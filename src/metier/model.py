@@ -181,6 +181,7 @@ class Skill:
             "dir": self.dir,
             "scope": self.scope,
             "source": self.source,
+            "source_dir": self.root.path,
             "mtime_ms": self.mtime_ms,
             "version": self.version,
             "license": self.license,
@@ -267,6 +268,11 @@ Role = Literal["load", "search", "read", "output", "run"]
 """The purpose of a tool. Each host has its own names for its tools."""
 
 ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run")
+
+
+def wire_name(tool: str) -> str:
+    """A tool's name in characters that every provider accepts. OpenAI and Anthropic refuse a dot, among others."""
+    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in tool)[:64]
 
 
 def metadata_of(fields: Fields) -> Fields:

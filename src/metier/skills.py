@@ -144,6 +144,9 @@ class Skills:
             *_dropped_rules(config),
         )
         if not profile.enabled:
+            file = os.path.join(place.project, ".metier", "config.toml")
+            message = f"skills are switched off in the profile {profile.name}"
+            notes += (Diagnostic("switched-off", "warning", message, file, hint=profile.off_hint),)
             return build_catalog(profile, place, (), discover.Found(), state, notes)
         if self._only is not None:
             found_roots = self._only

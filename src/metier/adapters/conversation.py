@@ -18,7 +18,7 @@ from metier.files.digests import digest_of
 from metier.files.shapes import is_object
 from metier.files.text import utf8
 from metier.hosts.profiles import Profile
-from metier.model import JsonObject
+from metier.model import JsonObject, wire_name
 from metier.results import Tool, ToolResult
 from metier.session import activation
 from metier.session.approvals import Answers, questions
@@ -105,7 +105,8 @@ class Conversation:
     # --- what a model is shown ---
 
     def tools(self) -> list[Tool]:
-        return self.session.tools()
+        """The tools that can succeed now, by names that every provider accepts."""
+        return self.session.tools(wire=True)
 
     def names(self) -> list[str]:
         """The names of all skill tools, including those that are not offered now."""
@@ -118,7 +119,7 @@ class Conversation:
 
     def prompt(self, base: str = "", message: str | None = None) -> str:
         """The system prompt without the skills that are put back."""
-        return self.session.system_prompt(base, message=message, budget=self._budget)
+        return self.session.system_prompt(base, message=message, budget=self._budget, wire=True)
 
     def restored(self, context: Sequence[str]) -> str:
         """The loaded skills that are missing from `context`, the texts that are about to be sent.
@@ -130,7 +131,7 @@ class Conversation:
         for entry, text in reversed(self._missing(context)):
             part = text
             if len(part) > left:
-                part = activation.reminder(entry["name"], entry["ref"], self.session.offered())
+                part = activation.reminder(entry["name"], entry["ref"], self.session.offered(wire=True))
             if len(part) <= left:
                 parts.append(part)
                 left -= len(part)
@@ -144,7 +145,8 @@ class Conversation:
             if entry["rendered"] in present:
                 continue
             text = self._text_of(entry["ref"])
-            if text and not any(text in one for one in context):
+            escaped = json.dumps(text, ensure_ascii=False)[1:-1]  # as in a result that is JSON
+            if text and not any(text in one or escaped in one for one in context):
                 missing.append((entry, text))
         return missing
 
@@ -263,7 +265,7 @@ def _misplaced(options: SessionOptions) -> ConfigError:
 
 
 def tool_names(profile: Profile) -> list[str]:
-    return list(profile.tools.by_role().values())
+    return [wire_name(name) for name in profile.tools.by_role().values()]
 
 
 def shown(requests: Iterable[Request]) -> list[AskedRequest]:

@@ -65,6 +65,7 @@ CODES: Final[Mapping[str, str]] = {
     "context-file-refused": "An AGENTS.md is not read: it is no regular text file, it is too large, or it is a link "
     "that leaves the project.",
     "collision": "Two skills have the same name. The message says which one is used.",
+    "switched-off": "The profile uses no skills until they are switched on.",
     "too-many-skills": "There are more skills than the profile allows.",
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
     "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",

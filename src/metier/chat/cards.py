@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping
 
 from metier.chat.items import ToolItem
 from metier.files.shapes import as_table, is_table
+from metier.model import wire_name
 from metier.record.store import Frame
 from metier.session.tools import ToolResult
 
 
 def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
     """Complete a card. `frames` are the frames of the session since the call began."""
-    card.text, card.code = result.text, result.code or None
+    card.text, card.code, card.shown_at = result.text, result.code or None, result.shown_at
     card.state = "done" if result.ok else "failed"
     if result.code == "ACCESS_DENIED":
-        card.state, card.rule = "refused", result.rule or result.text
+        card.state, card.rule = "refused", result.rule or result.shown
     known = list(frames)
     op = operation_of(card, known)
     for frame in known:
@@ -39,8 +40,8 @@ def operation_of(card: ToolItem, frames: Iterable[Frame]) -> str | None:
     """The id of the operation that a card shows. Another process may be at work in the same session."""
     for frame in frames:
         if frame["type"] == "session_called":
-            tool = as_table(frame.get("args")).get("tool")
-            if tool == card.tool or (card.by == "user" and frame["operation"] != "call"):
+            tool = str(as_table(frame.get("args")).get("tool"))
+            if wire_name(tool) == wire_name(card.tool) or (card.by == "user" and frame["operation"] != "call"):
                 return str(frame["op"])
     return None
 

@@ -14,12 +14,18 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
+from metier.results import part_of
+
 INTRODUCTION: Final = (
     "I am the offline guide, not a language model. I find, load and show skills, but I write nothing myself. "
     "Set up a model in the settings to get real answers."
 )
 CALLED: Final = 'The user calls the skill "{name}" explicitly.'
 """The sentence that tells a model about a command in a message."""
+INSTRUCTIONS: Final = " Its instructions:\n\n"
+"""What follows that sentence where the skill was loaded already."""
+
+NOTHING: Final = "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
 
 STEPS: Final = 12
 """Steps of a skill that are shown."""
@@ -33,6 +39,7 @@ _HIT: Final = re.compile(r"^- ([^\s:]+):[^\n]*(?:\n  (?:scope: [^\n]*, )?path: (
 """A skill that a search found, and its path, if the result says it."""
 _HEADING: Final = re.compile(r"^#{2,4}\s+(?:\d+[.)]\s+)?(.+)$", re.MULTILINE)
 _STEP: Final = re.compile(r"^\d+[.)]\s+(.+)$", re.MULTILINE)
+_PARTS: Final = (("body",), ("content",), ("error", "message"))
 _FILE: Final = re.compile(r"\b((?:references|assets|scripts)/[\w./-]*\w)")
 
 
@@ -61,10 +68,10 @@ class _Conversation:
 
 
 class DemoModel(FunctionModel):
-    """The offline guide as a model. `roles` maps the role of each tool to its name."""
+    """The offline guide as a model. `roles` maps the role of each tool to its name. `nothing` says why none is."""
 
-    def __init__(self, roles: Mapping[str, str]) -> None:
-        self._roles = roles
+    def __init__(self, roles: Mapping[str, str], nothing: str = "") -> None:
+        self._roles, self._nothing = roles, nothing or NOTHING
         super().__init__(stream_function=self._stream, model_name="offline guide")
 
     async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
@@ -156,7 +163,7 @@ class DemoModel(FunctionModel):
         if so_far.first:
             yield INTRODUCTION
         if not self._roles:
-            yield "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
+            yield self._nothing
             return
         if so_far.given:
             yield f"You called the skill {so_far.called}. Its steps:"
@@ -208,18 +215,23 @@ def _conversation(messages: Sequence[ModelMessage], instructions: str) -> _Conve
                     _read_prompt(so_far, str(part.content))
                 elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
                     call = calls[part.tool_call_id]
-                    text = str(part.content)
+                    text = _readable(str(part.content))
                     so_far.done.append(_Done(call.tool_name, call.args_as_dict(), text, part.outcome == "success"))
     return so_far
+
+
+def _readable(text: str) -> str:
+    """The text in a result. Some hosts answer in JSON: a body, a content, or an error with its message."""
+    return next((part for keys in _PARTS if (part := part_of(text, keys)) != text), text)
 
 
 def _read_prompt(so_far: _Conversation, text: str) -> None:
     """Read a user's message: the text, and the called skill with its instructions."""
     called = _CALLED.search(text)
     so_far.question = text[: called.start()].strip() if called else text
-    so_far.given = text[called.end() :] if called else ""
-    named = called or _CALLED.search(so_far.instructions)
-    so_far.called = named[1] if named else ""
+    rest = text[called.end() :] if called else ""
+    so_far.given = rest if rest.startswith(INSTRUCTIONS) else ""
+    so_far.called = called[1] if called else ""
 
 
 def _outline(text: str) -> str:

@@ -6,7 +6,6 @@ servers reject a conversation in which a result is missing.
 
 import contextlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
@@ -22,9 +21,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from metier.chat.demo_model import CALLED
+from metier.chat.demo_model import CALLED, INSTRUCTIONS
 from metier.chat.items import Item, TextItem, ToolItem, UserItem
 from metier.files.shapes import as_table
+from metier.model import wire_name
 from metier.session.tools import Tool
 
 CHARACTERS: Final = 600_000
@@ -34,7 +34,6 @@ LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
 
 ReturnOutcome = Literal["success", "denied", "failed"]
 _OUTCOMES: Final[Mapping[str, ReturnOutcome]] = {"done": "success", "refused": "denied"}
-_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Arguments(NamedTuple):
@@ -44,15 +43,10 @@ class Arguments(NamedTuple):
     given: Any
 
 
-def wire_name(tool: str) -> str:
-    """A tool's name in characters that every provider accepts."""
-    return _UNUSUAL.sub("_", tool)[:64]
-
-
 def definitions(tools: Iterable[Tool]) -> list[ToolDefinition]:
     return [
         ToolDefinition(
-            name=wire_name(tool.name),
+            name=tool.name,
             description=tool.description,
             parameters_json_schema=json.loads(json.dumps(tool.input_schema)),
         )
@@ -102,7 +96,7 @@ def messages(items: Sequence[Item]) -> list[ModelMessage]:
             step = None
         elif isinstance(item, ToolItem) and item.by == "user":
             if item.state == "done" and not item.injected:
-                _add_prompt(sent, f"{CALLED.format(name=item.skill)} Its instructions:\n\n{item.text}")
+                _add_prompt(sent, f"{CALLED.format(name=item.skill)}{INSTRUCTIONS}{item.text}")
         elif isinstance(item, ToolItem) or (isinstance(item, TextItem) and not item.superseded):
             if item.step != step:
                 sent.append(ModelResponse(parts=[]))

@@ -28,10 +28,13 @@ _SHOWN: Final = 300
 
 
 @contextlib.asynccontextmanager
-async def opened(choice: ModelChoice, roles: Mapping[str, str]) -> AsyncGenerator[Model]:
-    """The model of a choice. `roles` maps the role of each tool to the name that the model is given."""
+async def opened(choice: ModelChoice, roles: Mapping[str, str], nothing: str = "") -> AsyncGenerator[Model]:
+    """The model of a choice. `roles` maps the role of each tool to the name that the model is given.
+
+    `nothing` is why there are no skills, if that is known.
+    """
     if choice.provider == "offline":
-        yield DemoModel(roles)
+        yield DemoModel(roles, nothing)
         return
     timeout = httpx2.Timeout(choice.timeout, connect=min(CONNECT_SECONDS, choice.timeout))
     # A model on this machine must not be reached through a proxy on another one.

@@ -6,6 +6,7 @@ same. A turn is bounded in rounds, calls per round, characters and silence. Howe
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -35,7 +36,7 @@ from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, To
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
-from metier.model import Skill
+from metier.model import Skill, wire_name
 from metier.results import Invocation, Loaded
 from metier.session.policy import Request
 from metier.session.session import Session
@@ -136,7 +137,7 @@ class Turn:
 
     @property
     def skills(self) -> list[str]:
-        return list(self._session.activated) if self._session else list(self.head.skills)
+        return self._session.given if self._session else list(self.head.skills)
 
     # --- the turn ---
 
@@ -208,14 +209,16 @@ class Turn:
         if message is None:
             raise TurnFailed("There is no message to answer.")
         self._session = session = await self._work(self._open_session)
-        called = await self._call_by_name(session, message, again=text is None)
-        names = {str(role): history.wire_name(name) for role, name in session.offered().items()}
+        await self._call_by_name(session, message, again=text is None)
+        names = {str(role): name for role, name in session.offered(wire=True).items()}
+        rules = session.profile
+        nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
         async with contextlib.AsyncExitStack() as stack:
 
             async def open_model(choice: ModelChoice) -> Model:
-                return await stack.enter_async_context(models.opened(choice, names))
+                return await stack.enter_async_context(models.opened(choice, names, nothing))
 
-            await self._rounds(open_model, session, message.text, called)
+            await self._rounds(open_model, session, message.text)
 
     @property
     def _all(self) -> list[Item]:
@@ -242,13 +245,13 @@ class Turn:
 
     # --- commands ---
 
-    async def _call_by_name(self, session: Session, message: UserItem, *, again: bool) -> str:
+    async def _call_by_name(self, session: Session, message: UserItem, *, again: bool) -> None:
         """Handle a skill that the message calls by name: load it where the profile does, else name it to the model.
 
-        Returns the name of a skill that the model still has to load.
+        The model is told in the message, not in the system prompt, which stays the same from turn to turn.
         """
         if again and (not message.skill or message.loaded):
-            return ""
+            return
         before = await asyncio.to_thread(self._store.store.last_seq, session.id)
         try:
             invocation = await self._work(session.invoke, message.text)
@@ -256,16 +259,13 @@ class Turn:
             raise TurnFailed(f"The skill could not be used: {error}") from error
         loaded = set[str]() if again else await self._load_chosen(session, message, invocation)
         if invocation.skill is None or invocation.skill.path in loaded:
-            return ""
+            return
         injected = invocation.loaded is not None and not session.profile.invocation.loads
-        message.skill, message.message = invocation.skill.name, _told(invocation, message.text)
+        message.skill, message.message = invocation.skill.name, _told(invocation, message.text, session)
         message.loaded = invocation.loaded is not None and not injected
         await self.live.show(message)
-        if invocation.loaded is None:
-            return invocation.skill.name
-        if not again:
+        if invocation.loaded is not None and not again:
             await self._show_loaded(session, invocation.skill, invocation.loaded, before, injected=injected)
-        return ""
 
     async def _load_chosen(self, session: Session, message: UserItem, invocation: Invocation) -> set[str]:
         """Load the skills of names that several skills bear: a model could only ask for them by such a name.
@@ -300,7 +300,7 @@ class Turn:
     # --- rounds ---
 
     async def _rounds(
-        self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str, called: str
+        self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str
     ) -> None:
         messages = history.messages(self._all)
         model = await open_model(self.choice)
@@ -311,7 +311,7 @@ class Turn:
                 self.choice, model = wanted, await open_model(wanted)
                 await self.live.show(NoticeItem(text=f"A skill asked for the model {wanted.name}, which answers now."))
             try:
-                response, calls = await self._ask_model(model, session, messages, question, called)
+                response, calls = await self._ask_model(model, session, messages, question)
             except _NoSuchModel:
                 missing.add(self.choice.name)
                 text = f"The server does not have the model {self.choice.name}, so {self._own_choice.name} answers."
@@ -334,21 +334,16 @@ class Turn:
         usable = 0 < len(name) <= TEXT_CHARACTERS and name.isprintable()
         return replace(self._own_choice, name=name) if usable else self._own_choice
 
-    def _system(self, session: Session, question: str, called: str) -> str:
-        base = BASE
-        if called:
-            base += f"\n\n{CALLED.format(name=called)}"
-            tool = session.offered().get("load")
-            base += f" Call `{history.wire_name(tool)}` for it before you answer." if tool else ""
-        return session.system_prompt(base, message=question)
+    def _system(self, session: Session, question: str) -> str:
+        return session.system_prompt(BASE, message=question, wire=True)
 
     async def _ask_model(
-        self, model: Model, session: Session, messages: Sequence[ModelMessage], question: str, called: str
+        self, model: Model, session: Session, messages: Sequence[ModelMessage], question: str
     ) -> tuple[ModelResponse, list[ToolCallPart]]:
         """One answer of the model, shown as it arrives, and the calls in it."""
-        system = await self._work(self._system, session, question, called)
+        system = await self._work(self._system, session, question)
         parameters = ModelRequestParameters(
-            function_tools=history.definitions(await self._work(session.tools)),
+            function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
             instruction_parts=[InstructionPart(content=system)],
         )
         parts: dict[int, TextItem] = {}
@@ -401,8 +396,8 @@ class Turn:
     # --- calls ---
 
     async def _call(self, part: ToolCallPart, number: int, session: Session) -> ToolReturnPart:
-        by_wire = {history.wire_name(name): (role, name) for role, name in session.offered().items()}
-        role, tool = by_wire.get(history.wire_name(part.tool_name), (None, part.tool_name))
+        by_wire = {wire_name(name): (role, name) for role, name in session.offered().items()}
+        role, tool = by_wire.get(wire_name(part.tool_name), (None, part.tool_name))
         arguments = history.arguments(part)
         card = ToolItem(tool=tool, role=role, args=arguments.shown, step=self._step, call=part.tool_call_id)
         if number >= CALLS:
@@ -415,7 +410,7 @@ class Turn:
         before = await asyncio.to_thread(self._store.store.last_seq, session.id)
         watching = asyncio.create_task(self._watch_output(card, session, before)) if role == "run" else None
         try:
-            result = await self._work(session.call, tool, arguments.given)
+            result = await self._work(session.call, wire_name(tool) if role else tool, arguments.given)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -475,10 +470,14 @@ class Turn:
         return answer
 
 
-def _told(invocation: Invocation, text: str) -> str:
+def _told(invocation: Invocation, text: str, session: Session) -> str:
     """What the model is told instead of a message that calls a skill."""
     message = invocation.message.strip()
-    return message if invocation.loaded else message or text
+    if invocation.skill is None or invocation.loaded:
+        return message
+    tool = session.offered(wire=True).get("load")
+    call = f" Call `{tool}` for it before you answer." if tool else ""
+    return f"{message or text}\n\n{CALLED.format(name=invocation.skill.name)}{call}"
 
 
 def _text_of(event: ModelResponseStreamEvent) -> tuple[int, str]:

@@ -57,6 +57,8 @@ class Context:
         )
         if progress is not None:
             progress.done()
+        if not found.profile.enabled and not self.quiet:
+            click.echo(found.profile.off_message, err=True)
         return found
 
     def discover_for_session(self) -> Skills:

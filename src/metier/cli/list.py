@@ -96,8 +96,7 @@ def _the_rest(skills: Skills) -> None:
 def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
     counts = skills.counts
     if not skills.profile.enabled:
-        click.echo(f"skills are switched off in the profile {skills.profile.name}; set enabled = true", err=True)
-        return
+        return  # which was said already
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
         click.echo(f"no skills found; searched: {printable(searched)}", err=True)

@@ -308,7 +308,7 @@ def tools_command(opening: Opening) -> None:
         rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
         output.table(("tool", "arguments", "description"), rows)
     elif not opening.quiet:
-        click.echo("no tools are offered: there are no skills here, or they are switched off", err=True)
+        click.echo("no tools are offered", err=True)
 
 
 @click.command("commands", epilog="Example:\n\n\b\n  metier commands --profile omp")

@@ -378,3 +378,14 @@ class Profile:
     """The public page that a rule comes from, by the name of a setting or its table."""
     fingerprint: str = ""
     """Equal for equal values. Part of the name of a cache."""
+
+    @property
+    def off_message(self) -> str:
+        """What to say while the host uses no skills."""
+        return f"skills are switched off in the profile {self.name}; {self.off_hint}"
+
+    @property
+    def off_hint(self) -> str:
+        """How to switch skills on, in the host's own name for the setting."""
+        key = next((alias for alias, setting in self.aliases.items() if setting == "enabled"), "enabled")
+        return f"set {key} = true in .metier/config.toml and start again"

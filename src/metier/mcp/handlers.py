@@ -202,7 +202,7 @@ class Handlers:
 
     async def list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         def make(session: Session) -> types.ListToolsResult:
-            runs = session.offered().get("run")
+            runs = session.offered(wire=True).get("run")
             tools = [
                 types.Tool(
                     name=tool.name,
@@ -210,7 +210,7 @@ class Handlers:
                     input_schema=storable_table(tool.input_schema),
                     annotations=types.ToolAnnotations(read_only_hint=tool.name != runs, open_world_hint=False),
                 )
-                for tool in session.tools()
+                for tool in session.tools(wire=True)
             ]
             return types.ListToolsResult(tools=tools)
 

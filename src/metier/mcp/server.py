@@ -54,7 +54,7 @@ class McpServer(Server[Clients]):
             "metier",
             version=__version__,
             title="Metier",
-            instructions=INSTRUCTIONS,
+            instructions=INSTRUCTIONS if app.config.profile.enabled else app.config.profile.off_message,
             lifespan=self._lifespan,
             on_list_tools=handlers.list_tools,
             on_call_tool=handlers.call_tool,

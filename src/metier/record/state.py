@@ -20,8 +20,8 @@ from metier.record.store import Frame, Store
 SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
 
-SNAPSHOT_VERSION: Final = 1
-"""Raised whenever a fold says something else about the frames of before. Other versions are ignored."""
+SNAPSHOT_VERSION: Final = 2
+"""Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
 
 LIVES: Final = 16
 """The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
@@ -111,6 +111,8 @@ class SessionState:
     running: Mapping[str, Running] = field(default_factory=dict[str, Running])
     activated: tuple[str, ...] = ()
     """Names in the order of their first activation."""
+    awaited: tuple[str, ...] = ()
+    """Those of them that a message called, and whose instructions the model does not have yet."""
     loaded: Mapping[str, LoadedSkill] = field(default_factory=dict[str, LoadedSkill])
     """Loaded skills by path, in the order in which they were last given whole."""
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -127,6 +129,11 @@ class SessionState:
     approved: frozenset[tuple[str, ...]] = frozenset()
     """What a person allowed for the whole session: a tool, a name, a path and a digest each."""
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The activated skills whose instructions the model was given."""
+        return tuple(name for name in self.activated if name not in self.awaited)
+
     def by_ref(self, ref: str) -> LoadedSkill | None:
         return next((loaded for loaded in self.loaded.values() if loaded.ref == ref), None)
 
@@ -142,6 +149,7 @@ class SessionState:
             "loaded": [loaded.as_dict() for loaded in self.loaded.values()],
         }
         more: JsonObject = {
+            "awaited": list(self.awaited),
             "chains": {name: list(chain) for name, chain in self.chains.items()},
             "windows": {path: [window.name, *window.allowed_tools] for path, window in self.windows.items()},
             "preloaded": list(self.preloaded),
@@ -205,6 +213,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
     windows = value.get("windows")
     return {
         "activated": _texts(value.get("activated_skill_names")),
+        "awaited": _texts(value.get("awaited")),
         "loaded": {
             one["path"]: LoadedSkill(
                 name=one["name"],
@@ -335,6 +344,7 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
     change: _Change = {}
     if not frame.get("preloaded"):
         change["activated"] = _with(state.activated, name)
+    change["awaited"] = tuple(one for one in state.awaited if one != name)
     if not frame.get("already_loaded"):
         loaded = LoadedSkill(
             name=name,
@@ -362,6 +372,8 @@ def _invoked(state: SessionState, frame: Frame) -> _Change:
     change: _Change = {}
     if frame.get("activated"):
         change["activated"] = _with(state.activated, name)
+        if name not in state.activated:
+            change["awaited"] = (*state.awaited, name)
     if parent:
         change["chains"] = {**state.chains, name: (*state.chains.get(parent, (parent,)), name)}
     elif name in state.chains:

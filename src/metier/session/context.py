@@ -13,7 +13,7 @@ from metier.catalog.build import Catalog
 from metier.errors import MetierError, PolicyDenied
 from metier.files.source import Files, ScriptFiles
 from metier.files.text import storable_text
-from metier.model import SKILL_FILE, Role, Skill
+from metier.model import SKILL_FILE, Role, Skill, wire_name
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
 from metier.record.state import SessionState
@@ -67,6 +67,8 @@ class SessionContext:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     """What this process gave, by ref: a cache of artifacts, and all there is where policy keeps no artifacts."""
     asked: Asked = field(default_factory=Asked)
+    wire: bool = False
+    """Whether the operation names tools as they go over the wire; see `metier.model.wire_name`."""
     _catalog: Catalog | None = None
     """The catalog when the operation began."""
 
@@ -98,7 +100,7 @@ class SessionContext:
 
     def begin(self) -> None:
         """Begin an operation on the catalog as it is now, under the policy as it is now."""
-        self._catalog = self.skills.catalog
+        self._catalog, self.wire = self.skills.catalog, False
         self.recorder.notice_policy(self.policy.as_dict())
 
     def check_catalog(self) -> None:
@@ -239,8 +241,11 @@ class SessionContext:
 
     # --- tools ---
 
-    def offered(self) -> dict[Role, str]:
-        """The tools that the model has now: role to name. A tool is offered only where it can succeed."""
+    def offered(self, *, wire: bool | None = None) -> dict[Role, str]:
+        """The tools that the model has now: role to name. A tool is offered only where it can succeed.
+
+        `wire` says how tools are named; without it, as the operation names them.
+        """
         profile = self.profile
         if not profile.enabled or not self.tools_enabled:
             return {}
@@ -251,4 +256,5 @@ class SessionContext:
             names.pop("read", None)
         if "run" in names and not self.can_run:
             names.pop("run")
-        return names
+        on_wire = self.wire if wire is None else wire
+        return {role: wire_name(name) for role, name in names.items()} if on_wire else names

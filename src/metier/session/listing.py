@@ -19,7 +19,9 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     if profile.prompt.needs_read_tool and not (context.has_read_tool and context.tools_enabled):
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
-    ranked = context.skills.ranked(shown, message, context.state.activated[::-1])
+    # A host that lists its skills as they were found has one order, whatever the message is.
+    sought = None if profile.catalog.order == "found" else message
+    ranked = context.skills.ranked(shown, sought, context.state.activated[::-1])
     fields = catalog_fields(context.policy, profile)
     view = CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget, fields=fields)
     return formats.listing(view)

@@ -141,10 +141,13 @@ class Session:
 
     # --- operations ---
 
-    def perform(self, operation: Operation[R]) -> R:
-        """Do what an operation says: ask policy, then do it and record it."""
+    def perform(self, operation: Operation[R], *, wire: bool = False) -> R:
+        """Do what an operation says: ask policy, then do it and record it.
+
+        With `wire`, prompts and definitions name tools as they go over the wire; see `metier.model.wire_name`.
+        """
         operation.check()
-        return self._record(operation) if operation.recorded else self._show(operation)
+        return self._record(operation) if operation.recorded else self._show(operation, wire)
 
     def _record(self, operation: Operation[R], given: Mapping[Request, str] | None = None) -> R:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
@@ -175,7 +178,7 @@ class Session:
                 finally:
                     context.use_answers(Asked())  # the files of a skill may be large
 
-    def _show(self, operation: Operation[R]) -> R:
+    def _show(self, operation: Operation[R], wire: bool) -> R:
         """Perform what only shows something. It does not wait for a script; if somebody was asked, that is recorded."""
         context = self._context
         asked = context.ask(operation)
@@ -185,6 +188,7 @@ class Session:
         context.recorder.refresh()
         view = context.silent()
         view.use_answers(asked)
+        view.wire = wire
         return operation.perform(view)
 
     async def aperform(self, operation: Operation[R]) -> R:
@@ -267,17 +271,26 @@ class Session:
         message: str | None = None,
         budget: int | None = None,
         files: Sequence[str] | None = None,
+        wire: bool = False,
     ) -> str:
-        """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
-        return self.perform(queries.SystemPrompt(base=base, message=message, budget=budget, files=files)).text
+        """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text.
+
+        With `wire`, it names tools as `tools(wire=True)` does.
+        """
+        shown = queries.SystemPrompt(base=base, message=message, budget=budget, files=files)
+        return self.perform(shown, wire=wire).text
 
     def call(self, tool: str, arguments: Mapping[str, object] | None = None) -> ToolResult:
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
         return self.perform(operations.Call(tool=tool, arguments=arguments))
 
-    def tools(self) -> list[Tool]:
-        """Tool definitions to hand to a model: name, description, JSON schema."""
-        return list(self.perform(operations.Tools()).tools)
+    def tools(self, *, wire: bool = False) -> list[Tool]:
+        """Tool definitions to hand to a model: name, description, JSON schema.
+
+        With `wire`, names are in characters that every provider accepts: `skills_activate` for `skills.activate`.
+        `call` takes both.
+        """
+        return list(self.perform(operations.Tools(), wire=wire).tools)
 
     def commands(self) -> list[str]:
         """The slash commands that a host may offer to a user, one per skill."""
@@ -346,10 +359,11 @@ class Session:
         message: str | None = None,
         budget: int | None = None,
         files: Sequence[str] | None = None,
+        wire: bool = False,
     ) -> str:
         """`system_prompt` for asyncio."""
         shown = queries.SystemPrompt(base=base, message=message, budget=budget, files=files)
-        return (await self.aperform(shown)).text
+        return (await asyncio.to_thread(self.perform, shown, wire=wire)).text
 
     async def acall(self, tool: str, arguments: Mapping[str, object] | None = None) -> ToolResult:
         """`call` for asyncio."""
@@ -400,6 +414,11 @@ class Session:
         return list(self._known.activated)
 
     @property
+    def given(self) -> list[str]:
+        """The activated skills whose instructions the model was given; a message may have called others."""
+        return list(self._known.given)
+
+    @property
     def overrides(self) -> JsonObject:
         """What skills proposed and policy granted in this turn: a model, tool defaults, a scope."""
         return dict(self._known.overrides)
@@ -413,9 +432,9 @@ class Session:
         """The skills that the model may see, by modes, policy and the limits of this session."""
         return self._context.visibility.visible()
 
-    def offered(self) -> dict[Role, str]:
+    def offered(self, *, wire: bool = False) -> dict[Role, str]:
         """The tools that the model has now: role to name. A tool is offered only where it can succeed."""
-        return self._context.offered()
+        return self._context.offered(wire=wire)
 
     @property
     def command_form(self) -> str:

@@ -26,7 +26,7 @@ def system_prompt(
     preloaded = [*recall.given(context, state.preloaded), *applied, *recall.given(context, state.injected)]
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
     shown = "" if hidden else listing.prompt(context, message, budget, files).text
-    names = context.state.activated if rules.context.activated and rules.enabled else ()
+    names = context.state.given if rules.context.activated and rules.enabled else ()
     settings = context.skills.settings
     trusted = is_trusted(settings.config_folder, settings.place.project)
     agents = context_files.texts(rules, settings.place, trusted)

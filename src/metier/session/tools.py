@@ -24,7 +24,7 @@ from metier.errors import (
 )
 from metier.hosts import formats
 from metier.hosts.formats import Answer, Failure, Success, Surroundings, ToolArguments
-from metier.model import JsonObject, Role
+from metier.model import JsonObject, Role, wire_name
 from metier.results import Tool, ToolResult
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
@@ -101,8 +101,7 @@ def parse(
     """The operation that a call asks for. Raises `BadArguments` for an unknown tool or arguments that do not fit."""
     role = _role(context, tool)
     if role is None or not context.profile.enabled or not context.tools_enabled:
-        names = ", ".join(context.offered().values()) or "none"
-        raise BadArguments(f"there is no tool {tool!r}; the tools are: {names}")
+        raise BadArguments(f"there is no tool {tool!r}; {_instead(context)}")
     wrong = problem(arguments)
     if wrong:
         raise BadArguments(f"the arguments {wrong}")
@@ -116,6 +115,7 @@ def answer(
     """Answer a call in the host's shape."""
     started = time.monotonic_ns()
     role = _role(context, tool)
+    context.wire = role is not None and tool != context.profile.tools.by_role()[role]
     shapes, given = formats.shapes(context.profile, role), _given(arguments)
     try:
         call = parse(context, tool, arguments, operation)
@@ -148,7 +148,21 @@ def _since(started: int) -> int:
 
 
 def _role(context: SessionContext, tool: str) -> Role | None:
-    return next((role for role, name in context.profile.tools.by_role().items() if name == tool), None)
+    """The role of a tool, by its name or by its name on the wire."""
+    names = context.profile.tools.by_role()
+    for role, name in names.items():
+        if name == tool:
+            return role
+    on_wire = names.items() if context.version > 3 else ()
+    return next((role for role, name in on_wire if wire_name(name) == tool), None)
+
+
+def _instead(context: SessionContext) -> str:
+    """What can be called instead of an unknown tool, in names that can be called on every surface."""
+    if context.version > 3 and not context.profile.enabled:
+        return context.profile.off_message
+    names = context.offered().values()
+    return f"the tools are: {', '.join(map(wire_name, names) if context.version > 3 else names) or 'none'}"
 
 
 def _given(arguments: object) -> JsonObject:
@@ -180,6 +194,8 @@ def explain(error: MetierError, context: SessionContext) -> str:
     """An error as a sentence for a model: what is wrong, what would work, and no path where the host hides them."""
     hide = context.profile.resources.hide_paths
     if isinstance(error, SkillNotFound):
+        if context.version > 3 and not context.profile.enabled:
+            return f"no skill {error.wanted!r}: {context.profile.off_message}"
         if error.why and not hide:
             return f"no skill {error.wanted!r}: {error.why}"
         visible = [skill.name for skill in context.visibility.visible()]

@@ -221,7 +221,8 @@ class PickScreen(Screen[None]):
             return _EMPTY[self.view]
         skills = self.picker.skills
         if not skills.profile.enabled:
-            return f"Skills are switched off in the profile {skills.profile.name}.\nSet enabled = true."
+            hint = skills.profile.off_hint
+            return f"Skills are switched off in the profile {skills.profile.name}.\n{hint[0].upper()}{hint[1:]}."
         place = skills.settings.place
         searched = "\n".join(f"  {clean(short(root.path, place))}" for root in skills.roots[:6])
         return f"There are no skills yet.\nAdd a folder with a SKILL.md to one of these folders:\n{searched}"

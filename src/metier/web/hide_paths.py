@@ -1,12 +1,13 @@
 """Shortens absolute paths of this machine in everything the HTTP API sends, if the profile hides paths.
 
-Every folder that skills can come from has a short name. A path in the project becomes relative, a path in the home
-folder begins with `~`, and a path in another root begins with the last part of that root. Other text does not change.
+Every folder that skills can come from has a short name of its own. A path in the project becomes relative, a path in
+the home folder begins with `~`, and any other begins with `…/` and as many of its last parts as no other folder has.
+Other text does not change.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import overload
 
 from metier.app import App
@@ -31,23 +32,37 @@ class PathHider:
 
     def _names(self) -> dict[str, str]:
         """Folders and their short names. The app keeps a catalog for every place that was asked for."""
+        own = self._app.config
+        configs = (own, *(skills.settings for skills in self._app.catalogs))
+        places = [folder for config in configs for folder in (config.place.project, config.place.cwd)]
+        folders = dict.fromkeys([*places, *(root.path for skills in self._app.catalogs for root in skills.roots)])
         names: dict[str, str] = {}
-        for config in (self._app.config, *(skills.settings for skills in self._app.catalogs)):
-            names[config.place.home] = "~"
-            names[config.config_folder] = "<config>"
-            names[config.cache_folder] = "<cache>"
-        for skills in self._app.catalogs:
-            for root in skills.roots:
-                names[root.path] = os.path.basename(root.path)
-        for place in (self._app.config.place, *(skills.settings.place for skills in self._app.catalogs)):
-            names[place.cwd], names[place.project] = ".", "."
+        for name, above in ((".", own.place.project), *(("~", config.place.home) for config in configs)):
+            inside = [one for one in (above, *folders) if one not in names and f"{one}/".startswith(f"{above}/")]
+            names |= {one: name + one[len(above) :] for one in inside}
+        names |= _ends([one for one in folders if one not in names])
+        for config in configs:
+            names |= {config.config_folder: "<config>", config.cache_folder: "<cache>"}
         real = {os.path.realpath(folder): name for folder, name in names.items() if folder}
-        return {folder: name for folder, name in (real | names).items() if folder.strip("/")}
+        return {folder: name.removeprefix("./") for folder, name in (real | names).items() if folder.strip("/")}
+
+
+def _ends(folders: Sequence[str]) -> dict[str, str]:
+    """Folders and the shortest ends of their paths that tell them apart."""
+    names: dict[str, str] = {}
+    for folder in folders:
+        parts = folder.strip("/").split("/")
+        ends = ["/".join(parts[-count:]) for count in range(1, len(parts))] or parts
+        others = [f"/{one}" for one in folders if one != folder]
+        clear = (end for end in ends if not any(other.endswith(f"/{end}") for other in others))
+        names[folder] = f"…/{next(clear, ends[-1])}"
+    return names
 
 
 def _hidden(value: object, names: Mapping[str, str]) -> object:
     folders = "|".join(re.escape(folder) for folder in sorted(names, key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w.~-])({folders})(/|(?![\w.-]))")
+    # A path may begin a line of a text that stands in JSON, after `\\n`.
+    pattern = re.compile(rf"(?:(?<![\w.~-])|(?<=\\[nrt]))({folders})(/|(?![\w.-]))")
 
     def shorten(found: re.Match[str]) -> str:
         name = names[found[1]]

@@ -37,6 +37,7 @@ SKILL: Final = record(
         "dir": TEXT,
         "scope": TEXT,
         "source": TEXT,
+        "source_dir": TEXT,
         "mtime_ms": WHOLE,
         "version": MAYBE,
         "license": MAYBE,

@@ -140,6 +140,8 @@ class Site:
             place=place,
             place_path=config.place.project,
             profile_name=config.profile.name,
+            off="" if config.profile.enabled else config.profile.off_hint,
+            reads_once=config.profile.catalog.refresh == "start",
             locked=self.locked,
             **given,
         )

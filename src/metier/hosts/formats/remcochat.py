@@ -1,19 +1,23 @@
-"""RemcoChat's formats: the catalog as JSON, the body alone on activation, and results without paths."""
+"""RemcoChat's formats: the catalog as JSON, the body alone where the server puts a skill in, and results as JSON.
+
+A model reads `{name, frontmatter, body}`, `{name, path, content}` or, whatever failed, `{error: {code, message}}`; no
+result has a path of the host.
+"""
 
 import json
 from typing import Final
 
-from metier.files.text import one_line, remove_invisible
+from metier.files.text import one_line, remove_invisible, storable_table
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property
-from metier.model import JsonObject, Role
+from metier.model import ROLES, JsonObject, Role
 from metier.results import Loaded, Prompt, Resource, ToolResult
 
 
 class RemcoChatFormats(StandardFormats):
     """See the module, and `HostFormats` for the contract."""
 
-    roles: frozenset[Role] = frozenset(("load", "read"))
+    roles: frozenset[Role] = frozenset(ROLES)
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
@@ -32,7 +36,8 @@ class RemcoChatFormats(StandardFormats):
         if role != "load":
             return super().define(role, surroundings)
         return Definition(
-            "Activates a skill: returns its instructions. Call it before you use a skill's instructions.",
+            "Activates a skill: returns its frontmatter and, as `body`, its instructions. "
+            "Call it before you use a skill's instructions.",
             schema(("name",), name=text_property("The name of the skill.")),
         )
 
@@ -50,7 +55,7 @@ class RemcoChatFormats(StandardFormats):
                 "body": value.body,
                 "truncated": value.truncated,
             }
-            return ToolResult(data, value.body)
+            return _result(data, "body", call)
         if isinstance(value, Resource):
             data = {
                 "name": value.skill.name,
@@ -58,11 +63,22 @@ class RemcoChatFormats(StandardFormats):
                 "content": value.text,
                 "truncated": value.truncated,
             }
-            return ToolResult(data, value.text)
+            return _result(data, "content", call)
         return super().success(call)
 
     def failure(self, call: Failure) -> ToolResult:
-        return ToolResult({"error": call.message}, call.message, False, call.code)
+        error = storable_table({"code": call.code, "message": call.message})
+        if call.surroundings.version < 4:
+            return ToolResult({"error": error}, call.message, False, call.code)
+        text = json.dumps({"error": error}, ensure_ascii=False)
+        return ToolResult({"error": error}, text, False, call.code, shown_at=("error", "message"))
+
+
+def _result(data: JsonObject, shown: str, call: Success) -> ToolResult:
+    """A result whose data is also what the model reads; `shown` is the part for people."""
+    if call.surroundings.version < 4:
+        return ToolResult(data, data[shown])
+    return ToolResult(data, json.dumps(storable_table(data), ensure_ascii=False), shown_at=(shown,))
 
 
 def _block(entries: list[dict[str, str]]) -> str:

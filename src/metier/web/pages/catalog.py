@@ -64,7 +64,8 @@ class CatalogPages:
             source_line=source_line,
             counts=skills.counts,
             roots=skills.roots,
-            general=skills.warnings,
+            # The page itself says that skills are switched off.
+            general=[d for d in skills.warnings if d.code != "switched-off"],
         )
 
     async def rescan(self, request: Request) -> Response:

@@ -16,8 +16,10 @@ from starlette.responses import Response
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
+from metier.files.shapes import is_items
 from metier.files.text import visible
 from metier.record.streams import chat_stream
+from metier.results import part_of
 from metier.web import sse
 from metier.web.endpoints import encode
 from metier.web.site import Site
@@ -40,7 +42,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
     (
         *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
         *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
-        *("command", "message", "retry", "question", "foreign", "name", "candidates", "chosen"),
+        *("command", "message", "retry", "question", "foreign", "name", "candidates", "chosen", "shown"),
     )
 )
 """Every field that some item has, for templates that fail on an undefined one."""
@@ -120,4 +122,6 @@ class ChatPages:
         return {"id": data["id"], "html": render("chat/item.html", item=item, chat_id=chat_id, **_LIMITS)}
 
     def _for_template(self, item: Mapping[str, object]) -> dict[str, object]:
-        return {**_BLANK, **self.site.hide_paths(item)}
+        keys = item.get("shown_at")
+        shown = part_of(str(item.get("text", "")), [str(key) for key in keys] if is_items(keys) else ())
+        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown})}

@@ -99,6 +99,7 @@ class PromptPages:
             given=given,
             names=names,
             chosen=chosen,
+            switched_off="" if session.profile.enabled else session.profile.off_hint,
             left=left_out(session, prompt),
             shown=SHOWN,
             per_token=TOKEN_CHARACTERS,
