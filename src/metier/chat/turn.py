@@ -311,12 +311,12 @@ class Turn:
         return replace(self._own_choice, name=name) if usable else self._own_choice
 
     def _system(self, session: Session, question: str, called: str) -> str:
-        base = BASE
-        if called:
-            base += f"\n\n{CALLED.format(name=called)}"
+        system = session.system_prompt(BASE, message=question)
+        if called:  # at the end, since all turns share what comes before
+            system += f"\n\n{CALLED.format(name=called)}"
             tool = session.offered().get("load")
-            base += f" Call `{history.wire_name(tool)}` for it before you answer." if tool else ""
-        return session.system_prompt(base, message=question)
+            system += f" Call `{history.wire_name(tool)}` for it before you answer." if tool else ""
+        return system
 
     async def _ask_model(
         self, model: Model, session: Session, messages: Sequence[ModelMessage], question: str, called: str

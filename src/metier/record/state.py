@@ -20,7 +20,7 @@ from metier.record.store import Frame, Store
 SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 """Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
 
 LIVES: Final = 16
@@ -108,6 +108,8 @@ class SessionState:
     """Refs of skills that stand in the system prompt from the first request on."""
     injected: tuple[str, ...] = ()
     """Refs of skills that stand in the system prompt of this turn only."""
+    chosen: tuple[str, ...] = ()
+    """Paths of skills that messages brought into the prompt, in order; see `metier.session.listing`."""
     overrides: JsonObject = field(default_factory=dict[str, Any])
     """What skills proposed and policy granted, until the turn ends."""
     warned: frozenset[tuple[str, str]] = frozenset()
@@ -134,6 +136,7 @@ class SessionState:
             "windows": {path: [window.name, *window.allowed_tools] for path, window in self.windows.items()},
             "preloaded": list(self.preloaded),
             "injected": list(self.injected),
+            "chosen": list(self.chosen),
             "overrides": dict(self.overrides),
             "warned": sorted(map(list, self.warned)),
             "approved": sorted(map(list, self.approved)),
@@ -207,6 +210,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
         "windows": _windows(windows),
         "preloaded": _texts(value.get("preloaded")),
         "injected": _texts(value.get("injected")),
+        "chosen": _texts(value.get("chosen")),
         "overrides": dict(cast("JsonObject", value.get("overrides") or {})),
         "warned": frozenset(_pairs(value.get("warned"))),
         "approved": frozenset(map(_texts, _items(value.get("approved")))),
@@ -359,6 +363,10 @@ def _warned(state: SessionState, frame: Frame) -> _Change:
     return {"warned": state.warned | {(frame.get("name", ""), frame["detail"])}}
 
 
+def _chosen(state: SessionState, frame: Frame) -> _Change:
+    return {"chosen": (*state.chosen, *(str(one["path"]) for one in frame["skills"]))}
+
+
 def _override(state: SessionState, frame: Frame) -> _Change:
     return {"overrides": {**state.overrides, frame["key"]: frame.get("value")}} if frame["granted"] else {}
 
@@ -384,6 +392,7 @@ _STEPS: Final[Mapping[str, Callable[[SessionState, Frame], _Change]]] = {
     "skill_loaded": _loaded,
     "skill_invoked": _invoked,
     "skill_warning": _warned,
+    "skills_chosen": _chosen,
     "skill_override_proposed": _override,
     "policy_asked": _asked,
 }
