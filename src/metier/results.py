@@ -312,9 +312,31 @@ class Prompt:
     """The skills shown by name only."""
     shortened: bool = False
     """Whether descriptions were shortened to fit."""
+    stable: int = 0
+    """The number of characters at the start of the text that no message of the session changes."""
+    chosen: tuple[Skill, ...] = ()
+    """The skills that the message brought in now; see `metier.session.listing`."""
 
     def as_dict(self) -> JsonObject:
-        return {"text": self.text, "shown": self.shown, "total": self.total, "truncated": self.truncated}
+        return {
+            "text": self.text,
+            "shown": self.shown,
+            "total": self.total,
+            "truncated": self.truncated,
+            "stable": self.stable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WholePrompt:
+    """A whole system prompt. `stable` and `chosen` are as in `Prompt`."""
+
+    text: str
+    stable: int = 0
+    chosen: tuple[Skill, ...] = ()
+
+    def as_dict(self) -> JsonObject:
+        return {"text": self.text, "stable": self.stable}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from metier.record.state import SNAPSHOT, SessionState, fold, from_snapshot, rea
 from metier.record.store import STATE_BYTES, Frame, Store, canonical
 from metier.record.store.memory import MemoryStore
 from metier.record.writer import SNAPSHOT_EVENTS, Counter
+from metier.session.queries import Choose
 from metier.session.session import Session
 from metier.testing import write_skill
 from recording import PROFILES, answers, discover, drive, fake_runner, write_catalog
@@ -87,6 +88,7 @@ def test_the_states_of_a_driven_session_hold_something_of_everything(world: Worl
     _, frames = recorded(world, "standard")
     world.skill("catalog/preloaded")
     begun = discover(world, "standard").session(store=MemoryStore(), preload=["preloaded"])
+    begun.perform(Choose.of([begun.skills["preloaded"]]))
     seen: set[str] = set()
     for some in (frames, begun.events):
         state = SessionState()

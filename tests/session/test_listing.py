@@ -145,7 +145,7 @@ def test_what_is_dropped_is_the_end_of_the_ranking_and_not_of_the_alphabet() -> 
     assert sorted(prompt.names) != sorted(names)[: len(prompt.names)]
 
 
-def test_what_fits_the_message_stands_first_and_pinned_skills_before_it(world: World) -> None:
+def test_what_fits_the_message_is_shown_and_pinned_skills_come_first(world: World) -> None:
     for number in range(200):
         world.skill(f".agents/skills/a-skill-{number:03}", description="About nothing in particular. " * 10)
     world.skill(".agents/skills/zz-invoices", description="Turns invoices into spreadsheets.")
@@ -155,7 +155,7 @@ def test_what_fits_the_message_stands_first_and_pinned_skills_before_it(world: W
     without = skills.prompt(budget=2500)
     assert "zz-invoices" not in without.names
     with_message = skills.prompt("make spreadsheets from these invoices", 2500)
-    assert with_message.names[:2] == ("zy-pinned", "zz-invoices")
+    assert (with_message.names[0], with_message.names[-1]) == ("zy-pinned", "zz-invoices")
     assert "zy-pinned" in without.names
 
 

@@ -1,4 +1,7 @@
-"""A catalog that does not fit: what the message is about stays, what is left out is counted and loads all the same."""
+"""A catalog that does not fit, in the order `relevance`: what the message is about comes first, and the rest is counted.
+
+For the order that is the default, see `test_stable_prompt.py`.
+"""
 
 import re
 from typing import Any
@@ -18,6 +21,7 @@ TOPICS = {
     "zz-ledger": "Posts spreadsheets of invoices to a ledger.",
 }
 MESSAGE = "make a spreadsheet of these invoices"
+BY_MESSAGE = {"prompt.order": "relevance"}
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def crowd(world: World) -> Skills:
         )
     for name, description in TOPICS.items():
         world.skill(f"{SKILLS}/{name}", description=description)
-    return world.discover()
+    return world.discover(settings=BY_MESSAGE)
 
 
 def descriptions(text: str) -> dict[str, str]:
@@ -90,13 +94,15 @@ def test_a_skill_that_is_not_shown_loads_by_name_and_is_found(crowd: Skills) -> 
 
 
 def test_the_same_message_gives_the_same_prompt(world: World, crowd: Skills) -> None:
-    texts = {crowd.prompt(MESSAGE, 2_500).text for _ in range(3)} | {world.discover().prompt(MESSAGE, 2_500).text}
+    texts = {crowd.prompt(MESSAGE, 2_500).text for _ in range(3)} | {
+        world.discover(settings=BY_MESSAGE).prompt(MESSAGE, 2_500).text
+    }
     assert len(texts) == 1
 
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat", "rip"])
 def test_every_host_can_be_shown_what_matters_first(world: World, crowd: Skills, profile: str) -> None:
-    skills = world.discover(profile, roots=[world.project / SKILLS], settings={"enabled": True})
+    skills = world.discover(profile, roots=[world.project / SKILLS], settings={"enabled": True, **BY_MESSAGE})
     prompt = skills.prompt(MESSAGE)
     assert prompt.total == 103
     assert set(prompt.names[:3]) == set(TOPICS)

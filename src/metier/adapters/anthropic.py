@@ -1,14 +1,15 @@
 """Skills for a loop on the Anthropic SDK: `client.messages.create(..., **skills.request(messages))`.
 
 `request` returns the arguments of a call that depend on the skills; `dispatch` answers the tool calls of the response.
-Both work with plain data, so streaming, batches and clients of other platforms work as well.
+Both work with plain data, so streaming, batches and clients of other platforms work as well. With `cache_control`, the
+system prompt has a cache breakpoint after the part that stays the same.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NotRequired, TypedDict, Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation
+from metier.adapters.conversation import Conversation, SystemPrompt
 from metier.adapters.messages import value_of
 from metier.errors import MissingExtra
 from metier.files.shapes import is_items
@@ -18,7 +19,16 @@ from metier.session.tools import ToolResult
 from metier.skills import Skills
 
 try:
-    from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam, ToolUnionParam, ToolUseBlock
+    from anthropic.types import (
+        CacheControlEphemeralParam,
+        Message,
+        MessageParam,
+        TextBlockParam,
+        ToolParam,
+        ToolResultBlockParam,
+        ToolUnionParam,
+        ToolUseBlock,
+    )
 except ImportError as error:
     raise MissingExtra("the adapter for the Anthropic SDK", "anthropic") from error
 
@@ -28,13 +38,14 @@ class MessagesRequest(TypedDict):
 
     messages: list[MessageParam]
     tools: list[ToolUnionParam]
-    system: NotRequired[str]
+    system: NotRequired[str | list[TextBlockParam]]
 
 
 class MessagesSkills:
     """The skills of one conversation.
 
-    `options` are those of `Skills.session`. Its `approve` is asked for confirmation.
+    `options` are those of `Skills.session`. Its `approve` is asked for confirmation. `cache_control`, such as
+    `{"type": "ephemeral"}`, is set after the stable part of the system prompt, which is then sent as blocks.
     """
 
     def __init__(
@@ -43,8 +54,10 @@ class MessagesSkills:
         *,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
+        cache_control: CacheControlEphemeralParam | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        self._cache_control = cache_control
         self.conversation = Conversation.of(skills, "anthropic", asks=False, budget=budget, restore=restore, **options)
 
     @property
@@ -59,17 +72,36 @@ class MessagesSkills:
         ]
 
     def request(
-        self, messages: Iterable[MessageParam], system: str = "", tools: Iterable[ToolUnionParam] = ()
+        self,
+        messages: Iterable[MessageParam],
+        system: str | Iterable[TextBlockParam] = "",
+        tools: Iterable[ToolUnionParam] = (),
     ) -> MessagesRequest:
-        """The `messages`, `system` and `tools` of a request: your own, then those of the skills."""
+        """The `messages`, `system` and `tools` of a request: your own, then those of the skills.
+
+        `system` may be text or blocks; blocks of yours stay as they are.
+        """
         sent = list(messages)
         by_user = [text for message in sent if message["role"] == "user" for text in _texts(message["content"])]
         every = [text for message in sent for text in _all_texts(message["content"])]
-        prompt = self.conversation.system(system, every, by_user[-1] if by_user else None)
+        base, blocks = (system, []) if isinstance(system, str) else ("", list(system))
+        every += [block["text"] for block in blocks]
+        prompt = self.conversation.system(base, every, by_user[-1] if by_user else None)
         request: MessagesRequest = {"messages": sent, "tools": [*tools, *self.tools()]}
-        if prompt:
-            request["system"] = prompt
+        if blocks or (self._cache_control and prompt.stable):
+            request["system"] = [*blocks, *self._blocks(prompt)]
+        elif prompt.text:
+            request["system"] = prompt.text
         return request
+
+    def _blocks(self, prompt: SystemPrompt) -> Iterator[TextBlockParam]:
+        if self._cache_control is None or not prompt.stable:
+            if prompt.text:
+                yield {"type": "text", "text": prompt.text}
+            return
+        yield {"type": "text", "text": prompt.stable, "cache_control": self._cache_control}
+        if prompt.rest.strip():  # the API refuses a block without text
+            yield {"type": "text", "text": prompt.rest}
 
     def dispatch(self, response: Message) -> list[ToolResultBlockParam]:
         """A `tool_result` for each call of a skill tool: the content of the next user message."""

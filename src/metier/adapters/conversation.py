@@ -1,7 +1,8 @@
 """The conversation of an agent framework with a session: what requests show, and which calls wait for approval.
 
-The catalog is rendered for the current turn. Every request contains each loaded skill exactly once: in the messages, or
-in the system prompt if the framework dropped it from the messages. This module knows no framework.
+The system prompt begins with what stays the same in all requests. Every request contains each loaded skill exactly
+once: in the messages, or in the system prompt if the framework dropped it from the messages. This module knows no
+framework.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from metier import limits
 from metier.app import SESSIONS, App
@@ -20,7 +21,7 @@ from metier.files.text import utf8
 from metier.hosts.profiles import Profile
 from metier.model import JsonObject, wire_name
 from metier.results import Tool, ToolResult
-from metier.session import activation
+from metier.session import activation, queries
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
@@ -55,6 +56,18 @@ class AskedRequest(TypedDict):
     project: str
     question: JsonObject
     """The title, the facts, the content and the meaning of each answer; `text` has all of it as text."""
+
+
+class SystemPrompt(NamedTuple):
+    """The system prompt of a request, in two parts that make up the text."""
+
+    stable: str
+    """What all requests of the conversation begin with."""
+    rest: str
+
+    @property
+    def text(self) -> str:
+        return self.stable + self.rest
 
 
 class Conversation:
@@ -112,19 +125,23 @@ class Conversation:
         """The names of all skill tools, including those that are not offered now."""
         return tool_names(self.session.profile)
 
-    def system(self, base: str, messages: Sequence[str], message: str | None) -> str:
+    def system(self, base: str, messages: Sequence[str], message: str | None) -> SystemPrompt:
         """The whole system prompt of a request with these messages; `message` is the user's latest."""
-        text = self.prompt(base, message)
-        return "\n\n".join(part for part in (text, self.restored([text, *messages])) if part)
+        prompt = self.prompt(base, message)
+        text = joined(prompt.text, self.restored([prompt.text, *messages]))
+        return SystemPrompt(prompt.stable, text[len(prompt.stable) :])
 
-    def prompt(self, base: str = "", message: str | None = None) -> str:
+    def prompt(self, base: str = "", message: str | None = None) -> SystemPrompt:
         """The system prompt without the skills that are put back."""
-        return self.session.system_prompt(base, message=message, budget=self._budget, wire=True)
+        shown = queries.SystemPrompt(base=base, message=message, budget=self._budget)
+        whole = self.session.perform(shown, wire=True)
+        return SystemPrompt(whole.text[: whole.stable], whole.text[whole.stable :])
 
     def restored(self, context: Sequence[str]) -> str:
         """The loaded skills that are missing from `context`, the texts that are about to be sent.
 
-        The newest come first. A skill that does not fit is named by its ref.
+        They stand in the order in which they were loaded, so that the next one is added at the end. The newest are the
+        first to get room. A skill that does not fit is named by its ref.
         """
         parts: list[str] = []
         left = self._restore
@@ -135,7 +152,7 @@ class Conversation:
             if len(part) <= left:
                 parts.append(part)
                 left -= len(part)
-        return "\n\n".join(("These skills were loaded earlier in this conversation:", *parts)) if parts else ""
+        return joined("These skills were loaded earlier in this conversation:", *reversed(parts)) if parts else ""
 
     def _missing(self, context: Sequence[str]) -> list[tuple[LoadedEntry, str]]:
         present = {digest_of(utf8(text)) for text in context}
@@ -262,6 +279,11 @@ def check_options(options: SessionOptions) -> None:
 
 def _misplaced(options: SessionOptions) -> ConfigError:
     return ConfigError(f"{', '.join(options)}: pass this to the session itself", key=next(iter(options)))
+
+
+def joined(*parts: str | None) -> str:
+    """Parts of a system prompt as one text, with what is empty left out."""
+    return "\n\n".join(part for part in parts if part)
 
 
 def tool_names(profile: Profile) -> list[str]:

@@ -80,10 +80,13 @@ class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
         conversation, names = self._conversation(), self.conversations.names()
         others = [tool for tool in request.tools if not (isinstance(tool, BaseTool) and tool.name in names)]
         base, messages = request.system_message, request.messages
+        if base is None and messages and isinstance(messages[0], SystemMessage):
+            base, messages = messages[0], messages[1:]  # so that the model gets one system message
         by_user = [text for message in messages if message.type == "human" for text in _texts(message)]
         every = [base.text if base is not None else "", *(text for one in messages for text in _texts(one))]
-        text = conversation.system("", every, by_user[-1] if by_user else None)
+        text = conversation.system("", every, by_user[-1] if by_user else None).text
         return request.override(
+            messages=messages,
             tools=[*others, *(_tool(self._conversation, tool) for tool in conversation.tools())],
             system_message=_extended(base, text) if text else base,
         )

@@ -24,6 +24,11 @@ def texts(items: Iterable[object]) -> Iterator[str]:
                     yield text
 
 
+def is_instruction(item: object) -> bool:
+    """Whether a message is a system prompt: of the role `system`, or `developer` as some models call it."""
+    return value_of(item, "role") in ("system", "developer")
+
+
 def last_user_text(items: Iterable[object]) -> str | None:
     """The user's latest text."""
     found = [text for item in items if value_of(item, "role") == "user" for text in texts([item])]

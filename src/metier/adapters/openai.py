@@ -4,12 +4,12 @@
 that depend on the skills; `dispatch` answers the tool calls of the response. Both work with plain data.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NotRequired, TypedDict, Unpack, cast
 
 from metier import limits
-from metier.adapters.conversation import Conversation, decoded
-from metier.adapters.messages import last_user_text, texts
+from metier.adapters.conversation import Conversation, decoded, joined
+from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
 from metier.errors import MissingExtra
 from metier.session.options import SessionOptions
 from metier.session.session import Session
@@ -80,7 +80,7 @@ class _Loop:
         return self.conversation.session
 
     def _system(self, base: str, items: Sequence[object]) -> str:
-        return self.conversation.system(base, list(texts(items)), last_user_text(items))
+        return self.conversation.system(base, list(texts(items)), last_user_text(items)).text
 
     def _answer(self, calls: Iterable[_Call]) -> list[tuple[str, ToolResult]]:
         return [
@@ -117,11 +117,19 @@ class ChatSkills(_Loop):
         system: str = "",
         tools: Iterable[ChatCompletionToolUnionParam] = (),
     ) -> ChatRequest:
-        """The `messages` of a request, with a system message before yours, and its `tools`."""
+        """The `messages` of a request, which begin with one system message, and its `tools`.
+
+        If yours begin with a system message, the skills are appended to that one.
+        """
         # The client also takes messages of its own responses, though its types do not say so.
         sent = cast("list[ChatCompletionMessageParam]", list(messages))
-        prompt = self._system(system, sent)
-        request: ChatRequest = {"messages": [{"role": "system", "content": prompt}, *sent] if prompt else sent}
+        own = sent[0] if sent and is_instruction(sent[0]) else None
+        prompt = self._system("" if own else system, sent)
+        if own is not None:
+            sent[0] = cast("ChatCompletionMessageParam", _extended(own, system, prompt))
+        elif prompt:
+            sent.insert(0, {"role": "system", "content": prompt})
+        request: ChatRequest = {"messages": sent}
         if every := [*tools, *self.tools()]:
             request["tools"] = every
         return request
@@ -165,11 +173,18 @@ class ResponsesSkills(_Loop):
         instructions: str = "",
         tools: Iterable[ToolParam] = (),
     ) -> ResponsesRequest:
-        """The `input`, `instructions` and `tools` of a request."""
+        """The `input`, `instructions` and `tools` of a request.
+
+        If your input begins with a system message, that one gets the instructions and the skills.
+        """
         # The client also takes items of its own responses, though its types do not say so.
         sent = cast("list[ResponseInputItemParam]", list(items))
+        own = sent[0] if sent and is_instruction(sent[0]) else None
+        prompt = self._system("" if own else instructions, sent)
         request: ResponsesRequest = {"input": sent}
-        if prompt := self._system(instructions, sent):
+        if own is not None:
+            sent[0] = cast("ResponseInputItemParam", _extended(own, instructions, prompt, "input_text"))
+        elif prompt:
             request["instructions"] = prompt
         if every := [*tools, *self.tools()]:
             request["tools"] = every
@@ -190,3 +205,14 @@ class ResponsesSkills(_Loop):
 
     def _item(self, call_id: str, result: ToolResult) -> FunctionCallOutput:
         return {"type": "function_call_output", "call_id": call_id, "output": result.text}
+
+
+def _extended(message: object, before: str, after: str, kind: str = "text") -> dict[str, object]:
+    """A system message of the caller with text before and after its own, which may be text or a list of parts."""
+    content = value_of(message, "content")
+    fields = dict(cast("Mapping[str, object]", message))
+    if isinstance(content, str):
+        return fields | {"content": joined(before, content, after)}
+    parts = cast("Iterable[object]", content)
+    added = [[{"type": kind, "text": text}] if text else [] for text in (before, after)]
+    return fields | {"content": [*added[0], *parts, *added[1]]}

@@ -1,19 +1,21 @@
 """Skills for the OpenAI Agents SDK: `Agent(instructions=skills.instructions("..."), tools=skills.tools())`.
 
-The instructions show the catalog of the turn. The input of a request is final in the run's `call_model_input_filter`;
-there `keep_skills` puts back skills that a filter or a session of the SDK dropped. A call that needs approval
+The instructions show the catalog. The input of a request is final in the run's `call_model_input_filter`; there
+`keep_skills` puts back skills that a filter or a session of the SDK dropped, and moves system messages at the start of
+the input into the instructions, so that the model gets one system prompt. A call that needs approval
 interrupts the run, like any tool with `needs_approval`.
 """
 
 import asyncio
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, decoded, describe
-from metier.adapters.messages import last_user_text, texts, value_of
+from metier.adapters.conversation import Conversation, decoded, describe, joined
+from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
 from metier.errors import MissingExtra
 from metier.session.options import SessionOptions
 from metier.session.session import Session
@@ -99,17 +101,18 @@ class AgentSkills:
     def prompt(self, base: str, turn: Sequence[object]) -> str:
         """The instructions for a turn with this input."""
         self._message = last_user_text(turn) or self._message
-        return self.conversation.prompt(base, self._message)
+        return self.conversation.prompt(base, self._message).text
 
     def put_back(self, data: ModelInputData) -> ModelInputData:
-        """The request, with the loaded skills that are missing from its input."""
+        """The request with one system prompt, which has the loaded skills that are missing from its input."""
         self._message = last_user_text(data.input) or self._message
         self.conversation.settle(
             str(value_of(item, "call_id")) for item in data.input if value_of(item, "output") is not None
         )
-        given = data.instructions or ""
+        own = list(itertools.takewhile(is_instruction, data.input))
+        given = joined(*texts(own), data.instructions)
         missing = self.conversation.restored([given, *texts(data.input)])
-        return replace(data, instructions="\n\n".join(part for part in (given, missing) if part) or None)
+        return replace(data, input=data.input[len(own) :], instructions=joined(given, missing) or None)
 
 
 class SkillInstructions:

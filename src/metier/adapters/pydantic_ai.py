@@ -1,21 +1,24 @@
 """Skills for Pydantic AI: `Agent(model, capabilities=[SkillsCapability(skills)])`, or a `SkillsToolset` in `toolsets`.
 
 The capability writes the catalog right before each request, after the history processors, and puts back loaded skills
-that they dropped. The toolset writes it earlier, which is enough for agents that trim their history between runs. A
-call that needs approval is deferred, like any tool that requires approval.
+that they dropped. It joins the instructions and system prompts of the agent and the catalog into one system prompt. The
+toolset writes the catalog earlier, which is enough for agents that trim their history between runs, as instructions of
+its own; some models get those as a second system message. A call that needs approval is deferred, like any tool that
+requires approval.
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, Conversations, shown
+from metier.adapters.conversation import Conversation, Conversations, SystemPrompt, joined, shown
 from metier.adapters.messages import value_of
 from metier.app import App
 from metier.errors import MissingExtra
-from metier.files.shapes import is_items
+from metier.files.shapes import as_table, is_items
 from metier.session.options import SharedOptions
 from metier.session.session import Session
 from metier.skills import Skills
@@ -28,10 +31,11 @@ try:
         ModelMessage,
         ModelRequest,
         ModelRequestPart,
+        SystemPromptPart,
         ToolReturnPart,
         UserPromptPart,
     )
-    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ImportError as error:
@@ -82,8 +86,8 @@ class SkillsToolset(AbstractToolset[object]):
 
     async def instructions(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> InstructionPart | None:
         """The skills' part of the instructions of a request with these messages."""
-        text = await asyncio.to_thread(_system, await self._conversation(ctx), messages)
-        return InstructionPart(content=text, dynamic=True) if text else None
+        prompt = await asyncio.to_thread(_system, await self._conversation(ctx), messages)
+        return InstructionPart(content=prompt.text, dynamic=bool(prompt.rest)) if prompt.text else None
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         tools = await asyncio.to_thread((await self._conversation(ctx)).tools)
@@ -143,12 +147,38 @@ class SkillsCapability(AbstractCapability[object]):
         part = await self.toolset.instructions(ctx, request_context.messages)
         if part is not None:
             parameters = request_context.model_request_parameters
-            parts = [*(parameters.instruction_parts or ()), part]
-            request_context.model_request_parameters = replace(parameters, instruction_parts=parts)
+            prompts, messages = _without_prompts(request_context.messages)
+            request_context.messages = messages
+            request_context.model_request_parameters = replace(
+                parameters, instruction_parts=_one(prompts, [*(parameters.instruction_parts or ()), part], parameters)
+            )
         return request_context
 
 
-def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> str:
+def _without_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str], list[ModelMessage]]:
+    """The system prompts at the start of the messages, and the messages without them. The history keeps them."""
+    first = messages[0] if messages else None
+    if not isinstance(first, ModelRequest):
+        return [], list(messages)
+    own = list(itertools.takewhile(lambda part: isinstance(part, SystemPromptPart), first.parts))
+    rest = first.parts[len(own) :]
+    if not own or not rest:  # a request without parts is none
+        return [], list(messages)
+    return [text for part in own for text in _texts(part)], [replace(first, parts=rest), *messages[1:]]
+
+
+def _one(
+    prompts: Sequence[str], parts: Sequence[InstructionPart], parameters: ModelRequestParameters
+) -> list[InstructionPart]:
+    """Instructions as one part, since some models get each as a message. Those that go into the history stay apart."""
+    elsewhere = as_table(value_of(parameters, "instruction_visibility"))
+    kept = [part for part in parts if value_of(part, "on_change") == "append" or str(value_of(part, "id")) in elsewhere]
+    joint = [part for part in parts if part not in kept]
+    text = joined(*prompts, *(part.content for part in joint))
+    return [InstructionPart(content=text, dynamic=any(part.dynamic for part in joint)), *kept]
+
+
+def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> SystemPrompt:
     parts = list(_parts(messages))
     conversation.settle(part.tool_call_id for part in parts if isinstance(part, ToolReturnPart))
     by_user = [text for part in parts if isinstance(part, UserPromptPart) for text in _texts(part)]

@@ -185,6 +185,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "prompt.max_entries": _project(_lower_limit),
     "prompt.max_bytes": _project(_lower_limit),
     "prompt.max_chars": _project(_lower_limit),
+    "prompt.order": _ANY,
     "prompt.needs_read_tool": _project(_on),
     "prompt.preloaded_replace": _PROJECT,
     "prompt.fields": _trusted(_fewer),

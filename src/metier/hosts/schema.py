@@ -178,6 +178,9 @@ class PromptRules:
     """Largest listing, in bytes. 0 means no limit."""
     max_chars: int = 0
     """Largest listing, in characters. 0 means no limit."""
+    order: Literal["stable", "relevance"] = "stable"
+    """`stable` keeps the catalog's order, and a message only adds skills where the listing is cut. `relevance` sorts
+    the listing for each message, so that it changes with every turn."""
     needs_read_tool: bool = False
     """Whether only a model that can read files sees the listing."""
     preloaded_replace: bool = False

@@ -193,6 +193,18 @@ class SkillsSearched(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SkillsChosen(Event):
+    """A message brought skills into a prompt that cannot show the whole catalog. The session shows them from now on.
+
+    `skills` lists the name and the path of each.
+    """
+
+    type: ClassVar[str] = "skills_chosen"
+    since: ClassVar[int] = 3
+    skills: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
     """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added.
 
@@ -427,6 +439,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ResourceRead,
     ResourceRefused,
     SkillsSearched,
+    SkillsChosen,
     ToolStarted,
     ToolStdout,
     ToolStderr,

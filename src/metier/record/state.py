@@ -122,6 +122,8 @@ class SessionState:
     """Refs of skills that stand in the system prompt from the first request on."""
     injected: tuple[str, ...] = ()
     """Refs of skills that stand in the system prompt of this turn only."""
+    chosen: tuple[str, ...] = ()
+    """Paths of skills that messages brought into the prompt, in order; see `metier.session.listing`."""
     overrides: JsonObject = field(default_factory=dict[str, Any])
     """What skills proposed and policy granted, until the turn ends."""
     warned: frozenset[tuple[str, str]] = frozenset()
@@ -154,6 +156,7 @@ class SessionState:
             "windows": {path: [window.name, *window.allowed_tools] for path, window in self.windows.items()},
             "preloaded": list(self.preloaded),
             "injected": list(self.injected),
+            "chosen": list(self.chosen),
             "overrides": dict(self.overrides),
             "warned": sorted(map(list, self.warned)),
             "approved": sorted(map(list, self.approved)),
@@ -230,6 +233,7 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
         "windows": _windows(windows),
         "preloaded": _texts(value.get("preloaded")),
         "injected": _texts(value.get("injected")),
+        "chosen": _texts(value.get("chosen")),
         "overrides": dict(cast("JsonObject", value.get("overrides") or {})),
         "warned": frozenset(_pairs(value.get("warned"))),
         "approved": frozenset(map(_texts, _items(value.get("approved")))),
@@ -387,6 +391,10 @@ def _warned(state: SessionState, frame: Frame) -> _Change:
     return {"warned": state.warned | {(frame.get("name", ""), frame["detail"])}}
 
 
+def _chosen(state: SessionState, frame: Frame) -> _Change:
+    return {"chosen": (*state.chosen, *(str(one["path"]) for one in frame["skills"]))}
+
+
 def _override(state: SessionState, frame: Frame) -> _Change:
     return {"overrides": {**state.overrides, frame["key"]: frame.get("value")}} if frame["granted"] else {}
 
@@ -412,6 +420,7 @@ _STEPS: Final[Mapping[str, Callable[[SessionState, Frame], _Change]]] = {
     "skill_loaded": _loaded,
     "skill_invoked": _invoked,
     "skill_warning": _warned,
+    "skills_chosen": _chosen,
     "skill_override_proposed": _override,
     "policy_asked": _asked,
 }

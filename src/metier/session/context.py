@@ -89,12 +89,11 @@ class SessionContext:
     def has_loaded(self, skill: Skill) -> bool:
         return storable_text(skill.path) in self.state.loaded
 
-    def silent(self) -> "SessionContext":
-        """The same for what only shows something, and so leaves no trace."""
+    def silent(self, asked: Asked, *, wire: bool) -> "SessionContext":
+        """The same for what only shows something, and so leaves no trace, with these answers."""
         recorder = self.recorder.silent()
-        return replace(
-            self, recorder=recorder, visibility=self.visibility.on(recorder), reader=self.reader.on(recorder)
-        )
+        visibility, reader = self.visibility.on(recorder), self.reader.on(recorder)
+        return replace(self, recorder=recorder, visibility=visibility, reader=reader, asked=asked, wire=wire)
 
     # --- the catalog ---
 

@@ -1,9 +1,18 @@
-"""Which skills a prompt shows, and in which order. The text itself is the host's: see `metier.hosts.formats`."""
+"""Which skills a prompt shows, and in which order. The text itself is the host's: see `metier.hosts.formats`.
 
+A prompt stays the same from turn to turn, so that a model's server can cache it. While everything fits, no message
+changes it. Where the catalog does not fit, a fixed part comes first, and each message adds the skills that fit it best.
+What was added stays, in the order of the record, for all processes of the session. When there is no room left, nothing
+is added: the model finds the others by a search.
+"""
+
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import cast
+from typing import Final, cast
 
+from metier.files.text import storable_text
 from metier.hosts import formats
 from metier.hosts.formats import CatalogView
 from metier.hosts.schema import Profile
@@ -12,6 +21,12 @@ from metier.results import Prompt
 from metier.session.catalog_fields import catalog_fields
 from metier.session.context import SessionContext
 
+ADDED: Final = 5
+"""The most skills that one message adds. For 96 of 100 requests, the right one is among the best five."""
+
+FIXED: Final = 4
+"""One in so many of the descriptions that have room is in the fixed part. The room of the others is for messages."""
+
 
 def prompt(context: SessionContext, message: str | None, budget: int | None, files: Sequence[str] | None) -> Prompt:
     """The part of the system prompt that shows the catalog."""
@@ -19,12 +34,48 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     if profile.prompt.needs_read_tool and not (context.has_read_tool and context.tools_enabled):
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
-    # A host that lists its skills as they were found has one order, whatever the message is.
-    sought = None if profile.catalog.order == "found" else message
-    ranked = context.skills.ranked(shown, sought, context.state.activated[::-1])
     fields = catalog_fields(context.policy, profile)
-    view = CatalogView(skills=ranked, profile=profile, offered=context.offered(), budget=budget, fields=fields)
-    return formats.listing(view)
+    view = CatalogView(skills=shown, profile=profile, offered=context.offered(), budget=budget, fields=fields)
+    if profile.prompt.order == "relevance":
+        ranked = context.skills.ranked(shown, message, context.state.activated[::-1])
+        return formats.listing(replace(view, skills=ranked))
+    view = replace(view, skills=context.skills.ranked(shown, None))
+    whole = formats.listing(view)
+    asked = message if message and message.strip() else ""
+    if not _is_cut(whole, view.skills) or not (asked or context.state.chosen):
+        return replace(whole, stable=len(whole.text))
+    return _with_choices(context, view, asked, len(whole.names))
+
+
+def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:
+    """Whether a skill has no room for its description."""
+    return whole.truncated or len(whole.more) > sum(skill.mode == "name-only" for skill in skills)
+
+
+def _with_choices(context: SessionContext, view: CatalogView, message: str, room: int) -> Prompt:
+    """A prompt without room for all. `room` is the number of descriptions that it has room for."""
+    described = [skill for skill in view.skills if skill.mode != "name-only"]
+    pinned = sum(skill.mode == "pinned" for skill in described)
+    fixed = described[: max(pinned, room // FIXED)]
+    taken = {skill.path for skill in fixed}
+    others = [skill for skill in view.skills if skill.path not in taken]
+    view = replace(view, skills=fixed, others=others)
+    free = {storable_text(skill.path): skill for skill in described if skill.path not in taken}
+    known = [free[path] for path in context.state.chosen if path in free]
+    new: list[Skill] = []
+    if message:
+        # The first message is worth a guess. Later ones, such as a word of thanks, must not use up the room.
+        best = context.skills.fitting(message, {skill.path for skill in described}, ADDED, certain=bool(known))
+        new = [skill for skill in best if skill.path not in taken and skill not in known]
+    bare, shown = formats.listing(view), formats.listing(replace(view, chosen=[*known, *new]))
+    added = len(shown.names) - len(fixed) - len(known)
+    return replace(shown, stable=_common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))
+
+
+def _common_lines(one: str, other: str) -> int:
+    """The number of characters of the lines at the start that both texts have."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("\n"), other.split("\n"), strict=False))
+    return min(sum(len(line) + 1 for line, _ in same), len(other))
 
 
 def relevant(skills: Sequence[Skill], profile: Profile, files: Sequence[str] | None) -> list[Skill]:

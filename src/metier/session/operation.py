@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, 
 from metier import limits
 from metier.errors import BadArguments
 from metier.hosts.formats import Answer
-from metier.model import JsonObject
+from metier.model import JsonObject, Skill
 from metier.results import Request
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema, counted, mismatch
@@ -62,6 +62,10 @@ class Operation(ABC, Generic[R]):
     def code(self, result: R) -> str:
         """A stable word for what went wrong, where the result is an answer that says so."""
         return ""
+
+    def chosen(self, result: R) -> Sequence[Skill]:
+        """The skills that the result shows and later prompts of the session must show, too."""
+        return ()
 
     def check(self) -> None:
         """Raise `BadArguments` where a field does not fit, or the whole cannot be recorded. Nothing is done yet."""

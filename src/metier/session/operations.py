@@ -34,7 +34,7 @@ from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
 from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, parameters
-from metier.session.queries import CatalogPrompt, Commands, MayUse, SystemPrompt
+from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
 
 _BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
@@ -464,6 +464,6 @@ OPERATIONS: Final[Mapping[str, type[Operation[Any]]]] = {
 """All operations by name."""
 
 RECORDED: Final[Mapping[str, type[Operation[Any]]]] = {
-    name: kind for name, kind in {**OPERATIONS, Confirm.operation: Confirm}.items() if kind.recorded
+    kind.operation: kind for kind in (*OPERATIONS.values(), Confirm, Choose) if kind.recorded
 }
 """The operations that a record can have, by name."""

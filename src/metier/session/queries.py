@@ -1,15 +1,18 @@
 """The operations of a session that only show something: prompts, slash commands, and what may be used now.
 
-They are operations like the others, but the record does not have them.
+They are operations like the others, but the record does not have them. It has what a message added to a prompt, by
+`Choose`, since later prompts show that, too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self, cast
 
+from metier.files.text import storable_text
 from metier.hosts.formats import Text
-from metier.model import JsonObject
-from metier.results import Prompt, Request
+from metier.model import JsonObject, Skill
+from metier.record.events import SkillsChosen
+from metier.results import Prompt, Request, WholePrompt
 from metier.session import listing, system_prompt
 from metier.session.context import SessionContext
 from metier.session.operation import Operation, about
@@ -23,7 +26,7 @@ class CatalogPrompt(Operation[Prompt]):
     recorded: ClassVar[bool] = False
 
     message: str | None = field(
-        default=None, metadata=about("The user's message; the skills that fit it come first.", nul=True)
+        default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
     )
     budget: int | None = field(
         default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
@@ -35,9 +38,12 @@ class CatalogPrompt(Operation[Prompt]):
     def perform(self, context: SessionContext) -> Prompt:
         return listing.prompt(context, self.message, self.budget, self.files)
 
+    def chosen(self, result: Prompt) -> Sequence[Skill]:
+        return result.chosen
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SystemPrompt(Operation[Text]):
+class SystemPrompt(Operation[WholePrompt]):
     """Show a whole system prompt"""
 
     operation: ClassVar[str] = "system_prompt"
@@ -45,7 +51,7 @@ class SystemPrompt(Operation[Text]):
 
     base: str = field(default="", metadata=about("The host's own prompt, which comes first.", nul=True))
     message: str | None = field(
-        default=None, metadata=about("The user's message; the skills that fit it come first.", nul=True)
+        default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
     )
     budget: int | None = field(
         default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
@@ -58,9 +64,38 @@ class SystemPrompt(Operation[Text]):
         for skill in listing.always_applied(context.visibility.visible(), context.profile, self.files):
             yield from context.file_requests(skill)
 
+    def perform(self, context: SessionContext) -> WholePrompt:
+        return system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
+
+    def chosen(self, result: WholePrompt) -> Sequence[Skill]:
+        return result.chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choose(Operation[Text]):
+    """Record which skills a message added to a prompt. No surface offers it."""
+
+    operation: ClassVar[str] = "choose"
+
+    skills: Sequence[Mapping[str, object]] = field(default=(), metadata=about("The name and the path of each."))
+
+    def check(self) -> None:
+        return  # it is made here, and not from what somebody sent
+
+    @classmethod
+    def of(cls, skills: Sequence[Skill]) -> Self:
+        return cls(skills=[{"name": storable_text(one.name), "path": storable_text(one.path)} for one in skills])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        return cls(skills=cast("Sequence[Mapping[str, object]]", values["skills"]))
+
     def perform(self, context: SessionContext) -> Text:
-        shown = system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
-        return Text(shown)
+        known = context.state.chosen
+        new = tuple(one for one in self.skills if one["path"] not in known)
+        if new:
+            context.recorder.note(SkillsChosen(new))
+        return Text("")
 
 
 @dataclass(frozen=True, slots=True)

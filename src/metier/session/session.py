@@ -186,10 +186,22 @@ class Session:
             with contextlib.suppress(PolicyDenied):  # the operation itself says what is missing
                 self._record(operations.Confirm(asked=tuple(asked.answers)), asked.answers)
         context.recorder.refresh()
-        view = context.silent()
-        view.use_answers(asked)
-        view.wire = wire
-        return operation.perform(view)
+        result = operation.perform(context.silent(asked, wire=wire))
+        chosen = operation.chosen(result)
+        if chosen and self._choose(chosen):
+            result = operation.perform(context.silent(asked, wire=wire))  # after what other processes chose meanwhile
+        return result
+
+    def _choose(self, skills: Sequence[Skill]) -> bool:
+        """Record what a prompt shows from now on, unless an operation is running: a prompt does not wait for that."""
+        lock = self._context.recorder.lock
+        if not lock.acquire(blocking=False):
+            return False
+        try:
+            self._record(queries.Choose.of(skills))
+        finally:
+            lock.release()
+        return True
 
     async def aperform(self, operation: Operation[R]) -> R:
         """`perform` for asyncio."""

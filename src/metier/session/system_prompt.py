@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from metier.files.text import escape, one_line
 from metier.hosts import context_files
+from metier.hosts.formats import NOTHING
 from metier.hosts.trust import is_trusted
+from metier.results import WholePrompt
 from metier.session import listing, recall
 from metier.session.context import SessionContext
 
 
 def system_prompt(
     context: SessionContext, base: str, message: str | None, budget: int | None, files: Sequence[str] | None
-) -> str:
+) -> WholePrompt:
     """Base, AGENTS.md files, skills, names already activated, preloaded skills: one text."""
     rules = context.profile
     always = listing.always_applied(context.visibility.visible(), rules, files)
@@ -25,12 +27,14 @@ def system_prompt(
     state = context.state
     preloaded = [*recall.given(context, state.preloaded), *applied, *recall.given(context, state.injected)]
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
-    shown = "" if hidden else listing.prompt(context, message, budget, files).text
+    shown = NOTHING if hidden else listing.prompt(context, message, budget, files)
     names = context.state.given if rules.context.activated and rules.enabled else ()
     settings = context.skills.settings
     trusted = is_trusted(settings.config_folder, settings.place.project)
     agents = context_files.texts(rules, settings.place, trusted)
-    return assemble(base, agents, shown, names, preloaded)
+    text = assemble(base, agents, shown.text, names, preloaded)
+    before = assemble(base, agents, shown.text, (), ())
+    return WholePrompt(text, len(before) - len(shown.text) + shown.stable, shown.chosen)
 
 
 def assemble(

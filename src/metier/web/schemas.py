@@ -103,7 +103,7 @@ RUN: Final = record(
 INVOKED: Final = record(
     {"skill": MAYBE, "message": TEXT, "loaded": {"type": ["object", "null"]}, "ambiguous": many(TEXT)}
 )
-PROMPT: Final = record({"text": TEXT, "shown": COUNT, "total": COUNT, "truncated": FLAG})
+PROMPT: Final = record({"text": TEXT, "shown": COUNT, "total": COUNT, "truncated": FLAG, "stable": COUNT})
 COMPACTED: Final = record({"text": TEXT, "restored": many(TEXT), "referenced": many(TEXT)})
 TOOLS: Final = many(record({"name": TEXT, "description": TEXT, "input_schema": OBJECT}))
 STATE: Final = record({"version": WHOLE, "id": TEXT})
@@ -121,7 +121,7 @@ RESULTS: Final[Mapping[str, Schema]] = {
     "search": FOUND,
     "invoke": INVOKED,
     "prompt": PROMPT,
-    "system_prompt": record({"text": TEXT}),
+    "system_prompt": record({"text": TEXT, "stable": COUNT}),
     "tools": TOOLS,
     "output": record({"text": TEXT}),
     "compact": COMPACTED,

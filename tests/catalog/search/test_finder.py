@@ -354,6 +354,6 @@ def test_what_a_ranker_raises_reaches_the_caller(world: World, shelf: Skills) ->
 
 
 def test_a_ranker_has_its_say_in_prompts_too(world: World, shelf: Skills, synonyms: Synonyms) -> None:
-    blended = world.discover(rankers=[(1.0, synonyms)])
+    blended = world.discover(rankers=[(1.0, synonyms)], settings={"prompt.order": "relevance"})
     assert blended.prompt("pay this bill").names[0] == "invoices"
     assert shelf.prompt("pay this bill").names[0] == "charts"

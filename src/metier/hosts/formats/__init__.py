@@ -64,6 +64,20 @@ class CatalogView:
     budget: int | None = None
     fields: Callable[[Skill], Sequence[str]] | None = None
     """The fields of a skill that policy shows besides name and description. `None` means those of the profile."""
+    others: Sequence[Skill] = ()
+    """The skills of the catalog that are known to have no room. They are counted, and named where there is room."""
+    chosen: Sequence[Skill] = ()
+    """Those of `others` that messages brought in. They follow all others, as far as there is room."""
+
+    @property
+    def entries(self) -> list[Skill]:
+        """The skills to show with a description, in order."""
+        return [*self.skills, *self.chosen]
+
+    @property
+    def total(self) -> int:
+        """The number of all skills of the catalog."""
+        return len(self.skills) + len(self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +313,7 @@ def _plugin_formats(name: str) -> HostFormats | None:
 
 def listing(listed: CatalogView) -> Prompt:
     """The part of the system prompt that shows the catalog; nothing where there are no skills."""
-    return find("format", listed.profile.prompt.format).listing(listed) if listed.skills else NOTHING
+    return find("format", listed.profile.prompt.format).listing(listed) if listed.total else NOTHING
 
 
 def wrapper(profile: "Profile") -> HostFormats:

@@ -7,7 +7,15 @@ from urllib.parse import quote
 from metier.errors import AmbiguousSkill, BadArguments
 from metier.files.text import escape, one_line
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, load_fields, not_listed, path_line, schema, text_property
+from metier.hosts.formats.standard import (
+    StandardFormats,
+    counted,
+    load_fields,
+    not_listed,
+    path_line,
+    schema,
+    text_property,
+)
 from metier.model import JsonObject, Role
 from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
@@ -19,11 +27,11 @@ class CodeliaFormats(StandardFormats):
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
-        skills, rules = listed.skills, listed.profile.prompt
+        rules = listed.profile.prompt
         limit = listed.budget if listed.budget is not None else rules.max_bytes
         entries: list[str] = []
         used = 0
-        for skill in skills:
+        for skill in listed.entries:
             fields = (
                 ("name", skill.name),
                 ("description", skill.description),
@@ -37,9 +45,7 @@ class CodeliaFormats(StandardFormats):
             if too_many or (used > limit and (limit or listed.budget is not None)):
                 break
             entries.append(element)
-        text = _context(entries, listed)
-        names = tuple(skill.name for skill in skills[: len(entries)])
-        return Prompt(text, len(entries), len(skills), len(entries) < len(skills), names)
+        return counted(_context(entries, listed), len(entries), listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
@@ -121,7 +127,8 @@ def _candidates(found: SearchResult) -> str:
 
 
 def _context(entries: list[str], listed: CatalogView) -> str:
-    offered, left = listed.offered, len(listed.skills) - len(entries)
+    # What messages add below does not change this number, so that what was sent before can be cached.
+    offered, left = listed.offered, listed.total - min(len(entries), len(listed.skills))
     rules = ["Skills are instructions for particular tasks; use one when the task fits its description."]
     if "load" in offered:
         rules.append(f"Load a skill with {offered['load']} before you follow it, by name, or by path if names repeat.")

@@ -16,8 +16,7 @@ from metier.hosts.formats import (
     ToolArguments,
 )
 from metier.hosts.formats.standard import StandardFormats, counted, lines_within, load_fields, schema, text_property
-from metier.hosts.schema import Profile
-from metier.model import JsonObject, Role, Skill
+from metier.model import JsonObject, Role
 from metier.results import Loaded, Prompt, ToolResult
 
 
@@ -32,22 +31,25 @@ class MyCodeAgentFormats(StandardFormats):
         name = listed.offered.get("load")
         if name is None:
             return NOTHING
-        described = _tool_prompt(listed.skills, listed.profile, listed.budget)
+        limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars
+        lines = lines_within(listed.entries, limit)
         rules = [
             f"- When the user names a skill, such as `$code-review` or in words, load it with the `{name}` tool.",
             "- When a task plainly fits a skill's description, consider loading it even if the user did not name it.",
             "- Load only the skills you need; never preload all of them.",
         ]
-        text = "\n".join(("# Tools", "", f"## {name}", "", described.text, "", "# Skills", "", *rules))
-        return counted(text, described.shown, listed.skills)
+        described = _tool_prompt(lines, listed.total)
+        text = "\n".join(("# Tools", "", f"## {name}", "", described, "", "# Skills", "", *rules))
+        return counted(text, len(lines), listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
         return f"Base directory for this skill: {loaded.skill.dir}\n\n{loaded.body.lstrip(chr(10))}"
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        visible = surroundings.visible
         return Definition(
-            _tool_prompt(surroundings.visible, surroundings.profile).text,
+            _tool_prompt(lines_within(visible, surroundings.profile.prompt.max_chars), len(visible)),
             schema(
                 ("name",),
                 name=text_property("The skill to load."),
@@ -93,9 +95,8 @@ def _context(call: Success | Failure) -> JsonObject:
     return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": dict(call.given)}
 
 
-def _tool_prompt(skills: Sequence[Skill], profile: Profile, budget: int | None = None) -> Prompt:
+def _tool_prompt(lines: Sequence[str], total: int) -> str:
     """The description of the tool, which carries the list of skills."""
-    lines = lines_within(skills, budget if budget is not None else profile.prompt.max_chars)
     parts = [
         "Loads a skill: instructions for a particular task, kept in the project. Call it before you follow a skill.",
         "",
@@ -110,9 +111,9 @@ def _tool_prompt(skills: Sequence[Skill], profile: Profile, budget: int | None =
         "Available skills:",
         *(lines or ["(none)"]),
     ]
-    if len(lines) < len(skills):
-        parts.append(f"({len(skills) - len(lines):,} more are not listed; they load by name all the same)")
-    return counted("\n".join(parts), len(lines), skills)
+    if len(lines) < total:
+        parts.append(f"({total - len(lines):,} more are not listed; they load by name all the same)")
+    return "\n".join(parts)
 
 
 FORMATS: Final = MyCodeAgentFormats()

@@ -16,16 +16,16 @@ class OmpFormats(StandardFormats):
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
-        skills, limit = listed.skills, listed.profile.prompt.max_chars
-        lines = lines_within(skills, listed.budget if listed.budget is not None else limit)
+        limit = listed.profile.prompt.max_chars
+        lines = lines_within(listed.entries, listed.budget if listed.budget is not None else limit)
         text = ["# Skills", "Instructions for particular tasks; use one when the task fits its description."]
         if "read" in listed.offered:
             tool = listed.offered["read"]
             text.append(f"Read one with `{tool}` at skill://<name>, and its files at skill://<name>/<path>.")
         text += lines
-        if len(lines) < len(skills):
-            text.append(f"({len(skills) - len(lines):,} more are not shown)")
-        return counted("\n".join(text), len(lines), skills)
+        if len(lines) < listed.total:
+            text.append(f"({listed.total - len(lines):,} more are not shown)")
+        return counted("\n".join(text), len(lines), listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded

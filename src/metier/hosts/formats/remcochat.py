@@ -21,13 +21,15 @@ class RemcoChatFormats(StandardFormats):
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
-        skills = listed.skills
-        entries = [{"name": one_line(one.name), "description": remove_invisible(one.description)} for one in skills]
+        shown = listed.entries
+        entries = [{"name": one_line(one.name), "description": remove_invisible(one.description)} for one in shown]
         block = _block(entries)
         while listed.budget is not None and len(block) > listed.budget and entries:
             entries.pop()
             block = _block(entries)
-        return counted(block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed)), len(entries), skills)
+        return counted(
+            block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed)), len(entries), shown, listed.total
+        )
 
     def wrap(self, activation: Activation) -> str:
         return activation.loaded.body

@@ -153,10 +153,11 @@ def lines_within(skills: Sequence[Skill], limit: int) -> list[str]:
     return lines
 
 
-def counted(text: str, shown: int, skills: Sequence[Skill]) -> Prompt:
-    """The prompt of a text that shows the first skills."""
+def counted(text: str, shown: int, skills: Sequence[Skill], total: int | None = None) -> Prompt:
+    """The prompt of a text that shows the first skills, of as many as there are or a larger `total`."""
     names = tuple(skill.name for skill in skills[:shown])
-    return Prompt(text, shown, len(skills), shown < len(skills), names)
+    total = len(skills) if total is None else total
+    return Prompt(text, shown, total, shown < total, names)
 
 
 def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
@@ -209,6 +210,7 @@ class _Xml:
     """`<available_skills>`, shortened until it fits the budget."""
 
     def __init__(self, listed: CatalogView) -> None:
+        self.listed = listed
         self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
         self.fields = listed.fields
         self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
@@ -217,6 +219,8 @@ class _Xml:
         self.rules = _rules(self.offered)
 
     def fit(self) -> Prompt:
+        if self.listed.others and self.limit is not None:
+            return self.with_choices(self.limit)
         whole = self.text([self.entry(skill, None) for skill in self.described], self.named)
         total = len(self.skills)
         if self.limit is None or len(whole) <= self.limit:
@@ -242,12 +246,51 @@ class _Xml:
 
         low, high = SHORTEST, max((len(self.entry(skill, None)) for skill in self.described), default=SHORTEST)
         if not fits(low):
-            kept, rest = self.drop(limit - len(self.text([], [])) - 120)
+            kept, rest = self.drop(self.room(limit))
             return kept, rest, low
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if fits(middle) else (low, middle - 1)
         return self.described, self.named, low
+
+    def with_choices(self, limit: int) -> Prompt:
+        """The first skills, the names of the others, and then what messages brought in. Each part only grows."""
+        room = self.room(limit)
+        entries = [self.entry(skill, SHORTEST) for skill in self.described]
+        used = sum(len(entry) + 1 for entry in entries)
+        rest = self.names_within(self.listed.others, min(room - used, int(room * NAMES_SHARE)))
+        used += sum(len(escape(name)) + 2 for name in rest)
+        chosen: list[Skill] = []
+        for skill in self.listed.chosen:
+            used += len(self.entry(skill, SHORTEST)) + 1
+            if used > room:
+                break
+            chosen.append(skill)
+        named = set(rest)
+        shown = len(entries) + len(rest) + sum(skill.name not in named for skill in chosen)
+        names = tuple(skill.name for skill in (*self.described, *chosen))
+        return Prompt(
+            self.text(entries, rest, [self.entry(skill, SHORTEST) for skill in chosen], shown),
+            shown,
+            self.listed.total,
+            truncated=shown < self.listed.total,
+            names=names,
+            more=tuple(name for name in rest if name not in names),
+            shortened=True,
+        )
+
+    def room(self, limit: int) -> int:
+        """The characters for entries and names: the limit without the rules, the tags and the note at the end."""
+        return limit - len(self.text([], [])) - 120
+
+    def names_within(self, skills: Sequence[Skill], room: int) -> list[str]:
+        names: list[str] = []
+        for skill in skills:
+            room -= len(escape(skill.name)) + 2
+            if room < 0:
+                break
+            names.append(skill.name)
+        return names
 
     def drop(self, room: int) -> tuple[list[Skill], list[str]]:
         kept: list[Skill] = []
@@ -260,24 +303,21 @@ class _Xml:
             used += cost
             kept.append(skill)
         whole = {skill.path for skill in kept}
-        rest: list[str] = []
-        for name in (skill.name for skill in self.skills if skill.path not in whole):
-            used += len(escape(name)) + 2
-            if used > room:
-                break
-            rest.append(name)
-        return kept, rest
+        return kept, self.names_within([skill for skill in self.skills if skill.path not in whole], room - used)
 
-    def text(self, entries: Sequence[str], names: Sequence[str]) -> str:
-        hidden = len(self.skills) - len(entries) - len(names)
+    def text(
+        self, entries: Sequence[str], names: Sequence[str], chosen: Sequence[str] = (), shown: int | None = None
+    ) -> str:
+        """The listing. `shown` is the number of skills in it, where some are both named and described."""
+        hidden = self.listed.total - (len(entries) + len(names) if shown is None else shown)
         parts = [*self.rules, "<available_skills>", *entries]
         if names:
             parts.append("<more_skills>" + escape(", ".join(names)) + "</more_skills>")
-        parts.append("</available_skills>")
+        parts += [*chosen, "</available_skills>"]
         if hidden:
             find = f" Find them with `{self.offered['search']}`." if "search" in self.offered else ""
             parts.append(
-                f"{hidden:,} of {len(self.skills):,} skills are not shown; they load by name all the same.{find}"
+                f"{hidden:,} of {self.listed.total:,} skills are not shown; they load by name all the same.{find}"
             )
         return "\n".join(parts)
 

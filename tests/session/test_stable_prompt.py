@@ -1,0 +1,249 @@
+"""A prompt stays the same from turn to turn: no message changes a catalog that fits, and what one adds stays."""
+
+import itertools
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from lives import SECONDS, Lives, Rpc
+from metier import Skills, replay
+from metier.record.store import open_store
+from metier.record.store.memory import MemoryStore
+from metier.sandbox import Job, OnOutput, Outcome
+from metier.sandbox.fake import FakeRunner
+from metier.session.session import Session
+from worlds import World
+
+SKILLS = ".agents/skills"
+TOPICS = (
+    *("anchors", "bridges", "candles", "diamonds", "engines", "ferries"),
+    *("glaciers", "harbours", "islands", "jewels", "kettles", "ladders"),
+)
+"""The skills at the end of the alphabet are about one of these each."""
+BUDGET = 4_000
+FEW = 1_200
+"""A budget with room for a few descriptions."""
+
+
+def crowded(world: World, fillers: int = 60) -> None:
+    for number in range(fillers):
+        description = f"Handles case {number} of an office that has nothing to do with anything else, with care."
+        world.skill(f"{SKILLS}/a-filler-{number:03}", description=description)
+    for topic in TOPICS:
+        world.skill(f"{SKILLS}/z-{topic}", description=f"Knows {topic}.")
+
+
+@pytest.fixture
+def crowd(world: World) -> Skills:
+    crowded(world)
+    return world.discover()
+
+
+def chosen(session: Session) -> list[str]:
+    """The skills that messages added, by the record."""
+    frames = (frame for frame in session.events if frame["type"] == "skills_chosen")
+    return [one["name"] for frame in frames for one in frame["skills"]]
+
+
+def shared(one: str, other: str) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+# --- everything fits ---
+
+
+@pytest.mark.parametrize("profile", ["standard", "remcochat", "mycodeagent", "codelia"])
+def test_no_message_changes_a_catalog_that_fits(world: World, profile: str) -> None:
+    crowded(world, 10)
+    skills = world.discover(profile, roots=[world.project / SKILLS], settings={"enabled": True})
+    session = skills.session()
+    prompts = [session.prompt(message) for message in (None, *TOPICS, "thanks")]
+    assert len({prompt.text for prompt in prompts}) == 1
+    assert {prompt.stable for prompt in prompts} == {len(prompts[0].text)}
+    assert list(prompts[0].names) == [skill.name for skill in skills]
+    assert session.system_prompt("BASE", message="jewels") == session.system_prompt("BASE", message="thanks")
+    assert chosen(session) == []
+
+
+def test_descriptions_that_are_all_shortened_alike_are_no_choice(crowd: Skills) -> None:
+    session = crowd.session()
+    budget = len(session.prompt().text) - 500
+    prompts = {session.prompt(message, budget).text for message in (None, *TOPICS)}
+    assert len(prompts) == 1
+    assert chosen(session) == []
+
+
+# --- a choice must be made ---
+
+
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat", "rip"])
+def test_a_message_adds_what_fits_it_after_what_was_shown_before(world: World, profile: str) -> None:
+    crowded(world)
+    skills = world.discover(profile, roots=[world.project / SKILLS], settings={"enabled": True})
+    session = skills.session()
+    prompts = [session.prompt(topic, BUDGET) for topic in ("kettles", "anchors", "kettles", "islands")]
+    assert prompts[1].names[-1] == "z-anchors"
+    assert prompts[3].names[-3:] == ("z-kettles", "z-anchors", "z-islands")
+    fixed = prompts[0].names[:-1]
+    assert fixed
+    assert list(fixed) == [skill.name for skill in skills][: len(fixed)]
+    assert prompts[2].text == prompts[1].text, "a message that adds nothing changes nothing"
+    stable = {prompt.text[: prompt.stable] for prompt in prompts}
+    assert len(stable) == 1
+    assert fixed[-1] in stable.pop()
+    for before, after in itertools.pairwise(prompts):
+        assert after.names[: len(before.names)] == before.names
+        assert shared(before.text, after.text) > before.text.rindex(before.names[-1])
+        assert len(after.text) <= BUDGET + 1_000  # some hosts count only their entries
+
+
+def test_several_requests_of_one_turn_get_the_same_prompt(crowd: Skills) -> None:
+    session = crowd.session()
+    texts = {session.system_prompt("BASE", message="compare kettles and jewels", budget=BUDGET) for _ in range(4)}
+    assert len(texts) == 1
+    assert chosen(session) == ["z-jewels", "z-kettles"]
+
+
+def test_the_names_of_skills_without_room_stay_where_they_are(crowd: Skills) -> None:
+    session = crowd.session()
+    first, second = (session.prompt(topic, BUDGET).text for topic in ("kettles", "jewels"))
+    names = first[first.index("<more_skills>") : first.index("</more_skills>")]
+    assert names.startswith("<more_skills>a-filler-")
+    assert names in second
+    assert first.index("</more_skills>") < first.index("<name>z-kettles</name>")
+
+
+def test_when_there_is_no_room_left_the_first_stay_and_the_others_are_found_by_a_search(crowd: Skills) -> None:
+    session = crowd.session()
+    texts = [session.prompt(TOPICS[turn % len(TOPICS)], FEW).text for turn in range(200)]
+    assert max(map(len, texts)) <= FEW
+    assert len(set(texts[len(TOPICS) :])) == 1, "nothing changes any more"
+    shown = chosen(session)
+    assert shown == [f"z-{topic}" for topic in TOPICS[: len(shown)]]
+    assert 0 < len(shown) < len(TOPICS)
+    assert "Find them with `skill_search`." in texts[-1]
+    last = TOPICS[-1]
+    assert f"<name>z-{last}</name>" not in texts[-1]
+    assert session.call("skill_search", {"query": last}).data["results"][0]["skill"]["name"] == f"z-{last}"
+
+
+def test_small_talk_uses_up_no_room(crowd: Skills) -> None:
+    session = crowd.session()
+    before = session.prompt("kettles", BUDGET).text
+    for message in ("thank you so much, that was quick, tomorrow we carry on with the next case", "thanks", "  "):
+        assert session.prompt(message, BUDGET).text == before
+
+
+def test_without_a_message_the_whole_room_is_for_the_catalog_in_its_order(crowd: Skills) -> None:
+    session = crowd.session()
+    before = session.prompt(budget=BUDGET)
+    assert len(before.names) > len(session.prompt("xyzzy", BUDGET).names)
+    assert session.prompt(budget=BUDGET) == before
+    session.prompt("kettles", BUDGET)
+    assert session.prompt(budget=BUDGET).names[-1] == "z-kettles", "what was shown stays"
+
+
+def test_a_pinned_skill_is_in_the_stable_part(crowd: Skills) -> None:
+    crowd.set_mode("z-ladders", "pinned")
+    prompt = crowd.session().prompt("kettles", FEW)
+    assert prompt.names[0] == "z-ladders"
+    assert "z-ladders" in prompt.text[: prompt.stable]
+    assert prompt.names[-1] == "z-kettles"
+
+
+def test_a_skill_that_was_added_and_is_gone_is_not_shown(world: World, crowd: Skills) -> None:
+    session = crowd.session()
+    session.prompt("kettles", BUDGET)
+    session.prompt("jewels", BUDGET)
+    shutil.rmtree(world.project / SKILLS / "z-kettles")
+    crowd.refresh()
+    assert session.prompt("jewels", BUDGET).names[-1] == "z-jewels"
+    assert "z-kettles" not in session.prompt("jewels", BUDGET).text
+
+
+# --- the old order ---
+
+
+def test_a_setting_sorts_each_prompt_by_its_message(world: World) -> None:
+    crowded(world)
+    session = world.discover(settings={"prompt": {"order": "relevance"}}).session()
+    assert session.prompt("kettles").names[0] == "z-kettles"
+    for topic in ("jewels", "islands"):
+        prompt = session.prompt(topic, BUDGET)
+        assert (prompt.names[0], prompt.stable) == (f"z-{topic}", 0)
+    assert chosen(session) == []
+
+
+# --- the record ---
+
+
+def test_a_session_that_goes_on_shows_the_same_and_its_record_replays(world: World, crowd: Skills) -> None:
+    store = MemoryStore()
+    session = crowd.session(id="s", store=store)
+    texts = [session.system_prompt("BASE", message=topic, budget=BUDGET) for topic in ("kettles", "jewels")]
+    session.load("z-jewels")
+    before = session.prompt(budget=BUDGET).text
+    again = world.discover().session(id="s", store=store)
+    assert again.prompt("jewels", BUDGET).text == before
+    assert world.discover().session(state=session.state()).prompt("jewels", BUDGET).text == before
+    assert again.prompt("anchors", BUDGET).names[-3:] == ("z-kettles", "z-jewels", "z-anchors")
+    assert texts[0] != texts[1]
+    shutil.rmtree(world.project / SKILLS)
+    outcome = replay.replay(replay.from_store(store, "s"))
+    assert outcome.identical, outcome.differences
+    assert not outcome.not_compared
+    assert [one["name"] for frame in outcome.frames for one in frame.get("skills", ())][-1] == "z-anchors"
+
+
+def test_two_processes_of_one_session_show_the_same(world: World, tmp_path: Path) -> None:
+    crowded(world)
+    lives = Lives(world, f"sqlite://{tmp_path}/trail.db")
+    with lives.rpc() as first, lives.rpc() as second:
+        first.call("session.create", session_id="s")
+
+        def prompt(process: Rpc, topic: str) -> str:
+            asked = {"session_id": "s", "base": "BASE", "message": topic, "budget": BUDGET}
+            return process.call("session.system_prompt", **asked)["text"]
+
+        turns = [prompt(first, "kettles"), prompt(second, "jewels"), prompt(first, "anchors"), prompt(second, "jewels")]
+        assert turns[3] == turns[2]
+        for before, after, last in zip(turns, turns[1:3], ("z-kettles", "z-jewels"), strict=False):
+            assert shared(before, after) > before.rindex(f"<name>{last}</name>")
+        # Both ask at once: whoever is second shows what the first one added, too.
+        numbers = [
+            (process, process.send("session.system_prompt", session_id="s", message=topic, budget=BUDGET))
+            for process, topic in ((first, "bridges"), (second, "ladders"))
+        ]
+        for process, number in numbers:
+            process.receive(number)
+        assert prompt(first, "jewels") == prompt(second, "jewels")
+    with open_store(lives.url) as store:
+        frames = store.read("s")
+    added = [one["name"] for frame in frames if frame["type"] == "skills_chosen" for one in frame["skills"]]
+    assert added[:3] == ["z-kettles", "z-jewels", "z-anchors"]
+    assert sorted(added[3:]) == ["z-bridges", "z-ladders"]
+    lives.replayed("s")
+
+
+def test_a_prompt_does_not_wait_for_a_script(world: World) -> None:
+    crowded(world)
+    world.skill(f"{SKILLS}/a-script", files={"scripts/x.sh": "#!/bin/sh\n"})
+    shown: list[str] = []
+
+    class Prompting(FakeRunner):
+        """Runs nothing; meanwhile, another thread asks for a prompt."""
+
+        def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
+            thread = threading.Thread(target=lambda: shown.append(session.prompt("kettles", BUDGET).names[-1]))
+            thread.start()
+            thread.join(SECONDS)
+            return Outcome(0, "exit", 1, b"", b"")
+
+    session = world.discover().session(runner=Prompting(), policy={"allow": [{"tool": "skill_run"}]})
+    session.run("a-script", "scripts/x.sh")
+    assert shown == ["z-kettles"]
+    assert chosen(session) == []
+    session.prompt("kettles", BUDGET)
+    assert chosen(session) == ["z-kettles"]
