@@ -311,7 +311,7 @@ def _widened(plain: Skills, skills: Skills, place: Place) -> list[str]:
         wrong.append(f"trust is {after.profile.policy.trust}")
     if after.profile.name != before.profile.name:
         wrong.append(f"the profile is {after.profile.name} instead of {before.profile.name}")
-    if after.store != before.store or after.mcp_servers != before.mcp_servers:
+    if after.store != before.store or after.mcp != before.mcp:
         wrong.append("the store or the servers are others")
     allowed = [rule for rule in after.permissions.get("allow", []) if rule not in before.permissions.get("allow", [])]
     if allowed or after.permissions.get("profile") != before.permissions.get("profile"):

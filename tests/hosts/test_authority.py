@@ -279,7 +279,7 @@ def test_no_project_sets_what_is_the_users_alone(world: World) -> None:
         trust(str(user.parent), str(world.project), trusted)
         for file in project_files(world, text + 'permissions.trust = "ignore"\npermissions.deny = [{ tool = "x" }]\n'):
             found = settings.resolve(world.project, home=world.home, env={})
-            assert (found.model, found.mcp_servers, dict(found.permissions)) == ({}, {}, {"deny": [{"tool": "x"}]})
+            assert (found.model, found.mcp.servers, dict(found.permissions)) == ({}, {}, {"deny": [{"tool": "x"}]})
             notes = [(d.path, d.message.split(" ")[0]) for d in found.diagnostics if d.code == "untrusted"]
             said = {"permissions.allow", "permissions.trust", "model", "mcp"}
             assert {key for path, key in notes if path == str(file)} == said

@@ -21,6 +21,7 @@ from metier import ConfigError, Skills
 from metier.app import App
 from metier.catalog import check
 from metier.hosts import formats, profiles
+from metier.mcp.handlers import RESULT_KEY
 from metier.mcp.server import McpServer
 from metier.record.store import open_store
 from metier.replay import from_store, replay
@@ -128,7 +129,8 @@ def test_json_rpc_http_and_mcp_have_the_host(kitchen: World) -> None:
             return [tool.name for tool in tools], await client.call_tool("use_recipe", CALL)
 
     names, result = asyncio.run(talk())
-    assert (names, result.structured_content, result.content[0].text) == (["use_recipe"], RESULT, WRAPPED)
+    assert (names, result.content[0].text) == (["use_recipe"], WRAPPED)
+    assert result.meta[RESULT_KEY] == {"recipe": "bread", "steps": 2}  # the text has the rest
 
 
 def test_check_knows_how_the_host_treats_a_skill(kitchen: World) -> None:

@@ -141,11 +141,11 @@ class Context:
     def source(self) -> "SkillSource | None":
         """The skills of the MCP servers that the user's configuration names."""
         config = self.settings()
-        if not config.mcp_servers:
+        if not config.mcp.servers:
             return None
         from metier.mcp.source import connect, servers
 
-        return connect(servers(config.mcp_servers), config.cache_folder)
+        return connect(servers(config.mcp.servers), config.cache_folder)
 
     def open_store(self) -> "Store":
         from metier.record.store import open_store

@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_start
-from metier.hosts import profiles
+from metier.hosts import mcp_settings, profiles
+from metier.hosts.mcp_settings import McpSettings
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
 from metier.hosts.trust import is_trusted
@@ -31,8 +32,9 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "Default: 2048.",
     "telemetry": "Whether servers trace with OpenTelemetry. Needs the extra `otel`.",
     "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `timeout`. Only in the user's own file.",
-    "mcp": "MCP servers whose skills join the catalog: `servers.NAME` with a `command` or a `url`. Only in the user's "
-    "own file.",
+    "mcp": "`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. "
+    "`instructions_chars`, `description_chars`: how many characters of its instructions and of its load tool's "
+    "description Metier's own server uses for the catalog, 2000 each. Only in the user's own file.",
     "permissions": "The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and "
     '`trust = "required"`.',
 }
@@ -58,7 +60,7 @@ class Settings:
     origins: Mapping[str, str] = field(hash=False)
     """The file, variable or argument that set each key. Defaults are not listed."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    mcp: McpSettings = field(default_factory=McpSettings)
     telemetry: bool = False
     model: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     rule_origins: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], hash=False)
@@ -104,7 +106,7 @@ def resolve(
     raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins, user)
     sources: dict[str, list[str]] = {}
     permissions = _permissions(layers, own_file, origins, sources, notes)
-    mcp_servers = _mcp_servers(layers, own_file, notes, origins)
+    mcp = _mcp(layers, own_file, notes, origins)
     model = _model(layers, own_file, notes, origins)
     if "trust" in permissions:
         asked = {"policy.trust": permissions.pop("trust")}
@@ -126,7 +128,7 @@ def resolve(
         rule_origins=sources,
         origins=origins,
         diagnostics=(*notes, *diagnostics),
-        mcp_servers=mcp_servers,
+        mcp=mcp,
         telemetry=bool(runtime.get("telemetry", False)),
         model=model,
     )
@@ -392,19 +394,12 @@ def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnosti
             notes.append(_only_by_user(key, layer.origin, own_file))
 
 
-def _mcp_servers(
-    layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
-) -> dict[str, Any]:
+def _mcp(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> McpSettings:
     """The user's MCP servers. A project cannot add any, trusted or not, because they start programs."""
-    servers: dict[str, Any] = {}
-    for origin, given in _own("mcp", layers, own_file, notes):
-        table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else dict[str, Any]()
-        named: Any = table.get("servers")
-        if not isinstance(named, Mapping):
-            raise ConfigError("mcp must be a table with a table of servers", file=origin, key="mcp")
-        servers.update(cast("Mapping[str, Any]", named))
-        origins["mcp"] = origin
-    return servers
+    tables = list(_own("mcp", layers, own_file, notes))
+    if tables:
+        origins["mcp"] = tables[-1][0]
+    return mcp_settings.read(tables)
 
 
 def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from metier import limits
 from metier.app import App
 from metier.errors import BinaryResource, MetierError, ResourceError
 from metier.files.beneath import decode
-from metier.files.shapes import is_dict
+from metier.files.shapes import is_dict, is_table
 from metier.files.text import storable_table, storable_text
 from metier.files.urls import format_url, parse_url
+from metier.mcp import catalog_text
 from metier.mcp.asking import asking, can_ask
 from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
@@ -33,6 +34,14 @@ from metier.session.operations import Call, Confirm, Invoke, Load, Read
 from metier.session.session import Session
 
 TEMPLATE = "skill://{name}/{+path}"
+RESULT_KEY = "metier/result"
+"""The key in `_meta` of a tool's result that holds the data of the result, without bodies.
+
+The data is not structured content, because Claude Code, Codex, OpenCode and VS Code then show it to the model instead
+of the text.
+"""
+_BODIES = frozenset(("text", "content", "body", "stdout", "stderr", "base64"))
+"""The keys of results whose values the text has already."""
 _COMPLETIONS = 100
 _LOG = logging.getLogger("metier")
 _T = TypeVar("_T")
@@ -51,7 +60,7 @@ class Handlers:
     def _listing_session(self) -> Session:
         """The session for listings. It keeps no record and loads no skill."""
         if self._unrecorded is None:
-            self._unrecorded = self.app.skills().session(surface="mcp")
+            self._unrecorded = self.app.skills().session(surface="mcp", only=self.app.defaults.get("only"))
         return self._unrecorded
 
     async def _list(self, make: Callable[[Session], _T]) -> _T:
@@ -102,6 +111,11 @@ class Handlers:
         if skill is None:
             raise invalid(f"no skill is served at {uri}")
         return skill
+
+    async def instructions(self) -> str:
+        """What a client tells its model about this server."""
+        limit = self.app.config.mcp.instructions_chars
+        return await self._list(lambda session: storable_text(catalog_text.instructions(session, limit)))
 
     # --- the extension ---
 
@@ -203,10 +217,11 @@ class Handlers:
     async def list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         def make(session: Session) -> types.ListToolsResult:
             runs = session.offered(wire=True).get("run")
+            limit = self.app.config.mcp.description_chars
             tools = [
                 types.Tool(
                     name=tool.name,
-                    description=storable_text(tool.description),
+                    description=storable_text(catalog_text.description(session, tool, limit)),
                     input_schema=storable_table(tool.input_schema),
                     annotations=types.ToolAnnotations(read_only_hint=tool.name != runs, open_world_hint=False),
                 )
@@ -226,9 +241,8 @@ class Handlers:
             return result
         return types.CallToolResult(
             content=[types.TextContent(text=storable_text(result.text))],
-            structured_content=storable_table(result.as_dict()),
             is_error=not result.ok,
-            _meta=_meta(ctx, session),
+            _meta=(_meta(ctx, session) or {}) | {RESULT_KEY: storable_table(_without_bodies(result.data, result.text))},
         )
 
     # --- prompts ---
@@ -304,6 +318,14 @@ class Handlers:
 
 def _meta(ctx: Context, session: Session) -> dict[str, object] | None:
     return ctx.lifespan_context.result_meta(ctx, session)
+
+
+def _without_bodies(data: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The data of a result, in any host's shape, without what its text says."""
+    kept = {
+        key: value for key, value in data.items() if value != text and not (key in _BODIES and isinstance(value, str))
+    }
+    return {key: _without_bodies(value, text) if is_table(value) else value for key, value in kept.items()}
 
 
 def _own_result(ctx: Context, session: Session, result: Mapping[Any, object]) -> dict[str, object]:

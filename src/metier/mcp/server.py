@@ -21,6 +21,7 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
 
 from metier import __version__
 from metier.app import App
@@ -36,12 +37,6 @@ from metier.session.operations import OPERATIONS
 
 _SETTINGS: Final = {"directoryRead": True}
 
-INSTRUCTIONS: Final = (
-    "This server offers Agent Skills: folders with instructions and files for one kind of task. Before a task that a "
-    "skill may cover, search for one with the tools, load it and follow its instructions. Read its files when you need "
-    "them. Every file of a skill is also a resource at skill://<name>/<path>."
-)
-
 
 class McpServer(Server[Clients]):
     """See the module. The SDK's transports and its client accept it directly."""
@@ -54,7 +49,6 @@ class McpServer(Server[Clients]):
             "metier",
             version=__version__,
             title="Metier",
-            instructions=INSTRUCTIONS if app.config.profile.enabled else app.config.profile.off_message,
             lifespan=self._lifespan,
             on_list_tools=handlers.list_tools,
             on_call_tool=handlers.call_tool,
@@ -75,7 +69,7 @@ class McpServer(Server[Clients]):
         for name, kind in OPERATIONS.items():
             self.add_request_handler(f"metier/{name}", OperationParams, handlers.operation(kind))
         self.add_notification_handler("notifications/initialized", types.NotificationParams, _add_client)
-        self.middleware += (_refuse_infinite, _declare_extension)
+        self.middleware += (_refuse_infinite, _declare_extension, self._instruct)
 
     def get_capabilities(
         self,
@@ -90,6 +84,15 @@ class McpServer(Server[Clients]):
         return super().get_capabilities(
             changing, experimental_capabilities, extensions, protocol_version=protocol_version
         )
+
+    async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Add the instructions, which have the catalog of this moment, to the answers that have a place for them."""
+        result = await call_next(ctx)
+        if ctx.method not in ("initialize", "server/discover") or not isinstance(result, dict):
+            return result
+        with contextlib.suppress(MetierError, MCPError):  # a request for the catalog reports what is wrong with it
+            return {**result, "instructions": await self.handlers.instructions()}
+        return result
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Server[Clients]) -> AsyncGenerator[Clients, None]:

@@ -364,7 +364,7 @@ def _value(value: object) -> str:
 
 _DESCRIPTIONS: Final[Mapping[Role, str]] = {
     "load": "Loads a skill's instructions. Call it before you follow a skill, and only for skills that the task needs.",
-    "search": "Finds skills by what they are for. Use it when no skill in the prompt fits, or when the list was cut.",
+    "search": "Finds skills by what they are for. Use it when you know of no skill that fits the task.",
     "read": "Reads a file of a skill, such as references/guide.md, when its instructions need it.",
     "output": "Returns an earlier result by its ref: whole, a range of lines, or the lines that contain a text.",
     "run": "Runs a script of a loaded skill in a sandbox and returns its output.",
