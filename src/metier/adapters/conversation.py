@@ -24,7 +24,7 @@ from metier.session import activation
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
-from metier.session.question import Question
+from metier.session.question import Question, command_line
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -45,6 +45,7 @@ class AskedRequest(TypedDict):
     skill: str
     path: str
     command: str
+    """The script and its arguments, quoted as for a shell."""
     digest: str
     content: str
     before: str
@@ -287,7 +288,7 @@ def shown(requests: Iterable[Request]) -> list[AskedRequest]:
             "tool": request.tool,
             "skill": request.skill_name,
             "path": request.path,
-            "command": request.command,
+            "command": command_line(request),
             "digest": request.digest,
             "content": request.detail,
             "before": request.before,
