@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL_VENV ?= .venv-model
 OLDEST := .venv-oldest
+RECIPE_VENVS := .venv-recipes
+RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
 MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest lint format bench walk attack docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-oldest test-recipes lint format bench walk attack docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -52,6 +54,20 @@ test-oldest:  ## the adapters with the oldest frameworks that the extras state; 
 	fi
 	@$(OLDEST)/bin/python -m pytest -n auto tests/adapters
 
+# Each framework of docs/recipes in an environment of its own. One that cannot be installed is skipped, with one line.
+$(RECIPE_VENVS)/%/.installed: pyproject.toml
+	@package=$*; [ $* = llama-index ] && package=llama-index-core; \
+	if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(@D) && \
+		uv pip install --quiet --python $(@D)/bin/python --editable . $$package; \
+	else \
+		$(PYTHON) -m venv $(@D) && \
+		$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $$package; \
+	fi >/dev/null 2>&1 && touch $@ || echo "== $* cannot be installed here: skipped"
+
+test-recipes: $(STAMP) $(RECIPES:%=$(RECIPE_VENVS)/%/.installed)  ## the code of docs/recipes with its frameworks
+	@METIER_TEST_RECIPES=$(RECIPE_VENVS) $(BIN)/python -m pytest -rs tests/recipes
+
 test-model: $(STAMP)  ## a chat with a real, small language model, built here; takes some minutes
 	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
 	@nice $(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]"
@@ -88,4 +104,4 @@ site: $(STAMP)  ## build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(OLDEST) .venv-3.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(RECIPE_VENVS) .venv-3.* .pytest_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from metier import Skills
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 
-skills = AgentSkills(Skills.discover(roots=["examples/skills"]))
+skills = AgentSkills(Skills.discover(roots=["examples/skills"]), approvals=True)
 
 STEPS = [
     ("skill_load", {"name": "csv-profile"}),

@@ -156,7 +156,7 @@ class OpenAIAgents:
             items = last_turns(data.model_data.input, window, lambda item: value_of(item, "role") == "user")
             return ModelInputData(items, data.model_data.instructions)
 
-        self.skills = AgentSkills(skills, **options)
+        self.skills = AgentSkills(skills, approvals=True, **options)
         self.agent = OpenAIAgent[object](
             name="joiner",
             instructions=self.skills.instructions(INSTRUCTIONS),

@@ -4,7 +4,7 @@ import json
 
 from scenario import LOAD, MARK, RUN, runner, skills
 
-from metier.adapters.conversation import Conversation, decoded, describe
+from metier.adapters.conversation import Conversation, decoded, describe, shown
 from metier.session.approvals import Answers
 from metier.session.policy import Request
 from worlds import World
@@ -90,3 +90,12 @@ def test_a_question_keeps_its_lines_whatever_a_skill_is_called() -> None:
     lines = describe([request]).split("\n")
     assert lines[0] == r"Run scripts/x.sh of the skill a\nb?"
     assert r"Command scripts/x.sh '\u202e1\n2'" in lines
+
+
+def test_the_arguments_of_an_approval_are_quoted_wherever_they_are_shown() -> None:
+    given = ("two words", "; rm -rf /", "")
+    path = "scripts/cut it.sh"
+    for arguments, quoted in ((given, r"'scripts/cut it.sh' 'two words' '; rm -rf /' ''"), ((), "'scripts/cut it.sh'")):
+        request = Request("skill_run", "saw", path, " ".join((path, *arguments)), arguments=arguments)
+        assert shown([request])[0]["command"] == quoted
+        assert f"Command {quoted}" in describe([request]).split("\n")

@@ -25,7 +25,7 @@ from metier.session import activation, queries
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
-from metier.session.question import Question
+from metier.session.question import Question, command_line
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -46,6 +46,7 @@ class AskedRequest(TypedDict):
     skill: str
     path: str
     command: str
+    """The script and its arguments, quoted as for a shell."""
     digest: str
     content: str
     before: str
@@ -192,18 +193,29 @@ class Conversation:
         """Whether this call was shown to a person who has not answered yet."""
         return call_key(tool, arguments) in self._asked
 
-    def call(self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "") -> ToolResult:
-        """Call a tool with whatever a model sent. `answer` is a person's answer to `questions`."""
+    def call(
+        self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "", asks: bool = True
+    ) -> ToolResult:
+        """Call a tool with whatever a model sent. `answer` is a person's answer to `questions`.
+
+        `asks` is false where the framework has nobody to ask: what needs approval is then refused with the rule that
+        would allow it.
+        """
         self._waiting.pop(call_id, None)
         answers = self.session.approve
+        if isinstance(answers, Answers) and not asks:
+            with answers.nobody():
+                return self.session.call(tool, arguments)
         if answer is None or not isinstance(answers, Answers) or not is_object(arguments):
             return self.session.call(tool, arguments)
         shown = self._asked.pop(call_key(tool, arguments), None) or questions(self.session, tool, arguments)
         with answers.given(shown, answer):
             return self.session.call(tool, arguments)
 
-    async def acall(self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "") -> ToolResult:
-        return await asyncio.to_thread(self.call, tool, arguments, answer=answer, call_id=call_id)
+    async def acall(
+        self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "", asks: bool = True
+    ) -> ToolResult:
+        return await asyncio.to_thread(self.call, tool, arguments, answer=answer, call_id=call_id, asks=asks)
 
     def settle(self, answered: Iterable[str]) -> None:
         """Record refusals that the framework does not report: waiting calls that have a result but were not made."""
@@ -224,15 +236,17 @@ class Conversations:
         given: Session | Skills | App,
         framework: str,
         *,
+        asks: bool = True,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
         **options: Unpack[SessionOptions],
     ) -> None:
+        """`asks`: the framework can ask a person, as in `Conversation.of`."""
         check_options(options)
         if options and not isinstance(given, Skills):
             raise _misplaced(options)
         self._given, self._framework, self._options = given, framework, options
-        self._budget, self._restore = budget, restore
+        self._asks, self._budget, self._restore = asks, budget, restore
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -253,9 +267,10 @@ class Conversations:
     def _new(self, key: str) -> Conversation:
         given = self._given
         if isinstance(given, App):
-            given = given.session(key or None, approve=Answers(), surface=self._framework, applies=())
+            approve = Answers() if self._asks else None
+            given = given.session(key or None, approve=approve, surface=self._framework, applies=())
         return Conversation.of(
-            given, self._framework, asks=True, budget=self._budget, restore=self._restore, **self._options
+            given, self._framework, asks=self._asks, budget=self._budget, restore=self._restore, **self._options
         )
 
     def last(self) -> Conversation:
@@ -297,7 +312,7 @@ def shown(requests: Iterable[Request]) -> list[AskedRequest]:
             "tool": request.tool,
             "skill": request.skill_name,
             "path": request.path,
-            "command": request.command,
+            "command": command_line(request),
             "digest": request.digest,
             "content": request.detail,
             "before": request.before,

@@ -3,14 +3,14 @@
 The middleware adds the tools and writes the catalog into the system message of each request. As the last in the list it
 sees the messages as they are sent, and puts back loaded skills that other middleware dropped. `skill_tools` are the
 tools alone, for a graph of your own. A call that needs approval is an `interrupt`, in the form of a human-in-the-loop
-review.
+review, if the graph has a checkpointer to resume it with, and is refused elsewhere.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
@@ -21,13 +21,13 @@ from metier.files.shapes import is_items, is_object
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
 from metier.session.session import Session
-from metier.session.tools import Tool
+from metier.session.tools import Tool, ToolResult
 from metier.skills import Skills
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
     from langchain.agents.middleware.types import ContextT, ResponseT, StateT
-    from langchain_core.messages import AnyMessage, SystemMessage
+    from langchain_core.messages import AnyMessage, SystemMessage, ToolMessage
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
     from langgraph.config import get_config
     from langgraph.types import interrupt
@@ -38,19 +38,23 @@ except ImportError as error:
 class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
     """The tools and the prompt of a session. `options` are those of `Skills.session`.
 
-    A session is one conversation: the one you pass, or one for each thread of the graph's checkpointer.
+    A session is one conversation: the one you pass, or one for each thread of the graph's checkpointer. With
+    `approvals=False`, calls that need approval are refused even if the graph has a checkpointer.
     """
 
     def __init__(
         self,
         skills: Skills | Session | App,
         *,
+        approvals: bool = True,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
         **options: Unpack[SessionOptions],
     ) -> None:
         super().__init__()
-        self.conversations = Conversations(skills, "langchain", budget=budget, restore=restore, **options)
+        self.conversations = Conversations(
+            skills, "langchain", asks=approvals, budget=budget, restore=restore, **options
+        )
         # A graph needs its tools from the start. Each request then gets the tools that can succeed, with their schemas.
         unknown: Mapping[str, object] = {"type": "object", "properties": {}}
         self.tools = [_tool(self._conversation, Tool(name, name, unknown)) for name in self.conversations.names()]
@@ -92,9 +96,11 @@ class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
         )
 
 
-def skill_tools(skills: Skills | Session, **options: Unpack[SessionOptions]) -> list[BaseTool]:
+def skill_tools(
+    skills: Skills | Session, *, approvals: bool = True, **options: Unpack[SessionOptions]
+) -> list[BaseTool]:
     """The tools of one conversation, for your own model and `ToolNode`. `options` are those of `Skills.session`."""
-    conversation, turns = Conversation.of(skills, "langchain", asks=True, **options), _Turns()
+    conversation, turns = Conversation.of(skills, "langchain", asks=approvals, **options), _Turns()
     return [_tool(lambda: conversation, tool, turns) for tool in conversation.tools()]
 
 
@@ -105,6 +111,15 @@ def _config_value(key: str) -> str | None:
     except RuntimeError:
         return None  # no graph is running
     return None if value is None else str(value)
+
+
+def _can_resume() -> bool:
+    """Whether the running graph has a checkpointer. Without one, nobody can answer an interrupt."""
+    return _config_value(_CHECKPOINTER) is not None
+
+
+_CHECKPOINTER: Final = "__pregel_checkpointer"
+"""Where a graph tells its tasks which checkpointer it has; LangGraph has no public name for it."""
 
 
 class _Turns:
@@ -145,18 +160,19 @@ def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = N
             raise ToolException(_LATER)
         return _ask(requests, tool, arguments) and known
 
-    def run(**arguments: object) -> tuple[str, dict[str, object]]:
-        conversation = find()
-        result = conversation.call(tool.name, arguments, answer=answer(conversation, arguments))
-        return result.text, result.as_dict()
+    def run(**arguments: object) -> tuple[str, ToolResult]:
+        conversation, asks = find(), _can_resume()
+        approved = answer(conversation, arguments) if asks else None
+        result = conversation.call(tool.name, arguments, answer=approved, asks=asks)
+        return result.text, result
 
-    async def arun(**arguments: object) -> tuple[str, dict[str, object]]:
-        conversation = await asyncio.to_thread(find)
-        approved = await asyncio.to_thread(answer, conversation, arguments)
-        result = await conversation.acall(tool.name, arguments, answer=approved)
-        return result.text, result.as_dict()
+    async def arun(**arguments: object) -> tuple[str, ToolResult]:
+        conversation, asks = await asyncio.to_thread(find), _can_resume()
+        approved = await asyncio.to_thread(answer, conversation, arguments) if asks else None
+        result = await conversation.acall(tool.name, arguments, answer=approved, asks=asks)
+        return result.text, result
 
-    return StructuredTool(
+    return _SkillTool(
         name=tool.name,
         description=tool.description,
         args_schema=dict(tool.input_schema),
@@ -165,6 +181,24 @@ def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = N
         response_format="content_and_artifact",
         handle_tool_error=True,
     )
+
+
+class _SkillTool(StructuredTool):
+    """A tool whose messages say whether the call failed, in `status`. Their `artifact` is the result as data."""
+
+    def run(self, *given: Any, **named: Any) -> Any:
+        return _with_status(super().run(*given, **named))
+
+    async def arun(self, *given: Any, **named: Any) -> Any:
+        return _with_status(await super().arun(*given, **named))
+
+
+def _with_status(output: object) -> object:
+    if not isinstance(output, ToolMessage) or not isinstance(output.artifact, ToolResult):
+        return output
+    result = output.artifact
+    status = "success" if result.ok else "error"
+    return output.model_copy(update={"status": status, "artifact": result.as_dict()})
 
 
 def _ask(requests: Sequence[Request], tool: Tool, arguments: Mapping[str, object]) -> bool:

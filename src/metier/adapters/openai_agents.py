@@ -2,8 +2,8 @@
 
 The instructions show the catalog. The input of a request is final in the run's `call_model_input_filter`; there
 `keep_skills` puts back skills that a filter or a session of the SDK dropped, and moves system messages at the start of
-the input into the instructions, so that the model gets one system prompt. A call that needs approval
-interrupts the run, like any tool with `needs_approval`.
+the input into the instructions, so that the model gets one system prompt. With `approvals=True`, a call that needs
+approval interrupts the run, like any tool with `needs_approval`; otherwise it is refused.
 """
 
 import asyncio
@@ -33,18 +33,23 @@ except ImportError as error:
 
 
 class AgentSkills:
-    """The skills of one agent in one conversation. `options` are those of `Skills.session`."""
+    """The skills of one agent in one conversation. `options` are those of `Skills.session`.
+
+    `approvals`: your code answers the interruptions of a run, so calls that need approval interrupt it. A run cannot
+    tell whether anybody looks at its interruptions. In a session of your own, `approve=Answers()` says the same.
+    """
 
     def __init__(
         self,
         skills: Skills | Session,
         *,
+        approvals: bool = False,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
         **options: Unpack[SessionOptions],
     ) -> None:
         self.conversation = Conversation.of(
-            skills, "openai-agents", asks=True, budget=budget, restore=restore, **options
+            skills, "openai-agents", asks=approvals, budget=budget, restore=restore, **options
         )
         self._message: str | None = None
 

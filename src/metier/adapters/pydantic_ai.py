@@ -3,15 +3,15 @@
 The capability writes the catalog right before each request, after the history processors, and puts back loaded skills
 that they dropped. It joins the instructions and system prompts of the agent and the catalog into one system prompt. The
 toolset writes the catalog earlier, which is enough for agents that trim their history between runs, as instructions of
-its own; some models get those as a second system message. A call that needs approval is deferred, like any tool that
-requires approval.
+its own; some models get those as a second system message. A call that needs approval is deferred where the agent has
+somebody to ask, and refused elsewhere.
 """
 
 import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Unpack
+from typing import Any, Final, Unpack, get_args
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, SystemPrompt, joined, shown
@@ -21,11 +21,13 @@ from metier.errors import MissingExtra
 from metier.files.shapes import as_table, is_items
 from metier.session.options import SharedOptions
 from metier.session.session import Session
+from metier.session.tools import ToolResult
 from metier.skills import Skills
 
 try:
-    from pydantic_ai import ApprovalRequired, RunContext, ToolDefinition
-    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    import pydantic_ai
+    from pydantic_ai import ApprovalRequired, DeferredToolRequests, RunContext, ToolDefinition
+    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, HandleDeferredToolCalls
     from pydantic_ai.messages import (
         InstructionPart,
         ModelMessage,
@@ -53,6 +55,9 @@ class SkillsToolset(AbstractToolset[object]):
 
     A session is one conversation: the one you pass, or one for each `conversation_id`. `options` are those of
     `Skills.session`: `only`, `preload`, `policy`, `store` and others.
+
+    `approvals`: whether calls that need approval are deferred. By default they are if the agent can handle that: it
+    has `DeferredToolRequests` among its output types, or a `HandleDeferredToolCalls`. Otherwise they are refused.
     """
 
     def __init__(
@@ -61,11 +66,15 @@ class SkillsToolset(AbstractToolset[object]):
         *,
         id: str | None = "skills",  # noqa: A002 - the framework's name
         instruct: bool = True,
+        approvals: bool | None = None,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self.conversations = Conversations(skills, "pydantic-ai", budget=budget, restore=restore, **options)
+        self.conversations = Conversations(
+            skills, "pydantic-ai", asks=approvals is not False, budget=budget, restore=restore, **options
+        )
+        self._approvals = approvals
         self._id = id
         self._instruct = instruct
 
@@ -109,11 +118,12 @@ class SkillsToolset(AbstractToolset[object]):
     async def call_tool(self, name: str, tool_args: object, ctx: RunContext[object], tool: ToolsetTool[object]) -> str:
         conversation, call_id = await self._conversation(ctx), ctx.tool_call_id or ""
         if ctx.tool_call_approved:
-            return (await conversation.acall(name, tool_args, answer=True, call_id=call_id)).text
-        requests = await asyncio.to_thread(conversation.questions, name, tool_args, call_id)
+            return _text(await conversation.acall(name, tool_args, answer=True, call_id=call_id))
+        asks = _defers(ctx) if self._approvals is None else self._approvals
+        requests = await asyncio.to_thread(conversation.questions, name, tool_args, call_id) if asks else ()
         if requests:
             raise ApprovalRequired(metadata={"questions": shown(requests)})
-        return (await conversation.acall(name, tool_args)).text
+        return _text(await conversation.acall(name, tool_args, asks=asks))
 
 
 class SkillsCapability(AbstractCapability[object]):
@@ -124,11 +134,14 @@ class SkillsCapability(AbstractCapability[object]):
         skills: Skills | Session | App,
         *,
         id: str | None = "skills",  # noqa: A002 - the framework's name
+        approvals: bool | None = None,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self.toolset = SkillsToolset(skills, id=id, instruct=False, budget=budget, restore=restore, **options)
+        self.toolset = SkillsToolset(
+            skills, id=id, instruct=False, approvals=approvals, budget=budget, restore=restore, **options
+        )
 
     @property
     def session(self) -> Session:
@@ -176,6 +189,31 @@ def _one(
     joint = [part for part in parts if part not in kept]
     text = joined(*prompts, *(part.content for part in joint))
     return [InstructionPart(content=text, dynamic=any(part.dynamic for part in joint)), *kept]
+
+
+def _defers(ctx: RunContext[object]) -> bool:
+    """Whether a deferred call can be answered: by whoever made the agent, or by a handler in the run."""
+    if ctx.agent is not None and _has_deferred(ctx.agent.output_type):
+        return True
+    root = ctx.tool_manager.root_capability if ctx.tool_manager is not None else None
+    found: list[AbstractCapability[object]] = []
+    if root is not None:
+        root.apply(found.append)
+    return any(isinstance(one, HandleDeferredToolCalls) for one in found)
+
+
+def _has_deferred(output: Any) -> bool:
+    """Whether an output type is `DeferredToolRequests`, or a list or a union with it."""
+    parts = output if is_items(output) else get_args(output)
+    return output is DeferredToolRequests or any(_has_deferred(part) for part in parts)
+
+
+def _text(result: ToolResult) -> str:
+    """The text of a result. A failure is marked as one in versions of Pydantic AI that can."""
+    failed: type[Exception] | None = getattr(pydantic_ai, "ToolFailed", None)
+    if not result.ok and failed is not None:
+        raise failed(result.text)
+    return result.text
 
 
 def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> SystemPrompt:

@@ -310,7 +310,7 @@ class PolicyChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAsked(Event):
-    """A person was asked for approval and answered."""
+    """A person was asked for approval and answered. The answer is `nobody` where nobody could be asked."""
 
     type: ClassVar[str] = "policy_asked"
     tool: str

@@ -2,7 +2,8 @@
 
 `questions` says what a call would ask now, without asking or recording anything. `Answers` is the `approve` of a
 session whose host asks ahead: an answer holds for exactly the request that was shown, and for one call. A request that
-nobody answered counts as a no.
+was not answered counts as a no. With `nobody`, the host says that it has nobody to ask about a call, which then goes as
+in a session without an `approve`.
 """
 
 import threading
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from metier.results import Request
 from metier.session.operations import Call
+from metier.session.policy import NOBODY
 
 if TYPE_CHECKING:
     from metier.session.session import Session
@@ -23,6 +25,7 @@ class Answers:
     def __init__(self) -> None:
         self._given: dict[Request, bool] = {}
         self._lock = threading.Lock()
+        self._calls = threading.local()
 
     @contextmanager
     def given(self, requests: Sequence[Request], answer: bool) -> Generator[None, None, None]:
@@ -36,7 +39,18 @@ class Answers:
                 for request in requests:
                     self._given.pop(request, None)
 
+    @contextmanager
+    def nobody(self) -> Generator[None, None, None]:
+        """While this thread makes one call: nobody can be asked."""
+        self._calls.unasked = True
+        try:
+            yield
+        finally:
+            self._calls.unasked = False
+
     def __call__(self, request: Request) -> bool | str:
+        if getattr(self._calls, "unasked", False):
+            return NOBODY
         with self._lock:
             return self._given.pop(request, "unanswered")
 

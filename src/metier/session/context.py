@@ -21,7 +21,7 @@ from metier.record.writer import Overtaken
 from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts, windows
-from metier.session.policy import By, Policy
+from metier.session.policy import NOBODY, By, Policy
 from metier.session.reading import Reader
 from metier.session.skill_request import skill_request
 from metier.session.visibility import Visibility
@@ -156,7 +156,7 @@ class SessionContext:
                 answer = self.approve(self.shown(request))
                 said = answer if isinstance(answer, str) else "once" if answer else "no"
                 answers[request] = said
-                if not Policy.is_yes(said):
+                if said != NOBODY and not Policy.is_yes(said):
                     break
         except MetierError:
             return answers
@@ -185,10 +185,12 @@ class SessionContext:
                     path=(request.path or None) if lasts else None,
                 )
             )
-            if not Policy.is_yes(answer) and self.policy.decide(request).verdict != "deny":
+            refused = answer != NOBODY and not Policy.is_yes(answer)
+            if refused and self.policy.decide(request).verdict != "deny":
                 # Also where a rule allows it by now: the person was asked, and the answer is heard.
                 raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
-        self.policy.enforce(request, self._answered if self.approve is not None else None, by)
+        asks = self.approve is not None and answer != NOBODY
+        self.policy.enforce(request, self._answered if asks else None, by)
         if answer is not None:
             self.recorder.notice_policy(self.policy.as_dict())
 

@@ -27,6 +27,9 @@ Unasked = Literal["refuse", "loads", "allow"]
 By = Literal["user", "model"]
 """Who asks: a person or the host, or the model."""
 
+NOBODY: Final = "nobody"
+"""The answer to a request in a session that can ask, where there was nobody to ask at that moment."""
+
 REMOTE_LOAD: Final = "mcp_load"
 """The tool name of a request to load a skill from an MCP server. Its digest covers all files of the skill."""
 

@@ -163,7 +163,7 @@ def _facts(request: Request) -> Iterator[tuple[str, str]]:
         yield "From", f"{request.path} ({request.detail})" if request.detail else request.path
     elif request.tool not in ("skill_run", "install"):
         yield "File" if request.tool.startswith("skill_") else "What", request.path
-    yield "Command", _command(request)
+    yield "Command", command_line(request)
     yield "Digest", request.digest
     if request.tool == "skill_run":
         yield from _reach(request)
@@ -177,9 +177,9 @@ def _trust(request: Request) -> str:
     return "It is yours, or belongs to a project that you trust."
 
 
-def _command(request: Request) -> str:
+def command_line(request: Request) -> str:
     """The command with each argument quoted, so that it shows where one ends."""
-    if not request.arguments:
+    if not request.arguments and request.command != request.path:
         return request.command
     import shlex
 

@@ -8,7 +8,7 @@ What the session knows is the fold of its events, so any process that opens it k
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
@@ -303,6 +303,21 @@ class Session:
         `call` takes both.
         """
         return list(self.perform(operations.Tools(), wire=wire).tools)
+
+    def as_functions(self) -> list[Callable[..., str]]:
+        """The tools as plain functions, for frameworks that read signatures, type hints and docstrings.
+
+        Each returns the text for the model and raises nothing: a mistake or a refusal is text, too.
+        """
+        from metier.session.functions import functions
+
+        return functions(self)
+
+    def as_async_functions(self) -> list[Callable[..., Awaitable[str]]]:
+        """`as_functions` as coroutine functions."""
+        from metier.session.functions import async_functions
+
+        return async_functions(self)
 
     def commands(self) -> list[str]:
         """The slash commands that a host may offer to a user, one per skill."""

@@ -1,0 +1,63 @@
+"""The code of each recipe runs as it stands, in an environment with its framework, without a key and a network.
+
+`METIER_TEST_RECIPES` names the folder of the environments, one for each page.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from messages_endpoint import results, serve
+
+from docs.test_blocks import blocks
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ENVIRONMENTS = Path(os.environ["METIER_TEST_RECIPES"]).resolve()
+PAGES = sorted((REPOSITORY / "docs" / "recipes").glob("*.md"))
+STEPS: list[tuple[str, dict[str, object]]] = [
+    ("skill_load", {"name": "csv-profile"}),
+    ("skill_read", {"name": "csv-profile", "path": "references/pitfalls.md"}),
+    ("skill_read", {"name": "csv-profile", "path": "no-such.md"}),
+]
+"""What the models on the pages do. The Claude Agent SDK has no model for tests, so an endpoint here does the same."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
+    place = ENVIRONMENTS / page.stem
+    if not (place / ".installed").exists():
+        pytest.skip(f"{page.stem} cannot be installed here")
+    ((_, code, _),) = blocks(page.read_text())
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    (tmp_path / "user").mkdir()
+    requests: list[Any] = []
+    with serve(STEPS, requests) as url:
+        surroundings = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path / "user"),
+            "NO_PROXY": "127.0.0.1",
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CREWAI_DISABLE_TELEMETRY": "true",
+            "OTEL_SDK_DISABLED": "true",
+        }
+        done = subprocess.run(
+            [place / "bin" / "python", "-c", code],
+            cwd=tmp_path,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    answer, events = done.stdout.splitlines()[-2:]
+    assert "The last result was: " in answer
+    assert "File not found: no-such.md" in answer
+    for event in ("skill_loaded", "skill_resource_read", "skill_resource_refused"):
+        assert f"'{event}'" in events
+    if page.stem == "claude-agent-sdk":
+        assert "csv-profile" in str(requests[0]["system"])
+        assert [bool(result.get("is_error")) for result in results(requests[-1])] == [False, False, True]
