@@ -229,6 +229,8 @@ class Prompt:
     """The skills shown by name only."""
     shortened: bool = False
     """Whether descriptions were shortened to fit."""
+    heading: str = ""
+    """The title of the first heading, if the section below it joins the section of that title in a base prompt."""
 
     def as_dict(self) -> JsonObject:
         return {"text": self.text, "shown": self.shown, "total": self.total, "truncated": self.truncated}

@@ -12,9 +12,10 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
-digest of an approval was that of the script alone."""
+digest of an approval was that of the script alone. Before version 4, a model got only the content of a MyCodeAgent
+envelope, and not the envelope."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from metier.files.text import escape, one_line
 from metier.hosts import context_files
+from metier.hosts.formats import NOTHING
 from metier.hosts.trust import is_trusted
-from metier.session import listing, recall
+from metier.session import listing, recall, sections
 from metier.session.context import SessionContext
 
 
@@ -25,7 +26,7 @@ def system_prompt(
     state = context.state
     preloaded = [*recall.given(context, state.preloaded), *applied, *recall.given(context, state.injected)]
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
-    shown = "" if hidden else listing.prompt(context, message, budget, files).text
+    base, shown = sections.join(base, NOTHING if hidden else listing.prompt(context, message, budget, files))
     names = context.state.activated if rules.context.activated and rules.enabled else ()
     settings = context.skills.settings
     trusted = is_trusted(settings.config_folder, settings.place.project)

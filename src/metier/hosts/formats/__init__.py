@@ -90,6 +90,8 @@ class Surroundings:
     project: str
     parameters: Mapping[str, Mapping[str, object]]
     """What a model may give to the tool that is being defined: each with its JSON schema."""
+    version: int
+    """The version of the record, because a replay of an old one gives the texts of then."""
 
 
 @dataclass(frozen=True, slots=True)

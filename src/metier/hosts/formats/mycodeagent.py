@@ -1,10 +1,17 @@
-"""MyCodeAgent's formats: the catalog in the description of its one tool, and results in an envelope with a status."""
+"""MyCodeAgent's formats: the catalog in the description of its one tool, and results in an envelope with a status.
 
+The envelope is what the model reads, as JSON: the status, the error's code, the text and the data. The same call gives
+the same bytes in a replay, so the arguments are given back with their keys in order.
+"""
+
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from metier.errors import ResourceError
+from metier.files.text import without_torn
 from metier.hosts.formats import (
     NOTHING,
     Activation,
@@ -16,9 +23,11 @@ from metier.hosts.formats import (
     ToolArguments,
 )
 from metier.hosts.formats.standard import StandardFormats, counted, lines_within, load_fields, schema, text_property
-from metier.hosts.schema import Profile
-from metier.model import JsonObject, Role, Skill
+from metier.model import JsonObject, Role
 from metier.results import Loaded, Prompt, ToolResult
+
+_HEADING: Final = "Tools"
+"""Where the tool stands in a system prompt: beside the others, if the base prompt has such a section."""
 
 
 class MyCodeAgentFormats(StandardFormats):
@@ -32,26 +41,30 @@ class MyCodeAgentFormats(StandardFormats):
         name = listed.offered.get("load")
         if name is None:
             return NOTHING
-        described = _tool_prompt(listed.skills, listed.profile, listed.budget)
+        limit = listed.budget if listed.budget is not None else listed.profile.prompt.char_limit
+        lines = lines_within(listed.skills, limit)
         rules = [
             f"- When the user names a skill, such as `$code-review` or in words, load it with the `{name}` tool.",
             "- When a task plainly fits a skill's description, consider loading it even if the user did not name it.",
             "- Load only the skills you need; never preload all of them.",
         ]
-        text = "\n".join(("# Tools", "", f"## {name}", "", described.text, "", "# Skills", "", *rules))
-        return counted(text, described.shown, listed.skills)
+        described = _tool_prompt(lines, len(listed.skills))
+        text = "\n".join((f"# {_HEADING}", "", f"## {name}", "", described, "", "# Skills", "", *rules))
+        return replace(counted(text, len(lines), listed.skills), heading=_HEADING)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
         return f"Base directory for this skill: {loaded.skill.dir}\n\n{loaded.body.lstrip(chr(10))}"
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
+        visible = surroundings.visible
         return Definition(
-            _tool_prompt(surroundings.visible, surroundings.profile).text,
+            _tool_prompt(lines_within(visible, surroundings.profile.prompt.char_limit), len(visible)),
             schema(
                 ("name",),
                 name=text_property("The skill to load."),
                 args=text_property("What the skill should work on."),
+                parent=text_property("The skill whose instructions ask for this one, if one does."),
             ),
         )
 
@@ -71,7 +84,7 @@ class MyCodeAgentFormats(StandardFormats):
             text += f" {value.left_out} bytes were left out."
         stats = {"time_ms": call.time_ms}
         data: JsonObject = {"status": status, "data": content, "text": text, "stats": stats, "context": context}
-        return ToolResult(data, value.text)
+        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else value.text)
 
     def failure(self, call: Failure) -> ToolResult:
         code = call.code
@@ -85,34 +98,42 @@ class MyCodeAgentFormats(StandardFormats):
             "context": _context(call),
             "error": {"code": code, "message": call.message},
         }
-        return ToolResult(data, call.message, False, code)
+        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else call.message, False, code)
+
+
+def _envelope(data: JsonObject) -> str:
+    """What the model reads. A path may hold bytes that are not UTF-8."""
+    return without_torn(json.dumps(data, ensure_ascii=False))
 
 
 def _context(call: Success | Failure) -> JsonObject:
     place = call.surroundings
-    return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": dict(call.given)}
+    given: JsonObject = json.loads(json.dumps(call.given, sort_keys=True))
+    return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": given}
 
 
-def _tool_prompt(skills: Sequence[Skill], profile: Profile, budget: int | None = None) -> Prompt:
+def _tool_prompt(lines: Sequence[str], total: int) -> str:
     """The description of the tool, which carries the list of skills."""
-    lines = lines_within(skills, budget if budget is not None else profile.prompt.max_chars)
     parts = [
         "Loads a skill: instructions for a particular task, kept in the project. Call it before you follow a skill.",
         "",
         "Parameters:",
         "- name (string, required): the skill to load, as listed below.",
         "- args (string, optional): what the skill should work on; it takes the place of $ARGUMENTS in the skill.",
+        "- parent (string, optional): the skill whose instructions ask for this one. Skills must not call in circles.",
         "",
         "Examples:",
         '- {"name": "code-review"}',
         '- {"name": "code-review", "args": "src/app.py"}',
         "",
         "Available skills:",
-        *(lines or ["(none)"]),
+        *(lines if lines or total else ["(none)"]),
     ]
-    if len(lines) < len(skills):
-        parts.append(f"({len(skills) - len(lines):,} more are not listed; they load by name all the same)")
-    return counted("\n".join(parts), len(lines), skills)
+    left = total - len(lines)
+    if left:
+        what = "more" if lines else "skill" if left == 1 else "skills"
+        parts.append(f"({left:,} {what} not listed; any skill loads by its name)")
+    return "\n".join(parts)
 
 
 FORMATS: Final = MyCodeAgentFormats()

@@ -16,7 +16,7 @@ class OmpFormats(StandardFormats):
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
-        skills, limit = listed.skills, listed.profile.prompt.max_chars
+        skills, limit = listed.skills, listed.profile.prompt.char_limit
         lines = lines_within(skills, listed.budget if listed.budget is not None else limit)
         text = ["# Skills", "Instructions for particular tasks; use one when the task fits its description."]
         if "read" in listed.offered:

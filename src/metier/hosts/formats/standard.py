@@ -125,14 +125,14 @@ def description_of(skill: Skill, profile: Profile) -> str:
     return shorten(text, rules.description_chars) if rules.description_chars else text
 
 
-def lines_within(skills: Sequence[Skill], limit: int) -> list[str]:
-    """`- name: description` lines, as many as fit; once one does not, none follows."""
+def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
+    """`- name: description` lines, as many as fit; once one does not, none follows. `None` means no limit."""
     lines: list[str] = []
     used = 0
     for skill in skills:
         line = f"- {one_line(skill.name)}: {one_line(skill.description)}"
         used += len(line) + 1
-        if limit and used > limit:
+        if limit is not None and used > limit:
             break
         lines.append(line)
     return lines
@@ -173,7 +173,7 @@ class _Xml:
 
     def __init__(self, listed: CatalogView) -> None:
         self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
-        self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
+        self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.char_limit
         self.described = [skill for skill in self.skills if skill.mode != "name-only"]
         self.named = [skill.name for skill in self.skills if skill.mode == "name-only"]
         self.rules = _rules(self.offered)
