@@ -3,6 +3,7 @@
 The page of the web app is in `web/test_pages_question.py`, because a browser has an event loop of its own.
 """
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -152,7 +153,7 @@ def pydantic_ai(surface: Surface) -> str:
     call = ModelResponse(parts=[ToolCallPart("skill_load", LOAD)])
     toolset = SkillsToolset(surface.world.discover())
     agent: Any = Agent(FunctionModel(lambda *_: call), toolsets=[toolset], output_type=[str, DeferredToolRequests])
-    deferred = agent.run_sync("Load it.").output
+    deferred = asyncio.run(agent.run("Load it.")).output  # run_sync would leave an event loop unclosed
     (asked,) = deferred.metadata.values()
     return parts(asked["questions"][0]["question"])
 

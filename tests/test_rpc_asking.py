@@ -1,8 +1,6 @@
 """JSON-RPC: a client that says so is asked what policy wants to have confirmed, and other calls do not wait for it."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,49 +10,11 @@ import pytest
 from metier.app import App
 from metier.rpc import Dispatcher
 from metier.rpc.messages import INVALID_PARAMS
-from piping import reading
+from rpc_process import RpcProcess as Client
 from worlds import World
 
 LOAD = {"tool": "skill_load", "args": {"name": "one"}}
 ASK = '[permissions]\nask = [{ tool = "skill_load" }]\n'
-
-
-class Client:
-    """The other end of `metier rpc`, in a process of its own."""
-
-    def __init__(self, world: World) -> None:
-        line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--store", "memory:"]
-        line += ["--cwd", str(world.project), "--home", str(world.home)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._lines = reading(self.process.stdout)
-
-    def send(self, id_: object, method: str, **params: object) -> None:
-        self.write({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
-
-    def write(self, message: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
-
-    def receive(self) -> dict[str, Any]:
-        return json.loads(self._lines.get(timeout=30))
-
-    def call(self, method: str, **params: object) -> Any:
-        self.send(method, method, **params)
-        got = self.receive()
-        assert got["id"] == method, got
-        return got.get("result", got.get("error"))
-
-    def answer(self, id_: str, answer: str) -> None:
-        self.write({"jsonrpc": "2.0", "id": id_, "result": {"answer": answer}})
-
-    def close_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
-    def end(self) -> None:
-        self.close_input()
-        assert self.process.wait(30) == 0
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import contextlib
 import json
 import os
 import random
-import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from metier.files.digests import digest_of
 from sandbox.boxes import as_user
 
 from . import probes
-from .place import Place, become
+from .place import Place, beside
 from .rounds import Round
 
 SCRIPT: Final = """#!/usr/bin/env -S python3 -I -S
@@ -160,29 +159,17 @@ def _compare(said: str, approved: list[list[list[object]]], digests: list[str], 
     return wrong
 
 
-@contextlib.contextmanager
-def _editing(round_: Round, skill: Path) -> Generator[None, None, None]:
-    """A process that never stops writing new versions of the script and of the file beside it."""
-    child = os.fork()
-    if not child:
-        try:
-            become(round_.identity)
-            chance, version, deadline = random.Random(), 0, time.monotonic() + 120
-            while time.monotonic() < deadline:
-                version += 1
-                with contextlib.suppress(OSError):
-                    path = skill / "scripts" / chance.choice(("x.py", "helper.py"))
-                    spare = path.with_name(".spare")
-                    spare.write_text((SCRIPT if path.name == "x.py" else "") + f"# version {version}\n")
-                    spare.chmod(0o755)
-                    os.replace(spare, path)
-        finally:
-            os._exit(0)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+def _edit(skill: Path, deadline: float) -> None:
+    """Write new versions of the script and of the file beside it, until the deadline."""
+    chance, version = random.Random(), 0
+    while time.monotonic() < deadline:
+        version += 1
+        with contextlib.suppress(OSError):
+            path = skill / "scripts" / chance.choice(("x.py", "helper.py"))
+            spare = path.with_name(".spare")
+            spare.write_text((SCRIPT if path.name == "x.py" else "") + f"# version {version}\n")
+            spare.chmod(0o755)
+            os.replace(spare, path)
 
 
 def _raced(round_: Round, name: str) -> None:
@@ -207,7 +194,7 @@ def _raced(round_: Round, name: str) -> None:
             wrong.append(f"the script that ran ({last}) is not the one that was shown")
         return wrong
 
-    with _editing(round_, skill):
+    with beside(round_.identity, lambda deadline: _edit(skill, deadline)):
         for _ in range(3):
             for wrong in as_user(round_.identity, work):
                 round_.escape(f"while files changed: {wrong}", SCRIPT)

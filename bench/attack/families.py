@@ -3,14 +3,26 @@
 from collections.abc import Mapping
 from typing import Final
 
-from . import approvals, archives, http_requests, kills, messages, paths, probes, project, races, repositories
+from . import (
+    approvals,
+    archives,
+    http_requests,
+    kills,
+    limit_probes,
+    messages,
+    paths,
+    probes,
+    project,
+    races,
+    repositories,
+)
 from .rounds import Attack
 
 FAMILIES: Final[Mapping[str, Attack]] = {
     "paths": paths.attack,
     "races": races.attack,
     "sandbox": probes.attack,
-    "limits": probes.exceed,
+    "limits": limit_probes.exceed,
     "project": project.attack,
     "kills": kills.attack,
     "http": http_requests.attack,

@@ -30,17 +30,8 @@ KIN: Final = (
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "AGENTS.override.md", "CLAUDE.local.md", "agents.md", "Agents.MD"),
     *("sub/AGENTS.md", "sub/CLAUDE.md"),
 )
-GUARDED: Final = (
-    ".git",
-    ".github",
-    ".metier",
-    ".agents",
-    ".claude",
-    ".codex",
-    ".gemini",
-    ".opencode",
-    ".omp",
-    ".codelia",
+GUARDED: Final = (  # said here once more, so that a name which the product forgets is found
+    *(".git", ".github", ".metier", ".agents", ".claude", ".codex", ".gemini", ".opencode", ".omp", ".codelia"),
 )
 
 PLANTS: Final = {

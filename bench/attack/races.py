@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import signal
 import time
-from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from metier.errors import MetierError
@@ -13,7 +12,7 @@ from metier.sandbox import Job, RunLimits
 from sandbox.boxes import as_user
 
 from . import probes
-from .place import Place, become
+from .place import Place, beside
 from .rounds import Round
 
 _LOOK = """#!/usr/bin/env -S python3 -I -S
@@ -36,21 +35,9 @@ def attack(round_: Round) -> None:
         (_reads, _trees, _runs)[round_.turn % 3](round_, place, skill)
 
 
-@contextlib.contextmanager
-def swapping(round_: Round, place: Place, skill: Path) -> Generator[None, None, None]:
+def swapping(round_: Round, place: Place, skill: Path) -> AbstractContextManager[None]:
     """A process that never stops swapping, as the same identity."""
-    child = os.fork()
-    if not child:
-        try:
-            become(round_.identity)
-            _swap(place, skill, time.monotonic() + 120)
-        finally:
-            os._exit(0)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    return beside(round_.identity, lambda deadline: _swap(place, skill, deadline))
 
 
 def _swap(place: Place, skill: Path, deadline: float) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from metier.skills import Skills
 
 if TYPE_CHECKING:
-    from metier.catalog.search import Hit, SearchResult
     from metier.catalog.search.fusion import Ranker
     from metier.errors import (
         AmbiguousSkill,
@@ -36,15 +35,18 @@ if TYPE_CHECKING:
     from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
     from metier.record.store import Store, open_store
     from metier.results import (
+        AmbiguousMention,
         Artifact,
         ChangedFile,
         Compaction,
+        Hit,
         Invocation,
         Loaded,
         Prompt,
         Request,
         Resource,
         RunResult,
+        SearchResult,
         Tool,
         ToolResult,
     )
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search": ("Hit", "SearchResult"),
     "metier.catalog.search.fusion": ("Ranker",),
     "metier.errors": (
         "AmbiguousSkill",
@@ -92,9 +93,12 @@ _HOMES = {
     ),
     "metier.record.store": ("Store", "open_store"),
     "metier.results": (
+        "AmbiguousMention",
         "Artifact",
         "ChangedFile",
         "Compaction",
+        "Hit",
+        "SearchResult",
         "Invocation",
         "Loaded",
         "Prompt",
@@ -112,6 +116,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AmbiguousMention",
     "AmbiguousSkill",
     "Artifact",
     "BadArguments",

@@ -160,6 +160,8 @@ class App:
                     self._sessions.move_to_end(wanted)
                     return known
             known_options = begun(self.store, wanted) if id else Begun()
+            limited = only if only is not None else self.defaults.get("only")
+            usual = self.defaults.get("preload", ())  # what a caller limits is limited for the defaults, too
             session = open_session(
                 self.skills(cwd if cwd is not None else known_options.cwd),
                 self.store,
@@ -168,8 +170,8 @@ class App:
                 cwd=cwd,
                 approve=approve,
                 tools=tools,
-                preload=preload or self.defaults.get("preload", ()),
-                only=only if only is not None else self.defaults.get("only"),
+                preload=preload or [name for name in usual if limited is None or name in limited],
+                only=limited,
                 has_read_tool=has_read_tool if has_read_tool is not None else self.defaults.get("has_read_tool"),
                 surface=surface or self.surface,
                 runner=self.runner,

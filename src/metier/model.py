@@ -158,6 +158,11 @@ class Skill:
         return self.model_invocable and self.trusted and self.mode not in ("off", "manual")
 
     @property
+    def version(self) -> str | None:
+        """The `version` of the frontmatter. It is no key of the standard, so some hosts ignore it."""
+        return as_text(self.frontmatter.get("version"))
+
+    @property
     def license(self) -> str | None:
         return as_text(self.frontmatter.get("license"))
 
@@ -189,6 +194,7 @@ class Skill:
             "source": self.source,
             "mtime": self.mtime,
             "mtime_ms": self.mtime_ms,
+            "version": self.version,
             "license": self.license,
             "compatibility": self.compatibility,
             "metadata": dict(self.metadata),

@@ -1,7 +1,8 @@
 """The requests and results of a session, as frozen values.
 
-Policy decides on a `Request`. The results are a `Prompt` for the catalog, a `Loaded` for a skill, a `Resource` for a
-file, a `RunResult` for a script, an `Invocation` for a user's message, and a `ToolResult` for a model's tool call.
+Policy decides on a `Request`. The results are a `Prompt` for the catalog, a `SearchResult` for a query, a `Loaded` for
+a skill, a `Resource` for a file, a `RunResult` for a script, an `Invocation` for a user's message, and a `ToolResult`
+for a model's tool call.
 """
 
 import base64
@@ -44,6 +45,57 @@ CHOICES: Final = ("once", "always", "no")
 """What a person can answer when policy asks."""
 
 
+Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
+"""Why a skill matches a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A skill that matches a query."""
+
+    skill: Skill
+    score: float
+    reason: Reason
+    matched: tuple[str, ...] = ()
+    """The words of the query that the skill has; see `Skills.explain`."""
+
+    @property
+    def line(self) -> str:
+        """The skill as a line of text."""
+        return f"- {self.skill.name}: {' '.join(self.skill.description.split())}"
+
+    def as_dict(self) -> JsonObject:
+        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
+
+
+MORE_MATCH: Final = "More skills match; ask more precisely or for more results."
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best hits first. `truncated` says that more skills match."""
+
+    query: str
+    count: int
+    truncated: bool
+    results: tuple[Hit, ...]
+
+    @property
+    def text(self) -> str:
+        """The result as one line for each skill."""
+        if not self.results:
+            return f"No skill matches {self.query!r}."
+        return "\n".join([*(hit.line for hit in self.results), *([MORE_MATCH] if self.truncated else [])])
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "query": self.query,
+            "count": self.count,
+            "truncated": self.truncated,
+            "results": [hit.as_dict() for hit in self.results],
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """An activated skill. `text` is for the model. The other fields are for hosts that build their own text."""
@@ -64,6 +116,10 @@ class Loaded:
     warnings: tuple[str, ...] = ()
     size: int = 0
     """The size of SKILL.md in bytes."""
+    files_left_out: int = 0
+    """The number of files that a limit left out of `files`. 0 if there are none, or if they were not counted."""
+    body_digest: str = ""
+    """The digest of the text without the list of files: what decides whether the same was given before."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -73,6 +129,7 @@ class Loaded:
             "digest": self.digest,
             "files": list(self.files),
             "files_truncated": self.files_truncated,
+            "files_left_out": self.files_left_out,
             "already_loaded": self.already_loaded,
             "truncated": self.truncated,
         }
@@ -179,6 +236,21 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class AmbiguousMention:
+    """A name in a user's message that several skills bear. A path in the message decides between them."""
+
+    name: str
+    candidates: tuple[Skill, ...]
+
+    def as_dict(self) -> JsonObject:
+        return {"name": self.name, "candidates": [_mentioned(skill) for skill in self.candidates]}
+
+
+def _mentioned(skill: Skill) -> JsonObject:
+    return {"skill_id": skill.id, "name": skill.name, "path": skill.path, "scope": skill.scope}
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """The skill that a user's message calls, the message for the model, and the loaded skill, if it was loaded."""
 
@@ -187,7 +259,14 @@ class Invocation:
     loaded: Loaded | None = None
     arguments: str = ""
     mentioned: tuple[Skill, ...] = ()
-    ambiguous: tuple[str, ...] = ()
+    """All skills that the message calls, in its order. `skill` is the first of them."""
+    choices: tuple[AmbiguousMention, ...] = ()
+    """The names in the message that leave a choice."""
+
+    @property
+    def ambiguous(self) -> tuple[str, ...]:
+        """The paths of all skills that `choices` is about."""
+        return tuple(skill.path for choice in self.choices for skill in choice.candidates)
 
     @property
     def text(self) -> str:
@@ -199,7 +278,9 @@ class Invocation:
             "skill": self.skill.name if self.skill else None,
             "message": self.message,
             "loaded": self.loaded.as_dict() if self.loaded else None,
+            "mentioned": [_mentioned(skill) for skill in self.mentioned],
             "ambiguous": list(self.ambiguous),
+            "choices": [choice.as_dict() for choice in self.choices],
         }
 
 

@@ -18,13 +18,13 @@ from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
 from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
-from metier.catalog.search import SearchResult
 from metier.files.text import utf8
 from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
-from metier.model import Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
+from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.record import telemetry
+from metier.results import SearchResult
 
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
@@ -145,6 +145,7 @@ class Skills:
         notes: tuple[Diagnostic, ...] = (
             *config.diagnostics,
             *context_files.diagnostics(profile, place, state.trusted),
+            *_dropped_rules(config),
         )
         if not profile.enabled:
             return build_catalog(profile, place, (), discover.Found(), state, notes)
@@ -244,6 +245,12 @@ class Skills:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         return self.catalog.diagnostics
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that are about no skill, but about settings, rules and folders. Hints are left out."""
+        found = self.catalog.diagnostics
+        return tuple(d for d in found if d.severity != "info" and not d.path.endswith(SKILL_FILE))
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -369,7 +376,8 @@ class Skills:
             approve: Called with a `Request` when policy requires a person's approval. It returns `True` or `"once"`,
                 `"always"`, or another value for no. The session's lock is not held during the call.
             tools: Whether the model can call tools.
-            preload: Names of skills that are in the system prompt from the first request on.
+            preload: Names of skills that are in the system prompt from the first request on. With `only`, each must be
+                one of those.
             only: Limit the session to skills with these names.
             has_read_tool: Whether the host gives its model a tool that reads files.
             state: A dict from an earlier `session.state()`, for a session that goes on without its store.
@@ -441,6 +449,14 @@ class Skills:
 
 
 resolve_settings = settings.resolve
+
+
+def _dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
+    if not config.permissions and not os.path.exists(config.answers_file):
+        return ()
+    from metier.session.dropped_rules import dropped_rules  # most catalogs have no rules to read
+
+    return dropped_rules(config)
 
 
 P = ParamSpec("P")

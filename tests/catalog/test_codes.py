@@ -106,6 +106,10 @@ def context_file_refused(world: World) -> dict[str, object]:
     return {}
 
 
+def rule_dropped(world: World) -> dict[str, object]:
+    return {"settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
+
+
 def untrusted(world: World) -> dict[str, object]:
     world.skill(f"{SKILLS}/x")
     return {"settings": {"policy": {"trust": "required"}}}
@@ -153,6 +157,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "too-many-skills": too_many_skills,
     "state-invalid": state_invalid,
     "setting-elsewhere": setting_elsewhere,
+    "rule-dropped": rule_dropped,
     "untrusted": untrusted,
     "context-file-refused": context_file_refused,
 }

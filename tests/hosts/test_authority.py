@@ -53,6 +53,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "validation.description_missing": ("ignore", "body", "error"),
     "validation.optional_breach": ("warn", "ignore", "error"),
     "validation.unknown_keys": ("keep", "ignore", "error"),
+    "validation.known_keys": (["a"], ["a", "b"], []),
     "validation.list_fields": (["x"], ["y"], None),
     "validation.flag_fields": (["x"], ["y"], None),
     "validation.allowed_tools_forms": (True, False, None),

@@ -34,7 +34,7 @@ def rule(name: str | None = None) -> dict[str, str]:
     return {"tool": "skill_load"} | ({"skill_name": name} if name is not None else {})
 
 
-@pytest.mark.behaviour("C-082", "C-083", "C-084", "C-085", "C-086", "C-087")
+@pytest.mark.behaviour("C-082", "C-084", "C-085", "C-086", "C-087")
 @pytest.mark.parametrize(
     ("allow", "deny", "loads", "asks"),
     [
@@ -65,14 +65,6 @@ def test_deny_outranks_allow_outranks_a_question_and_names_match_exactly(
     assert all(repr(name) in warning for name, warning in zip(dropped, opened.policy.warnings, strict=True))
 
 
-@pytest.mark.behaviour("C-083")
-def test_a_refusal_of_one_skill_leaves_the_others_as_they_were_where_nobody_can_be_asked(world: World) -> None:
-    for name in ("a", "b"):
-        world.skill(f".agents/skills/{name}")
-    opened = session(world, policy={"deny": [rule("a")]})
-    assert [load(opened, name)["ok"] for name in ("a", "b")] == [False, True]
-
-
 @pytest.mark.behaviour("C-084")
 @pytest.mark.parametrize(
     ("answer", "ok"), [(True, True), ("yes", True), ("once", True), (False, False), ("no", False), ("", False)]
@@ -85,23 +77,6 @@ def test_where_no_rule_matches_the_answer_decides(world: World, answer: bool | s
     assert [result["ok"] for result in results] == [ok, ok]
     assert asked.names == ["probe", "probe"]
     assert ("BODY" in str(results)) is ok
-
-
-@pytest.mark.behaviour("C-088")
-def test_a_remembered_answer_covers_that_skill_and_no_other(world: World) -> None:
-    for name in ("a", "b"):
-        world.skill(f".agents/skills/{name}")
-    asked = Asked("remember")
-    opened = session(world, approve=asked)
-    assert [load(opened, "a")["ok"] for _ in range(2)] == [True, True]
-    assert asked.names == ["a"]
-    stored = [kept.as_dict() for kept in opened.policy.rules().allow]
-    folder = str(world.project / ".agents/skills/a")
-    assert stored == [{"tool": "skill_load", "skill_name": "a", "folder": folder}]
-    later = Asked(False)
-    again = session(world, policy={"allow": stored}, approve=later)
-    assert [load(again, name)["ok"] for name in ("a", "b")] == [True, False]
-    assert later.names == ["b"]
 
 
 @pytest.mark.behaviour("C-089")

@@ -1,7 +1,6 @@
 """Codelia: mentions, loading, reload suppression, refs and containment."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -194,23 +193,6 @@ def test_an_output_comes_back_by_its_ref_whole_by_lines_and_by_grep(world: World
     assert "tool_output_cache" in [tool.name for tool in opened.tools()]
 
 
-@pytest.mark.behaviour("C-073")
-@pytest.mark.parametrize("budget", [600, 100_000])
-def test_a_ref_still_resolves_after_a_compaction_whatever_became_of_the_file(world: World, budget: int) -> None:
-    paths = [world.skill(f".agents/skills/{name}", body=f"BODY of {name}\n" * 90) for name in ("old", "new")]
-    opened = session(world)
-    loaded = {name: load(opened, name) for name in ("old", "new")}
-    paths[0].unlink()
-    paths[1].write_text("---\nname: new\ndescription: Changed.\n---\nOTHER")
-    opened.skills.refresh()
-    kept = opened.compact(budget)
-    assert (kept.restored, kept.referenced) == (((), ("new", "old")) if budget == 600 else (("new", "old"), ()))
-    assert len(kept.text) <= budget
-    for one in loaded.values():
-        assert (one["ref"] if budget == 600 else one["content"]) in kept.text
-        assert opened.call("tool_output_cache", {"ref": one["ref"]}).data["content"] == one["content"]
-
-
 @pytest.mark.behaviour("C-074", "C-076")
 @pytest.mark.parametrize("touched", [False, True])
 @pytest.mark.parametrize("again", ["name", "path"])
@@ -231,22 +213,6 @@ def test_an_unchanged_skill_is_not_sent_twice_in_a_session(world: World, again: 
     other = load(opened.skills.session(), "probe")
     assert "already_loaded" not in other
     assert "BODY" in other["content"]
-
-
-@pytest.mark.behaviour("C-075")
-@pytest.mark.parametrize("refreshed", [False, True])
-def test_a_changed_skill_is_sent_in_full(world: World, refreshed: bool) -> None:
-    path = world.skill(".agents/skills/probe", body="OLD")
-    opened = session(world)
-    first = load(opened, "probe")
-    path.write_text(path.read_text().replace("OLD", "NEW"))
-    if refreshed:
-        opened.skills.refresh()
-    second = load(opened, "probe")
-    assert "already_loaded" not in second
-    assert "NEW" in second["content"]
-    assert second["ref"] != first["ref"]
-    assert load(opened, "probe")["already_loaded"] is True
 
 
 # --- containment ---
@@ -321,32 +287,6 @@ def test_the_list_of_files_leaves_out_every_link(world: World) -> None:
     }.items():
         (path.parent / name).symlink_to(target)
     assert load(session(world), "probe")["files"] == [f"{path.parent}/real/file.md", f"{path.parent}/z.md"]
-
-
-@pytest.mark.behaviour("C-080", "C-081")
-@pytest.mark.parametrize(
-    ("sizes", "listed"),
-    [
-        ([1] * 200, 200),
-        ([1] * 201, 200),
-        ([1] * 350, 200),
-        ([1024] * 512, 200),
-        ([262144] * 2, 2),
-        ([262144, 262144, 1], 2),
-        ([524289], 0),
-    ],
-)
-def test_the_list_of_files_is_sorted_then_cut_at_200_files_and_512_kib(
-    world: World, sizes: list[int], listed: int
-) -> None:
-    path = world.skill(".agents/skills/probe")
-    for number in reversed(range(len(sizes))):
-        (path.parent / f"f{number:03}").write_bytes(b"x" * sizes[number])
-    for _ in range(2):
-        result = load(session(world), "probe")
-        assert result["files"] == [f"{path.parent}/f{number:03}" for number in range(listed)]
-        assert result["files_truncated"] is (listed < len(sizes))
-        assert len(re.findall("<file>", result["content"])) == listed
 
 
 @pytest.mark.behaviour("C-068")

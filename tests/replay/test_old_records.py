@@ -8,6 +8,7 @@ from metier.replay import from_file, replay
 
 RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
 VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
+VERSION_3 = sorted((Path(__file__).parent / "records-3").glob("*.jsonl"))
 
 
 def test_there_is_a_record_of_each_host() -> None:
@@ -34,3 +35,20 @@ def test_a_record_of_version_2_replays_byte_for_byte() -> None:
     outcome = replay(record)
     assert [one.as_dict() for one in outcome.differences] == []
     assert len(outcome.frames) == len(record.frames) > 200
+
+
+@pytest.mark.parametrize("file", VERSION_3, ids=lambda file: file.stem)
+def test_a_record_of_version_3_replays_byte_for_byte(file: Path) -> None:
+    """A new file sent the text again then, a cut list was not counted, and a skill outside `only` was preloaded."""
+    record = from_file(str(file))
+    (started,) = [frame for frame in record.frames if frame["type"] == "session_started"]
+    loads = [frame for frame in record.frames if frame["type"] == "skill_loaded"]
+    assert started["version"] == 3
+    assert [frame["name"] for frame in loads if frame.get("preloaded")] == ["other"]
+    assert "other" not in started["only"]
+    assert {frame["name"] for frame in loads if frame.get("files_truncated")} == {"cut"}
+    whole = [frame["files"] for frame in loads if frame["name"] == "plain" and not frame.get("already_loaded")]
+    assert whole[:2] == [["a.md"], ["a.md", "new.md"]]
+    outcome = replay(record)
+    assert [one.as_dict() for one in outcome.differences] == []
+    assert len(outcome.frames) == len(record.frames) > 40

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
-from metier.sandbox import Job, Outcome, RunLimits, Runner
+from metier.sandbox import Job, Outcome, RunLimits, Runner, seccomp
 
 T = TypeVar("T")
 NOBODY = 65534
@@ -220,3 +221,32 @@ def a_victim(token: str) -> Generator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+_NUMBERS = {
+    "x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41},
+    "aarch64": {"clone": 220, "clone3": 435, "ioctl": 29, "socket": 198},
+}
+"""The system calls that attempts make besides those that the filter refuses."""
+
+
+def knowledge(box: Box, heard: Listeners, victim: int) -> str:
+    """Everything that an attacker could want to know about the host."""
+    machine = seccomp.machine()
+    assert machine is not None
+    return json.dumps(
+        {
+            "token": box.token,
+            "base": str(box.base),
+            "secret": str(box.secret),
+            "home": str(box.base / "home"),
+            "project": str(box.project),
+            "host": os.getpid(),
+            "victim": victim,
+            "tcp": heard.tcp.getsockname()[1],
+            "tcp6": heard.tcp6.getsockname()[1] if heard.tcp6 else 0,
+            "udp": heard.udp.getsockname()[1],
+            "abstract": heard.abstract_name,
+            "nr": {**seccomp.denied(machine), **_NUMBERS[machine]},
+        }
+    )

@@ -10,20 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from metier.sandbox import Job, Outcome, RunLimits, seccomp
+from metier.sandbox import Job, Outcome, RunLimits
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from sandbox.attempts import ATTEMPTS, NOTHING, Attempt, Grant
-from sandbox.boxes import IS_ROOT, NOBODY, Box, Listeners, a_box, a_victim, as_user, listeners
+from sandbox.boxes import IS_ROOT, NOBODY, Box, a_box, a_victim, as_user, knowledge, listeners
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
 
 LIMITS = RunLimits(seconds=30, processes=24)
-EXTRA = {
-    "x86_64": {"clone": 56, "clone3": 435, "ioctl": 16, "socket": 41},
-    "aarch64": {"clone": 220, "clone3": 435, "ioctl": 29, "socket": 198},
-}
-
 TOKEN = uuid.uuid4().hex
 
 
@@ -45,28 +40,6 @@ def victim() -> Generator[subprocess.Popen[bytes]]:
 def box() -> Generator[Box]:
     with a_box(TOKEN) as made:
         yield made
-
-
-def knowledge(box: Box, heard: Listeners, victim: int) -> str:
-    """Everything that an attacker could want to know about the host."""
-    machine = seccomp.machine()
-    assert machine is not None
-    return json.dumps(
-        {
-            "token": box.token,
-            "base": str(box.base),
-            "secret": str(box.secret),
-            "home": str(box.base / "home"),
-            "project": str(box.project),
-            "host": os.getpid(),
-            "victim": victim,
-            "tcp": heard.tcp.getsockname()[1],
-            "tcp6": heard.tcp6.getsockname()[1] if heard.tcp6 else 0,
-            "udp": heard.udp.getsockname()[1],
-            "abstract": heard.abstract_name,
-            "nr": {**seccomp.denied(machine), **EXTRA[machine]},
-        }
-    )
 
 
 def job_for(box: Box, attempt: Attempt, grant: Grant, known: str) -> Job:

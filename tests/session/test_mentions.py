@@ -116,13 +116,13 @@ def test_a_name_that_several_skills_bear_is_reported_and_never_guessed(message: 
     mention = find(message, ALL, NAMES, lookup)
     assert mention.skills == ()
     assert mention.message == message
-    assert mention.ambiguous == ("/a/twin/SKILL.md", "/b/twin/SKILL.md")
+    assert mention.ambiguous == {"twin": ("/a/twin/SKILL.md", "/b/twin/SKILL.md")}
 
 
 def test_an_ambiguous_name_does_not_hide_a_clear_one() -> None:
     mention = find("$twin or $pdf", ALL, NAMES, lookup)
     assert [one.name for one in mention.skills] == ["pdf"]
-    assert len(mention.ambiguous) == 2
+    assert list(mention.ambiguous) == ["twin"]
 
 
 @given(st.text(max_size=80))

@@ -340,9 +340,8 @@ class _Host:
         if rules.catalog.reads:
             return rules.catalog.reads
         arguments = ("arguments", "argument-hint") if rules.load.arguments == "indexed" else ()
-        own = (*rules.validation.list_fields, *rules.validation.flag_fields)
         extensions = rules.catalog.honours if rules.validation.unknown_keys not in ("ignore", "warn") else ()
-        return (*STANDARD_KEYS, *own, *extensions, *arguments)
+        return (*STANDARD_KEYS, *rules.validation.own_keys, *extensions, *arguments)
 
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars

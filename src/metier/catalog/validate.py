@@ -57,7 +57,8 @@ CODES: Final[Mapping[str, str]] = {
     # the scan
     "root-missing": "A folder that should be searched for skills does not exist.",
     "root-not-folder": "A path that should be searched for skills is not a folder.",
-    "root-outside": "The variable for the project's root points to a folder that is not above the working directory.",
+    "root-outside": "The variable for the project's root names something that is no folder above the working "
+    "directory. It is ignored.",
     "registry-invalid": "A plugin registry cannot be read.",
     "bound-reached": "The search for skills stopped at one of its limits. The message says which.",
     "link-not-followed": "This symbolic link is not followed: the profile does not allow it, or it leads out of an "
@@ -68,6 +69,7 @@ CODES: Final[Mapping[str, str]] = {
     "too-many-skills": "There are more skills than the profile allows.",
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
     "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
+    "rule-dropped": "A rule in `permissions` is ignored, because no skill of this host can have its `skill_name`.",
     "untrusted": "Skills, settings or instructions of a project are ignored, because the project is not trusted, or "
     "because only the user may set something.",
 }
@@ -289,7 +291,7 @@ class _Judge:
     def unknown_keys(self) -> Mapping[str, object]:
         """Report the keys that the standard does not have, and return the fields that the profile keeps."""
         handling = self.rules.unknown_keys
-        known = (*STANDARD_KEYS, *self.rules.list_fields, *self.rules.flag_fields)
+        known = (*STANDARD_KEYS, *self.rules.own_keys)
         unknown = [key for key in self.fields if key not in known]
         if not unknown:
             return self.fields

@@ -62,6 +62,8 @@ def _hit(found: Mapping[str, object]) -> dict[str, object]:
     return {
         "name": about.get("name"),
         "description": about.get("description"),
+        "path": about.get("path"),
+        "scope": about.get("scope"),
         "score": found.get("score"),
         "reason": found.get("reason"),
     }

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from metier.chat import items
-from metier.chat.items import AskItem, ErrorItem, Item, TextItem, ToolItem
+from metier.chat.items import AskItem, ChoiceItem, ErrorItem, Item, TextItem, ToolItem
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
 from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
@@ -205,6 +205,8 @@ def close(kept: Sequence[Item], why: str) -> list[Item]:
             item.done = item.cut = True
         elif isinstance(item, AskItem) and item.state == "waiting":
             item.state = "no"
+        elif isinstance(item, ChoiceItem) and item.state == "waiting":
+            item.state = "none"
         else:
             continue
         changed.append(item)

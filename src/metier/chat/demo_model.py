@@ -29,7 +29,8 @@ _PATH: Final = r"[`\"']?((?:[\w.-]+/)+[\w.-]+)[`\"']?"
 _READ: Final = re.compile(rf"\b(?:read|show|open)\s+(?:me\s+)?(?:the\s+)?(?:file\s+)?{_PATH}", re.IGNORECASE)
 _RUN: Final = re.compile(rf"\b(?:run|execute)\s+(?:the\s+)?(?:script\s+)?{_PATH}([^\n]*)", re.IGNORECASE)
 _OF: Final = re.compile(r"\b(?:of|from|in)\s+(?:the\s+skill\s+)?[`\"']?([a-z0-9][\w-]*)[`\"']?[\s.!]*$")
-_HIT: Final = re.compile(r"^- ([^\s:]+):", re.MULTILINE)
+_HIT: Final = re.compile(r"^- ([^\s:]+):[^\n]*(?:\n  (?:scope: [^\n]*, )?path: ([^\n]+))?", re.MULTILINE)
+"""A skill that a search found, and its path, if the result says it."""
 _HEADING: Final = re.compile(r"^#{2,4}\s+(?:\d+[.)]\s+)?(.+)$", re.MULTILINE)
 _STEP: Final = re.compile(r"^\d+[.)]\s+(.+)$", re.MULTILINE)
 _FILE: Final = re.compile(r"\b((?:references|assets|scripts)/[\w./-]*\w)")
@@ -88,7 +89,7 @@ class DemoModel(FunctionModel):
                 return None
             return self._roles["search"], {"query": so_far.question, "limit": 5}
         if not self._loaded(so_far, skill):
-            return self._load(skill)
+            return self._load(skill, self._path(so_far, skill))
         for role, pattern in (("read", _READ), ("run", _RUN)):
             wanted = pattern.search(so_far.question)
             if wanted and role in self._roles:
@@ -97,9 +98,15 @@ class DemoModel(FunctionModel):
                     return tool, args
         return None
 
-    def _load(self, skill: str) -> tuple[str, dict[str, object]] | None:
+    def _path(self, so_far: _Conversation, skill: str) -> str:
+        """The path of a skill, where a search says it: its name may be that of another one, too."""
+        searches = (one for one in reversed(so_far.done) if one.tool == self._roles.get("search"))
+        found = (hit for one in searches for hit in _HIT.finditer(one.text) if hit[1] == skill)
+        return next((hit[2] or "" for hit in found), "")
+
+    def _load(self, skill: str, path: str = "") -> tuple[str, dict[str, object]] | None:
         if "load" in self._roles:
-            return self._roles["load"], {"name": skill}
+            return self._roles["load"], {"name": skill, "path": path} if path else {"name": skill}
         return (self._roles["read"], {"path": f"skill://{skill}"}) if "read" in self._roles else None
 
     def _use(self, role: str, skill: str, wanted: re.Match[str]) -> tuple[str, dict[str, object]]:
@@ -138,6 +145,11 @@ class DemoModel(FunctionModel):
         known = any(self._name(one) == skill for one in (*so_far.earlier, *so_far.done))
         return known or bool(so_far.given and so_far.called == skill)
 
+    def _is_load(self, one: _Done) -> bool:
+        path = str(one.args.get("path", ""))
+        whole = not path or (path.startswith("skill://") and path.count("/") == 2)
+        return whole or one.tool == self._roles.get("load")
+
     # --- the answer ---
 
     def _paragraphs(self, so_far: _Conversation) -> Iterator[str]:
@@ -151,7 +163,9 @@ class DemoModel(FunctionModel):
             yield _outline(so_far.given)
         for one in so_far.done:
             yield from self._describe(one)
-        known = [one for one in so_far.earlier if so_far.called and self._name(one) == so_far.called and _is_load(one)]
+        known = [
+            one for one in so_far.earlier if so_far.called and self._name(one) == so_far.called and self._is_load(one)
+        ]
         if not so_far.done and not so_far.given and known:
             yield from self._describe(known[-1])
         elif not so_far.done and not so_far.given:
@@ -161,7 +175,7 @@ class DemoModel(FunctionModel):
         if not one.ok:
             yield f"That did not work: {one.text}"
         elif one.tool == self._roles.get("search"):
-            hits = _HIT.findall(one.text)
+            hits = list(dict.fromkeys(hit[1] for hit in _HIT.finditer(one.text)))
             if hits:
                 others = f" Others that may match: {', '.join(hits[1:])}." if hits[1:] else ""
                 yield f"The best match is {hits[0]}.{others}"
@@ -170,16 +184,11 @@ class DemoModel(FunctionModel):
         elif one.tool == self._roles.get("run"):
             yield f"I ran {one.args.get('script')}. Its output:"
             yield f"```\n{one.text[:2_000]}\n```"
-        elif _is_load(one):
+        elif self._is_load(one):
             yield f"I loaded {self._name(one)}. Its steps:"
             yield _outline(one.text)
         else:
             yield f"I read {one.args.get('path')}; it is in the card above."
-
-
-def _is_load(one: _Done) -> bool:
-    path = str(one.args.get("path", ""))
-    return not path or (path.startswith("skill://") and path.count("/") == 2)
 
 
 def _conversation(messages: Sequence[ModelMessage], instructions: str) -> _Conversation:

@@ -18,7 +18,7 @@ from metier.app import App
 from metier.catalog.build import Catalog
 from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
-from metier.chat.items import AskItem, Item
+from metier.chat.items import AskItem, ChoiceItem, Item
 from metier.chat.live import TurnMessage, Wakeup, ended
 from metier.chat.model_choice import ModelChoice
 from metier.errors import MissingExtra
@@ -159,6 +159,19 @@ class Chats:
             await self._tell({"chat": chat_id, "ask": ask_id, "answer": answer})
         return waiting
 
+    async def pick(self, chat_id: str, choice_id: str, skill_id: str) -> bool:
+        """Pick a skill, or none. Return false if no choice with such a skill is waiting."""
+        head = await asyncio.to_thread(self.store.head, chat_id)
+        turn = self.turn(chat_id)
+        if turn is not None:
+            return turn.choosing.pick(choice_id, skill_id)
+        kept, _ = await asyncio.to_thread(self.store.items, chat_id)
+        asked = (item for item in kept if isinstance(item, ChoiceItem) and item.id == choice_id)
+        waiting = head.busy and any(item.state == "waiting" and item.has(skill_id) for item in asked)
+        if waiting:
+            await self._tell({"chat": chat_id, "choice": choice_id, "skill": skill_id})
+        return waiting
+
     def end(self) -> None:
         """Stop every turn. What it has is stored, and the message can be tried again."""
         for turn in list(self._turns.values()):
@@ -197,6 +210,8 @@ class Chats:
                 turn = self.turn(command["chat"])
                 if turn is not None and command.get("stop"):
                     self._stop(turn)
+                elif turn is not None and "choice" in command:
+                    turn.choosing.pick(command["choice"], command["skill"])
                 elif turn is not None:
                     turn.answer(command["ask"], command["answer"])
 

@@ -1,4 +1,4 @@
-"""The items of a chat: messages, answers, tool cards, questions, notices and errors.
+"""The items of a chat: messages, answers, tool cards, questions, choices, notices and errors.
 
 An item may change while its turn runs; the state stored last counts. Long texts that came from a skill are stored as
 artifacts and referenced by digest, so that the record of a chat contains no body of a skill.
@@ -14,10 +14,10 @@ from metier.files.text import from_utf8, utf8
 from metier.record.events import ChatItem
 from metier.record.store import Frame
 from metier.record.writer import random_ids, system_clock
-from metier.results import Request
+from metier.results import AmbiguousMention, Request
 from metier.session.question import Question
 
-ItemKind = Literal["user", "text", "tool", "ask", "notice", "error"]
+ItemKind = Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
 
@@ -171,6 +171,30 @@ class AskItem(Item):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class ChoiceItem(Item):
+    """A choice between the skills that bear a name in the message. `chosen` is the id of the one that was picked."""
+
+    type: ClassVar[ItemKind] = "choice"
+    name: str
+    candidates: Sequence[Mapping[str, str]]
+    """The id, path, scope and description of each skill."""
+    state: Literal["waiting", "chosen", "none"] = "waiting"
+    chosen: str | None = None
+
+    @classmethod
+    def of(cls, mention: AmbiguousMention) -> "ChoiceItem":
+        about = (
+            {"skill_id": one.id, "path": one.path, "scope": one.scope, "description": one.description}
+            for one in mention.candidates
+        )
+        return cls(name=mention.name, candidates=list(about))
+
+    def has(self, skill_id: str) -> bool:
+        """Whether this can be picked: one of the skills, or none."""
+        return not skill_id or any(one["skill_id"] == skill_id for one in self.candidates)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class NoticeItem(Item):
     """A remark about the turn."""
 
@@ -189,7 +213,7 @@ class ErrorItem(Item):
 
 
 _CLASSES: Final[Mapping[str, type[Item]]] = {
-    one.type: one for one in (UserItem, TextItem, ToolItem, AskItem, NoticeItem, ErrorItem)
+    one.type: one for one in (UserItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
 }
 
 

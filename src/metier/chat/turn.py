@@ -29,6 +29,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 
 from metier.chat import cards, history, models
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
+from metier.chat.choosing import CHOICES, Choosing
 from metier.chat.demo_model import CALLED
 from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.chat.live import LiveTurn
@@ -104,6 +105,8 @@ class Turn:
         self._before: list[Item] = []
         self._step = 0
         self._asked: dict[str, asyncio.Future[Answer]] = {}
+        self._picked: set[str] = set()
+        self.choosing = Choosing(self.live, self._claim, ASK_SECONDS)
         self._claiming, self._over = asyncio.Lock(), asyncio.Event()
         self._why = ""
         self._loop = asyncio.get_running_loop()
@@ -119,6 +122,7 @@ class Turn:
         for future in self._asked.values():
             if not future.done():
                 future.set_result("no")
+        self.choosing.end()
         if self.task is not None:
             self.task.cancel()
 
@@ -250,9 +254,8 @@ class Turn:
             invocation = await self._work(session.invoke, message.text)
         except MetierError as error:
             raise TurnFailed(f"The skill could not be used: {error}") from error
-        if invocation.ambiguous:
-            await self.live.show(NoticeItem(text="Several skills have the name in the message, so none was used."))
-        if invocation.skill is None:
+        loaded = set[str]() if again else await self._load_chosen(session, message, invocation)
+        if invocation.skill is None or invocation.skill.path in loaded:
             return ""
         injected = invocation.loaded is not None and not session.profile.invocation.loads
         message.skill, message.message = invocation.skill.name, _told(invocation, message.text)
@@ -263,6 +266,27 @@ class Turn:
         if not again:
             await self._show_loaded(session, invocation.skill, invocation.loaded, before, injected=injected)
         return ""
+
+    async def _load_chosen(self, session: Session, message: UserItem, invocation: Invocation) -> set[str]:
+        """Load the skills of names that several skills bear: a model could only ask for them by such a name.
+
+        The person picks them, or a path in the message has decided. Returns their paths.
+        """
+        picked = [skill for one in invocation.choices[:CHOICES] if (skill := await self.choosing.choose(one))]
+        self._picked = {skill.path for skill in picked}
+        named = session.skills.catalog.by_name
+        decided = [one for one in invocation.mentioned if [other.path for other in named[one.name]] != [one.path]]
+        chosen = [*picked, *(decided if invocation.loaded is None else ())]
+        for skill in chosen:
+            before = await asyncio.to_thread(self._store.store.last_seq, session.id)
+            try:
+                loaded = await self._work(session.load, path=skill.path)
+            except MetierError as error:
+                raise TurnFailed(f"The skill could not be used: {error}") from error
+            message.skill, message.loaded = skill.name, True
+            await self.live.show(message)
+            await self._show_loaded(session, skill, loaded, before, injected=False)
+        return {skill.path for skill in chosen}
 
     async def _show_loaded(
         self, session: Session, skill: Skill, loaded: Loaded, before: int, *, injected: bool
@@ -433,6 +457,8 @@ class Turn:
     async def _ask(self, request: Request) -> str:
         if self._why or self.ended or self._session is None:
             return "no"
+        if request.tool == "skill_load" and request.path in self._picked:
+            return "once"  # picking it was the answer
         item = AskItem.of(request, self._session.policy.decide(request).why)
         self._asked[item.id] = future = self._loop.create_future()
         await self.live.show(item)

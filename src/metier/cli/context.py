@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metier import Skills
-from metier.cli import asking
+from metier.cli import asking, output
 from metier.hosts import profiles
 from metier.hosts.settings import Settings, resolve
 from metier.session.policy import Request
@@ -59,6 +59,13 @@ class Context:
             progress.done()
         return found
 
+    def discover_for_session(self) -> Skills:
+        """The skills for a command that obeys rules. Says which rules are dropped."""
+        skills = self.discover()
+        if not self.quiet:
+            output.warnings(d for d in skills.warnings if d.code == "rule-dropped")
+        return skills
+
     def open_session(
         self,
         approve: Callable[[Request], bool | str] | None = None,
@@ -77,7 +84,7 @@ class Context:
         from metier.errors import StoreError
         from metier.record.store.memory import MemoryStore
 
-        skills = self.discover()
+        skills = self.discover_for_session()
         required = acts or skills.settings.store_required or bool(self.store or self.session)
         try:
             store = self.open_store()

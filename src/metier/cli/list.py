@@ -8,7 +8,7 @@ from metier import Skills, limits
 from metier.cli import output
 from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
-from metier.files.beneath import list_files
+from metier.files.beneath import Listing, list_files
 from metier.files.text import printable
 from metier.model import Skill
 
@@ -101,9 +101,7 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
         click.echo(f"no skills found; searched: {printable(searched)}", err=True)
-    for diagnostic in skills.diagnostics:
-        if diagnostic.code == "untrusted":
-            click.echo(f"{printable(diagnostic.message)}; {diagnostic.hint}", err=True)
+    output.warnings(skills.warnings)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     others = ", ".join(f"{number:,} {what}" for number, what in rest if number)
     if others:
@@ -123,6 +121,7 @@ def show_command(context: Context, name: str) -> None:
     shadowed_by = next((e.winner.path for e in skills.shadowed if e.skill.path == skill.path), "")
     if context.as_json:
         shown = skill.as_dict() | {"files": list(listing.files), "files_truncated": listing.truncated}
+        shown |= {"files_left_out": listing.left_out}
         output.json_out(shown | {"shadowed_by": shadowed_by or None, "diagnostics": [d.as_dict() for d in notes]})
         return
     who = [
@@ -138,17 +137,24 @@ def show_command(context: Context, name: str) -> None:
             ("called by", " and ".join(who) if who else "nobody; it is switched off"),
             ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` trusts it"),
             ("shadowed by", shadowed_by),
+            ("version", skill.version or ""),
             ("license", skill.license or ""),
             ("compatibility", skill.compatibility or ""),
             ("allowed tools", ", ".join(skill.allowed_tools)),
             *((f"metadata.{key}", str(value)) for key, value in skill.metadata.items()),
-            *((key, str(value)) for key, value in skill.extra.items()),
-            ("files", ", ".join(listing.files) + (" and more" if listing.truncated else "")),
+            *((key, str(value)) for key, value in skill.extra.items() if key != "version"),
+            ("files", ", ".join(listing.files) + _more(listing)),
         )
     )
     for diagnostic in notes:
         click.echo()
         output.diagnostic(diagnostic, skills.settings.place.cwd)
+
+
+def _more(listing: Listing) -> str:
+    if not listing.truncated:
+        return ""
+    return f" and {listing.left_out:,} more" if listing.left_out else " and more"
 
 
 COMMANDS = (list_command, show_command)

@@ -61,10 +61,11 @@ def table(
     rows: Sequence[Sequence[str]],
     flexible: int = -1,
     mark: Callable[[str], str] = str,
+    below: Sequence[str] = (),
 ) -> None:
     """Print columns as wide as their content. The flexible column takes the rest of the line.
 
-    `mark` can style a finished line. It must not change its width.
+    `mark` can style a finished line. It must not change its width. `below` has a text for each row, which is never cut.
     """
     flexible %= len(headers)
     clean = [[printable(cell) for cell in row] for row in rows]
@@ -78,9 +79,12 @@ def table(
     widths[flexible] = max(10, min(widths[flexible], total - gaps - used))
     line = "  ".join(fit(h.upper(), w) for h, w in zip(headers, widths, strict=True))
     click.secho(line.rstrip(), bold=True)
+    under = iter(below)
     for row in clean:
         line = "  ".join(fit(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip()
         click.echo(mark(line))
+        if text := next(under, ""):
+            click.echo(f"  {blank_controls(text)}")
 
 
 def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) -> None:
@@ -140,6 +144,13 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
         click.echo(f" {gutter} | {before}{click.style('^', fg=COLOURS[d.severity], bold=True)}")
     if d.hint:
         click.echo(f"   = help: {printable(d.hint)}")
+
+
+def warnings(found: Iterable[Diagnostic]) -> None:
+    """Print diagnostics on stderr, one line each."""
+    for d in found:
+        path = f"{printable(d.path)}: " if d.path and d.path not in d.message else ""
+        click.echo(f"{d.severity}: {path}{printable(d.message)}{f'; {d.hint}' if d.hint else ''}", err=True)
 
 
 def _line(d: Diagnostic) -> str | None:

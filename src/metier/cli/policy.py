@@ -14,6 +14,7 @@ from metier.hosts.settings import Settings
 from metier.model import REMOTE, JsonObject, Skill
 from metier.record.state import read_state
 from metier.session import windows
+from metier.session.dropped_rules import dropped_rules
 from metier.session.policy import GRANTS, Decision, Policy, Request
 from metier.session.remembered import RememberedRules
 from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
@@ -72,6 +73,8 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         file = path or (skill.path if name == "skill_load" else "")
         request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
     decision = policy.decide(request)
+    if not context.quiet:
+        output.warnings(dropped_rules(config))
     if skills is not None and context.session is not None and decision.verdict != "deny":
         with context.open_store() as store:
             active = read_state(store, context.session).state.windows

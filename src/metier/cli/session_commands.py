@@ -11,15 +11,14 @@ from typing import Any, Final
 import click
 
 from metier import limits
-from metier.catalog.search import SearchResult
 from metier.cli import output
 from metier.cli.completion import complete_file, complete_skill
 from metier.cli.session_options import Opening, opens_sessions
 from metier.errors import ConfigError
 from metier.files.json_text import parse_json
-from metier.files.text import printable
+from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
-from metier.results import Prompt
+from metier.results import Prompt, SearchResult
 from metier.session.visibility import By
 
 
@@ -60,7 +59,8 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
 
     With --session the search belongs to that session, and is recorded there.
     """
-    session = opening.session() if opening.context.session else opening.context.discover().session(only=_names(opening))
+    context = opening.context
+    session = opening.session() if context.session else context.discover_for_session().session(only=_names(opening))
     skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)
@@ -70,8 +70,12 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
         if explain:
             _explain(result, ranked=skills.profile.search.scoring == "ranked")
         else:
-            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
-            output.table(("score", "name", "why", "description"), rows, mark=_marker(result))
+            found = [(hit, hit.skill) for hit in result.results]
+            rows = [(f"{hit.score:g}", one.name, one.scope, hit.reason, one.description) for hit, one in found]
+            # Where names may repeat, only the path says which skill is meant.
+            repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
+            paths = [one.path for _, one in found] if repeats else []
+            output.table(("score", "name", "scope", "why", "description"), rows, mark=_marker(result), below=paths)
         if result.truncated and not opening.quiet:
             click.echo("more skills match; --limit shows more", err=True)
     elif not opening.quiet:
@@ -106,6 +110,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
             ("why", f"{why} ({hit.reason})"),
             ("matched", ", ".join(hit.matched)),
             ("description", hit.skill.description),
+            ("scope", hit.skill.scope),
             ("path", hit.skill.path),
         )
         output.facts(facts, mark)
@@ -232,12 +237,15 @@ def invoke_command(opening: Opening, message: str) -> None:
     if opening.as_json:
         output.json_out(invocation.as_dict())
         return
-    if invocation.ambiguous:
-        click.echo("ambiguous: " + ", ".join(invocation.ambiguous), err=True)
+    for choice in invocation.choices:
+        click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
+        for candidate in choice.candidates:
+            click.echo(f"  {blank_controls(candidate.path)} ({candidate.scope})", err=True)
     if invocation.skill is None:
         click.echo("the message calls no skill", err=True)
         raise click.exceptions.Exit(1)
-    output.facts((("skill", invocation.skill.name), ("message", invocation.message)))
+    called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
+    output.facts((*(("skill", one) for one in called), ("message", invocation.message)))
     if invocation.loaded is not None:
         click.echo("\n" + output.safe(invocation.loaded.text))
 

@@ -62,6 +62,9 @@ class Opening:
 
     def app(self, surface: str) -> "App":
         """Open the app of a server, whose new sessions begin so."""
+        from metier.session.load import check_preload
+
+        check_preload(self.preload, self.only or None)  # at once, and not when the first client comes
         app = self.context.open_app(surface)
         if self.only:
             app.defaults["only"] = self.only

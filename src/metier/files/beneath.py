@@ -13,7 +13,7 @@ import re
 import stat
 import struct
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from metier import limits
@@ -374,6 +374,8 @@ class Listing(NamedTuple):
 
     files: tuple[str, ...]
     truncated: bool
+    left_out: int = 0
+    """How many files a limit left out. 0 in a truncated list means that they were not counted."""
 
 
 def list_files(folder: str, max_files: int, max_bytes: int, inner: Collection[str] = ()) -> Listing:
@@ -391,7 +393,7 @@ def list_files(folder: str, max_files: int, max_bytes: int, inner: Collection[st
 def list_beneath(folder: int, max_files: int, max_bytes: int, inner: Collection[str] = ()) -> Listing:
     """List the files of a skill beneath its open folder, without the folders of `inner` skills.
 
-    They are sorted before the limits cut.
+    See `within_limits` for which ones.
     """
     sizes: dict[str, int] = {}
     bound = max_files * 50  # how many entries are looked at; a folder with more is truncated
@@ -412,15 +414,28 @@ def list_beneath(folder: int, max_files: int, max_bytes: int, inner: Collection[
                 if len(sizes) + len(pending) > bound:
                     overflow = True
                     break
+    listed = within_limits(sizes, max_files, max_bytes)
+    # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
+    files = tuple(from_utf8(os.fsencode(path)) for path in listed.files)
+    return Listing(files, True) if overflow else listed._replace(files=files)
+
+
+def within_limits(sizes: Mapping[str, int], max_files: int, max_bytes: int) -> Listing:
+    """List files, given their sizes by path, up to a number of files and a total size.
+
+    Files are taken in the order of their paths. One that does not fit into what is left of the total size is left out,
+    and those after it are not: a large asset hides no other file.
+    """
     chosen: list[str] = []
     total = 0
     for path in sorted(sizes):
-        total += sizes[path]
-        if len(chosen) == max_files or total > max_bytes:
-            return Listing(tuple(chosen), True)
-        # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
-        chosen.append(from_utf8(os.fsencode(path)))
-    return Listing(tuple(chosen), overflow)
+        if len(chosen) == max_files:
+            break
+        if total + sizes[path] <= max_bytes:
+            total += sizes[path]
+            chosen.append(path)
+    left_out = len(sizes) - len(chosen)
+    return Listing(tuple(chosen), left_out > 0, left_out)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,8 @@ class Files(Protocol):
         """List the skill's files without SKILL.md, sorted by path.
 
         The result has at most `max_files` files with a total size of at most `max_bytes`. It is `truncated` if that
-        leaves files out.
+        leaves files out, and `left_out` says how many, if that is known. `metier.files.beneath.within_limits` has the
+        rule for which ones.
         """
         ...
 

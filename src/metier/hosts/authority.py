@@ -166,6 +166,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "validation.description_missing": _project(_only("error")),
     "validation.optional_breach": _project(_BREACH),
     "validation.unknown_keys": _project(_only("error")),
+    "validation.known_keys": _project(_fewer),
     "validation.list_fields": _PROJECT,
     "validation.flag_fields": _PROJECT,
     "validation.allowed_tools_forms": _PROJECT,

@@ -46,7 +46,7 @@ HONOURED: Final = (
 )
 """The extension keys of a frontmatter that a profile can give an effect."""
 
-FORMS: Final = ("/name", "/skill:name", "$name", "skill://name")
+FORMS: Final = ("/name", "/skill:name", "$name", "skill://name", "path")
 """The ways in which a message can call a skill."""
 
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -33,32 +33,50 @@ class Place:
     @property
     def chain(self) -> tuple[str, ...]:
         """The folders from the working directory up to the project's root, both included."""
-        folders = [self.cwd]
-        while folders[-1] != self.project and folders[-1] != os.path.dirname(folders[-1]):
-            folders.append(os.path.dirname(folders[-1]))
-        return tuple(folders) if folders[-1] == self.project else (self.cwd,)
+        folders = _upwards(self.cwd)
+        return folders[: folders.index(self.project) + 1] if self.project in folders else (self.cwd,)
 
 
 def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tuple[Place, tuple[Diagnostic, ...]]:
-    """The place, with the project root from the host's variable, else the nearest folder with a marker, else `cwd`."""
+    """The place, with the project root from the host's variable, else the nearest folder with a marker, else `cwd`.
+
+    A variable that cannot be the root is reported, and the markers decide as if it were not set.
+    """
     rules = profile.project
-    named = env.get(rules.root_env, "") if rules.root_env else ""
+    notes: tuple[Diagnostic, ...] = ()
+    named = env.get(rules.root_env, "").strip() if rules.root_env else ""
     if named:
-        project = normalise(named, cwd, home)
-        if cwd == project or cwd.startswith(project.rstrip("/") + "/"):
+        wanted = normalise(named, cwd, home)
+        project = next((folder for folder in _upwards(cwd) if _same_folder(folder, wanted)), "")
+        if project:
             return Place(cwd, home, project, env), ()
-        message = f"{rules.root_env} is {project}, which is not above the working directory; it is ignored"
-        return Place(cwd, home, cwd, env), (Diagnostic("root-outside", "warning", message, project),)
+        message = f"{rules.root_env} is {wanted}, which {_flaw_of_root(wanted)}; it is ignored"
+        hint = f"set it to the working directory {cwd} or to a folder above it"
+        notes = (Diagnostic("root-outside", "warning", message, wanted, hint=hint),)
     listed = env.get(rules.markers_env, "") if rules.markers_env else ""
     markers = tuple(m for m in (part.strip() for part in listed.split(",")) if m) or rules.markers
-    folder = cwd
-    while True:
-        if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
-            return Place(cwd, home, folder, env), ()
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return Place(cwd, home, cwd, env), ()
-        folder = parent
+    marked = (f for f in _upwards(cwd) if any(os.path.lexists(os.path.join(f, marker)) for marker in markers))
+    return Place(cwd, home, next(marked, cwd), env), notes
+
+
+def _upwards(folder: str) -> tuple[str, ...]:
+    """A folder and all folders above it, up to the root of the file system."""
+    folders = [folder]
+    while folders[-1] != os.path.dirname(folders[-1]):
+        folders.append(os.path.dirname(folders[-1]))
+    return tuple(folders)
+
+
+def _same_folder(one: str, other: str) -> bool:
+    """Whether two paths lead to one folder, also by way of links."""
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
+
+
+def _flaw_of_root(path: str) -> str:
+    """Why a path cannot be the root, as the end of a sentence."""
+    if not os.path.lexists(path):
+        return "does not exist"
+    return "is not above the working directory" if os.path.isdir(path) else "is not a folder"
 
 
 def resolve(
@@ -195,7 +213,7 @@ def _expand(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagno
         "system": ("/",),
     }[rules.at]
     for base in bases:
-        if not (rules.skip_home and base == place.home):
+        if not (rules.skip_home and _same_folder(base, place.home)):
             path = os.path.normpath(os.path.join(base, rules.path))
             yield Root(path, rules.scope, rules.source, rules.priority, rules.require_description, depth)
 

@@ -42,10 +42,12 @@ class Rules:
     """Severity when an optional field breaks its rule."""
     unknown_keys: Unknown = "keep"
     """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
+    known_keys: tuple[str, ...] = ()
+    """Keys outside the standard that the host knows. They are kept and not reported."""
     list_fields: tuple[str, ...] = ()
-    """Keys outside the standard that are part of this host and hold a list of strings. Other values are reported."""
+    """Keys that the host knows and that hold a list of strings. Other values are reported."""
     flag_fields: tuple[str, ...] = ()
-    """Keys outside the standard that are part of this host and hold `true` or `false`. Other values are reported."""
+    """Keys that the host knows and that hold `true` or `false`. Other values are reported."""
     allowed_tools_forms: bool = True
     """Whether commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
@@ -57,6 +59,11 @@ class Rules:
     """Whether a file without frontmatter is an error."""
     frontmatter_broken: Literal["error", "empty"] = "error"
     """What happens to frontmatter that cannot be read: `error`, or `empty` to read the file as if it had none."""
+
+    @property
+    def own_keys(self) -> tuple[str, ...]:
+        """All keys outside the standard that the host knows."""
+        return (*self.known_keys, *self.list_fields, *self.flag_fields)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -222,7 +229,7 @@ class InvocationRules:
     """How a user's message calls a skill."""
 
     forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
-    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`."""
+    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`, and `path`, a path of a skill anywhere."""
     commands: bool = True
     """Whether slash commands are offered."""
     loads: bool = True
@@ -236,13 +243,14 @@ class LoadRules:
     wrap: str = "standard"
     """How the text is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
     reload: Literal["remind", "again"] = "remind"
-    """What loading an unchanged skill again returns: a reminder, or the text `again`."""
+    """What loading an unchanged skill again returns: a reminder, or the text `again`. Other files in its folder do
+    not change it."""
     max_bytes: int = 0
     """Bytes of SKILL.md before it is cut, at most 50 MiB. 0 means 200,000."""
     max_files: int = limits.LISTED_FILES
     """Most files in the list of a skill's files."""
     max_file_bytes: int = limits.LISTED_BYTES
-    """Total size of the listed files, in bytes."""
+    """Total size of the listed files, in bytes. A file that does not fit is left out, and those after it are not."""
     arguments: Literal["indexed", "whole", "none"] = "indexed"
     """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`."""
     refresh_on_call: bool = True

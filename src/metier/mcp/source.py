@@ -17,7 +17,7 @@ from metier.catalog import validate
 from metier.catalog.discover import Found
 from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
-from metier.files.beneath import Content, Listing, read_file
+from metier.files.beneath import Content, Listing, read_file, within_limits
 from metier.files.shapes import is_items, is_object
 from metier.files.source import DiskFiles
 from metier.hosts.profiles import Profile
@@ -272,14 +272,8 @@ class RemoteFiles:
         remote = self._source.find(skill)
         if remote is None:
             return self._disk.listing(skill, max_files, max_bytes)
-        chosen: list[str] = []
-        total = 0
-        for path in sorted(path for path in remote.files if path != SKILL_FILE):
-            total += remote.files[path].size
-            if len(chosen) == max_files or total > max_bytes:
-                return Listing(tuple(chosen), True)
-            chosen.append(path)
-        return Listing(tuple(chosen), False)
+        sizes = {path: file.size for path, file in remote.files.items() if path != SKILL_FILE}
+        return within_limits(sizes, max_files, max_bytes)
 
     def folder(self, skill: Skill) -> str:
         remote = self._source.find(skill)

@@ -14,11 +14,12 @@ from metier.model import JsonObject
 
 VERSION: Final = 4
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
-digest of an approval was that of the script alone. Before version 4, a model got only the content of a MyCodeAgent
-envelope, and not the envelope."""
+digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
+a skill's folder sent its text again, and a message could not name a skill by its path."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
+_SINCE_4: Final = {"since": 4}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -105,6 +106,12 @@ class SkillLoaded(Event):
     """The skill's own `allowed-tools`, where they limit what may be used until the turn ends."""
     preloaded: bool | None = field(default=None, metadata=_NEW)
     injected: bool | None = field(default=None, metadata=_NEW)
+    body: str = field(default="", metadata=_SINCE_4)
+    """The digest of the text without the list of files. The same text is not given twice."""
+    files_left_out: int | None = field(default=None, metadata=_SINCE_4)
+    """How many files a limit left out of `files`, if they were counted."""
+    mtime_ns: int | None = field(default=None, metadata=_SINCE_4)
+    """When the file that was read had last been changed, in nanoseconds."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # Keep an empty window: it has no limits of its own, but rules about the skill hold in it.
@@ -390,7 +397,7 @@ class ChatItem(Event):
 
     type: ClassVar[str] = "chat_item"
     item: str
-    kind: Literal["user", "text", "tool", "ask", "notice", "error"]
+    kind: Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
     at_ms: int
     content: Mapping[str, object]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])

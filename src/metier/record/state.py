@@ -21,7 +21,7 @@ SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
 
 SNAPSHOT_VERSION: Final = 1
-"""Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
+"""Raised whenever a fold says something else about the frames of before. Other versions are ignored."""
 
 LIVES: Final = 16
 """The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
@@ -38,13 +38,19 @@ _OPTIONS: Final = ("version", "profile", "surface", "tools", "asks", "has_read_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSkill:
-    """A skill that was loaded. `rendered` is the digest of the text that was given."""
+    """A skill that was loaded. `rendered` is the digest of the text that was given, `body` without its list of files.
+
+    Records before version 4 have no `body`.
+    """
 
     name: str
     path: str
     digest: str
     rendered: str
     arguments: str = ""
+    body: str = ""
+    mtime_ms: int = 0
+    """When the file that was loaded had last been changed; 0 in records before version 4."""
 
     @property
     def ref(self) -> str:
@@ -52,7 +58,13 @@ class LoadedSkill:
 
     def as_dict(self) -> JsonObject:
         values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
-        return {**values, "ref": self.ref, "arguments": self.arguments}
+        since_4 = {"body": self.body, "mtime_ms": self.mtime_ms}
+        known = {key: value for key, value in since_4.items() if value}
+        return {**values, "ref": self.ref, "arguments": self.arguments, **known}
+
+    def gave(self, text: str, body: str) -> bool:
+        """Whether this is what was given: the text or, whatever files the folder has now, its `body`."""
+        return body == self.body if self.body else digest_of(text.encode()) == self.rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +212,8 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
                 digest=one["digest"],
                 rendered=one["rendered"],
                 arguments=one.get("arguments", ""),
+                body=one.get("body", ""),
+                mtime_ms=int(one.get("mtime_ms", 0)),
             )
             for one in loaded
         },
@@ -328,6 +342,8 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
             digest=frame["digest"],
             rendered=frame["output"],
             arguments=frame.get("arguments", ""),
+            body=frame.get("body", ""),
+            mtime_ms=frame.get("mtime_ns", 0) // 1_000_000,
         )
         others = {key: value for key, value in state.loaded.items() if key != path}
         change["loaded"] = {**others, path: loaded}

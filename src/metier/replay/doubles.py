@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import fields
 
 from metier import errors
-from metier.catalog.search import Hit, SearchResult
 from metier.catalog.snapshot import compare, restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
@@ -18,7 +17,7 @@ from metier.hosts.schema import Profile
 from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
-from metier.results import ChangedFile, Request
+from metier.results import ChangedFile, Hit, Request, SearchResult
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.session.policy import REMOTE_LOAD, Policy
 from metier.session.rules import Rule
@@ -47,7 +46,8 @@ class RecordedFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
-            return Content(self._artifact(frame["digest"]), frame.get("size", 0), skill.mtime_ns)
+            mtime_ns = frame.get("mtime_ns", skill.mtime_ns)
+            return Content(self._artifact(frame["digest"]), frame.get("size", 0), mtime_ns)
         return self.resource(skill, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
@@ -75,7 +75,8 @@ class RecordedFiles:
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
-            return Listing(tuple(frame.get("files", ())), bool(frame.get("files_truncated")))
+            truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))
+            return Listing(tuple(frame.get("files", ())), truncated, left_out)
         return Listing((), False)
 
     def folder(self, skill: Skill) -> str:

@@ -32,6 +32,7 @@ from metier.session.json_schema import Schema, mismatch
 from metier.session.operation import Operation, check_values
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
+from metier.skills import Skills
 
 BATCH: Final = 100
 _LOG: Final = logging.getLogger("metier")
@@ -188,27 +189,43 @@ def _checked(params: Params, known: Mapping[str, Schema]) -> JsonObject:
 
 def _skills_list(client: Dispatcher, params: Params) -> JsonObject:
     given = _checked(params, {"cwd": TEXT, "force_reload": FLAG})
-    return _catalog(client, given.get("cwd"), bool(given.get("force_reload")))
+    return _catalog(client.app.skills(given.get("cwd"), reload=bool(given.get("force_reload"))))
 
 
-def _catalog(client: Dispatcher, cwd: str | None, reload: bool = False) -> JsonObject:
-    skills = client.app.skills(cwd, reload=reload)
+def _catalog(skills: Skills) -> JsonObject:
     return {
         "skills": [skill.as_dict() for skill in skills],
         "errors": [{"path": error.path, "message": error.message} for error in skills.errors],
+        "diagnostics": [warning.as_dict() for warning in skills.warnings],
     }
 
 
 def _context_inspect(client: Dispatcher, params: Params) -> JsonObject:
     given = _checked(params, {"cwd": TEXT, "include_skills": FLAG, "session_id": TEXT})
-    skills = client.app.skills(given.get("cwd"))
-    place = skills.settings.place
-    shown: JsonObject = {"cwd": place.cwd, "project": place.project, "profile": skills.profile.name}
+    session = _inspected(client, given.get("cwd"), params)
+    place = session.skills.settings.place
+    shown: JsonObject = {"cwd": place.cwd, "project": place.project, "profile": session.profile.name}
     if given.get("include_skills"):
-        session = client.session(params)
-        shown["skills"] = _catalog(client, given.get("cwd")) | {"truncated": session.prompt().truncated}
+        shown["skills"] = _catalog(session.skills) | {"truncated": session.prompt().truncated}
         shown["loaded_versions"] = session.loaded_versions()
     return shown
+
+
+def _inspected(client: Dispatcher, cwd: str | None, params: Params) -> Session:
+    """The session whose context is shown, so that its skills and what it loaded are of one place.
+
+    Another folder than the session's has loaded nothing: it is shown as a new session would find it. Nothing is begun.
+    """
+    session = client.session(params) if params.get("session_id") or client.own else None
+    skills = client.app.skills(cwd) if cwd is not None or session is None else session.skills
+    if session is None:
+        return skills.session()
+    at, wanted = session.skills.settings.place.cwd, skills.settings.place.cwd
+    if at == wanted:
+        return session
+    if params.get("session_id"):
+        raise RpcError(INVALID_PARAMS, f"session {session.id!r} works in {at}, not in {wanted}; give one of the two")
+    return skills.session()
 
 
 def _create(client: Dispatcher, params: Params) -> JsonObject:

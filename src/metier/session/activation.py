@@ -44,15 +44,17 @@ def present(
 
     `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
     replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
-    and before 3 only a profile limits what is shown.
+    before 3 only a profile limits what is shown, and before 4 the list of files counts as a part of the text and the
+    skill is the one of the catalog.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = validate.parse(content.data, skill.path, checks)
     parsed = validate.tolerate(parsed, checks) if parsed is not None else None
     if parsed is None or parsed.fields is None:
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
-    if version > 1:
-        _check(skill, parsed, profile)
+    checked = _check(skill, parsed, profile) if version > 1 else None
+    if checked is not None and version > 3:
+        skill = _as_read(skill, content, checked)
     most = limits.LOADED_BYTES if version > 2 else limits.SKILL_FILE_BYTES
     limit = max(min(profile.load.max_bytes or most, limits.SKILL_FILE_BYTES), parsed.body_offset)
     truncated = content.size > limit
@@ -74,19 +76,30 @@ def present(
         left_out=left_out,
         warnings=(f"SKILL.md has {content.size} bytes, {left_out} were left out",) if truncated else (),
         size=content.size,
+        files_left_out=file.listing.left_out,
     )
-    text = formats.wrapper(profile).wrap(
-        Activation(
-            loaded=loaded,
-            head=from_utf8(content.data[: parsed.body_offset]),
-            profile=profile,
-            offered=offered,
-            arguments=arguments,
-            command=command,
-        )
+    whole = Activation(
+        loaded=loaded,
+        head=from_utf8(content.data[: parsed.body_offset]),
+        profile=profile,
+        offered=offered,
+        arguments=arguments,
+        command=command,
+        counts_files=version > 3,
     )
-    text = without_torn(origin(skill) + text)  # a path may hold bytes that are not UTF-8
-    return replace(loaded, text=text, body=origin(skill) + loaded.body)
+    unlisted = replace(whole, loaded=replace(loaded, files=(), files_truncated=False, files_left_out=0))
+    return replace(
+        loaded,
+        text=_wrapped(whole),
+        body=origin(skill) + loaded.body,
+        body_digest=digest_of(_wrapped(unlisted).encode()) if version > 3 else "",
+    )
+
+
+def _wrapped(activation: Activation) -> str:
+    """The text for the model. A path in it may hold bytes that are not UTF-8."""
+    text = formats.wrapper(activation.profile).wrap(activation)
+    return without_torn(origin(activation.loaded.skill) + text)
 
 
 def _more(profile: Profile, offered: Offered) -> str:
@@ -97,13 +110,30 @@ def _more(profile: Profile, offered: Offered) -> str:
     return f"; `{offered['read']}` with the path SKILL.md gives its first {size:,} bytes"
 
 
-def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> None:
-    """Refuse what a scan of the same bytes would refuse."""
+def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> validate.Validation:
+    """What a scan of the same bytes would find. Raises `InvalidSkill` for what it would refuse."""
     folder = skill.name if skill.scope == REMOTE else os.path.basename(skill.dir)
     described = all(root.require_description for root in profile.roots)
     found = validate.check(parsed, folder, profile.validation, skill.path, require_description=described)
     if not found.valid:
         raise InvalidSkill(skill.path, [one for one in found.diagnostics if one.severity == "error"])
+    return found
+
+
+def _as_read(skill: Skill, content: Content, found: validate.Validation) -> Skill:
+    """The skill as a scan of these bytes would describe it: the file may have been edited since the catalog was built.
+
+    Its name stays the one that it was asked for by. Another server's skill is as its server lists it.
+    """
+    if skill.scope == REMOTE:
+        return skill
+    return replace(
+        skill,
+        description=found.description,
+        frontmatter=found.fields,
+        mtime_ns=content.mtime_ns,
+        size=content.size,
+    )
 
 
 def origin(skill: Skill) -> str:

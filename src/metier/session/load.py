@@ -1,14 +1,15 @@
 """Loads a skill into a session: read, remembered by content so that nothing is sent twice, recorded, put to policy.
 
+What was given before is known by the digest of the text without the list of files: a new file sends no text again.
 Body, frontmatter, proposals and the execution window come from the same bytes, also where the file was edited after the
 catalog was built.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from metier import limits
-from metier.errors import InvocationError, PolicyDenied, SkillNotFound
+from metier.errors import BadArguments, InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import digest_of
 from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Skill
@@ -42,7 +43,7 @@ def load(
     text = loaded.text.encode()
     rendered = digest_of(text)
     known = context.state.loaded.get(storable_text(skill.path))
-    if known is not None and known.rendered == rendered and context.profile.load.reload == "remind":
+    if known is not None and known.gave(loaded.text, loaded.body_digest) and context.profile.load.reload == "remind":
         reminder = activation.reminder(skill.name, known.ref, offered)
         loaded = replace(loaded, text=reminder, body="", already_loaded=True, ref=known.ref, truncated=False)
         text = reminder.encode()
@@ -71,7 +72,8 @@ def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw:
     known = context.state.loaded.get(storable_text(skill.path))
     text = resource.text.encode()
     rendered = digest_of(text)
-    loaded = replace(loaded, already_loaded=known is not None and known.digest == loaded.digest)
+    again = known is not None and known.digest == loaded.digest
+    loaded = replace(loaded, already_loaded=again, body_digest="")  # the text is not that of a load
     if not loaded.already_loaded:
         context.texts[ref_of(rendered)] = resource.text
     _record(context, loaded, {rendered: text}, by=by)
@@ -92,6 +94,8 @@ def preload(context: SessionContext, skill: Skill) -> Loaded:
 def preloadable(context: SessionContext, name: str) -> Skill:
     """A skill to preload. Hidden ones can be preloaded, too; for an unknown one the error has the names."""
     catalog = context.skills.catalog
+    if context.version > 3:
+        check_preload((name,), context.visibility.only)
     try:
         skill = catalog.find(name)
     except SkillNotFound as error:
@@ -101,6 +105,14 @@ def preloadable(context: SessionContext, name: str) -> Skill:
     if not skill.trusted:
         raise PolicyDenied("skill_load", name, "its project is not trusted; `metier trust` trusts it")
     return skill
+
+
+def check_preload(preload: Iterable[str], only: Collection[str] | None) -> None:
+    """Refuse to preload a skill that the session does not have."""
+    outside = next((name for name in preload if only is not None and name not in only), None)
+    if outside is not None:
+        message = f"preload: the session is limited to {', '.join(sorted(only or ())) or 'no skill'} by `only`"
+        raise BadArguments(f"{message}, and {outside!r} is not one of them", field="preload")
 
 
 def _keep(context: SessionContext, loaded: Loaded, rendered: str) -> Loaded:
@@ -123,12 +135,15 @@ def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
         frontmatter=loaded.frontmatter,
         directory=loaded.skill.dir,
         output=output,
+        body=loaded.body_digest,
         files=loaded.files,
         files_truncated=loaded.files_truncated,
+        files_left_out=loaded.files_left_out or None,
         size=loaded.size,
         already_loaded=loaded.already_loaded,
         truncated=loaded.truncated,
         warnings=loaded.warnings,
+        mtime_ns=loaded.skill.mtime_ns or None,
     )
 
 

@@ -1,14 +1,15 @@
-"""Find the skills that a user's message calls by name, in the forms that the profile accepts.
+"""Find the skills that a user's message calls, in the forms that the profile accepts.
 
-There are four forms. `/name` and `/skill:name` count only at the very start of a message, and the rest of the message
-is their arguments. `$name` and `skill://name` count anywhere and leave the message unchanged. A name that is not in the
-catalog is ordinary text, so `$PATH`, `$5` and `/usr` are left alone. A name shared by several skills is reported as
-ambiguous, never guessed.
+There are five forms. `/name` and `/skill:name` count only at the very start of a message, and the rest of the message
+is their arguments. `$name`, `skill://name` and `path`, which is the path of a SKILL.md or of its folder, count anywhere
+and leave the message unchanged. What is not in the catalog is ordinary text, so `$PATH`, `$5` and `/usr` are left
+alone. A name shared by several skills is decided by a path beside it, as in `use $name at PATH` or `[$name](PATH)`;
+without one it is reported as ambiguous, never guessed.
 """
 
 import re
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from metier.errors import AmbiguousSkill, MetierError
@@ -19,6 +20,10 @@ from metier.model import Skill
 _COMMAND: Final = re.compile(r"/(skill:)?(\S+)(\s*)", re.DOTALL)
 _DOLLAR: Final = re.compile(r"(?<![\w$\\])\$([^\W_]\w*(?:-\w+)*)")
 _URL: Final = re.compile(r"(?<![\w/])skill://[^\s<>\"'`)\]]+")
+_QUOTED: Final = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|(?<!\w)'([^'\n]+)'|<([^<>\n]+)>")
+"""A path with spaces is put into quotes or, in a link, into angle brackets."""
+_BARE: Final = re.compile(r"[^\s`\"<>()\[\]]+")
+_PATH_LENGTH: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +34,26 @@ class Mention:
     message: str = ""
     arguments: str = ""
     command: bool = False
-    ambiguous: tuple[str, ...] = ()
-    """The paths of the candidates, if a name is ambiguous."""
+    ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The names that several skills bear, each with the paths of these skills."""
 
 
-def find(message: str, profile: Profile, known: Container[str], lookup: Callable[[str], Skill]) -> Mention:
+def nowhere(_: str) -> Skill | None:
+    """No path is that of a skill."""
+    return None
+
+
+def find(
+    message: str,
+    profile: Profile,
+    known: Container[str],
+    lookup: Callable[[str], Skill],
+    at: Callable[[str], Skill | None] = nowhere,
+) -> Mention:
     """Find the skills that a message calls.
 
     `known` are the names in the catalog: a long message may have a hundred thousand other words that look like names.
-    `lookup` raises for names that a user cannot call.
+    `lookup` raises for names that a user cannot call. `at` returns the skill at a path, if a user can call it.
     """
     forms = profile.invocation.forms
     if profile.invocation.commands:
@@ -47,24 +63,38 @@ def find(message: str, profile: Profile, known: Container[str], lookup: Callable
             try:
                 return Mention((lookup(command[2]),), rest, rest.strip(), True)
             except AmbiguousSkill as error:
-                return Mention(message=message, ambiguous=error.candidates)
+                placed = [skill for _, skill in _placed(rest, at) if skill.name == command[2]]
+                if placed:
+                    return Mention((placed[0],), rest, rest.strip(), True)
+                return Mention(message=message, ambiguous={error.name: error.candidates})
             except MetierError:
                 pass
-    named: dict[str, Skill] = {}
-    candidates: dict[str, None] = {}
-    for name in filter(known.__contains__, dict.fromkeys(_named(message, forms))):
+    named = [(place, name) for place, name in _named(message, forms) if name in known]
+    placed = list(_placed(message, at)) if named or "path" in forms else []
+    decided = {skill.name for _, skill in placed}
+    if "path" not in forms:
+        called = {name for _, name in named}
+        placed = [(place, skill) for place, skill in placed if skill.name in called]
+    found = list(placed)
+    ambiguous: dict[str, tuple[str, ...]] = {}
+    places: dict[str, int] = {}
+    for place, name in named:
+        places.setdefault(name, place)
+    for name, place in places.items():
+        if name in decided:
+            continue
         try:
-            skill = lookup(name)
-            named.setdefault(skill.path, skill)
+            found.append((place, lookup(name)))
         except AmbiguousSkill as error:
-            candidates.update(dict.fromkeys(error.candidates))
+            ambiguous[name] = error.candidates
         except MetierError:
             continue
-    return Mention(tuple(named.values()), message, ambiguous=tuple(candidates))
+    found.sort(key=lambda one: one[0])
+    return Mention(tuple({skill.path: skill for _, skill in found}.values()), message, ambiguous=ambiguous)
 
 
-def _named(message: str, forms: tuple[str, ...]) -> list[str]:
-    """Candidate names, in the order of the message."""
+def _named(message: str, forms: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Candidate names and their places, in the order of the message."""
     found: list[tuple[int, str]] = []
     if "$name" in forms:
         found += [(match.start(), match[1]) for match in _DOLLAR.finditer(message)]
@@ -74,4 +104,13 @@ def _named(message: str, forms: tuple[str, ...]) -> list[str]:
                 found.append((match.start(), parse_url(match[0].rstrip(".,;:!?"))[0]))
             except MetierError:
                 continue
-    return [name for _, name in sorted(found)]
+    return sorted(found)
+
+
+def _placed(message: str, at: Callable[[str], Skill | None]) -> Iterator[tuple[int, Skill]]:
+    """The skills whose paths are in a message, and where."""
+    for match in (*_QUOTED.finditer(message), *_BARE.finditer(message)):
+        path = match[match.lastindex or 0].strip("'").rstrip(".,;:!?'")
+        skill = at(path) if "/" in path and len(path) <= _PATH_LENGTH else None
+        if skill is not None:
+            yield match.start(), skill

@@ -6,23 +6,30 @@ declared here and nowhere else. The record has an operation by its name and fiel
 """
 
 import contextlib
-import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self, cast
 
 from metier import limits
-from metier.catalog.search import SearchResult
-from metier.errors import BadArguments, ResourceError, SkillNotFound
+from metier.errors import BadArguments, ResourceError
 from metier.files import beneath, urls
 from metier.files.digests import digest_of
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.model import SKILL_FILE, JsonObject, Role, Skill
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.results import Compaction, Invocation, Loaded, Request, Resource, RunResult, ToolResult
-from metier.session import mentions, recall, scripts, tools
+from metier.results import (
+    Compaction,
+    Invocation,
+    Loaded,
+    Request,
+    Resource,
+    RunResult,
+    SearchResult,
+    ToolResult,
+)
+from metier.session import callable_skills, mentions, recall, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
 from metier.session.load import load, read_whole
@@ -242,26 +249,23 @@ class Invoke(Operation[Invocation]):
     def rescan(self, context: SessionContext) -> None:
         context.visibility.rescan()
 
-    def _mention(self, context: SessionContext) -> mentions.Mention:
-        known = context.skills.catalog.by_name
-        return mentions.find(self.message, context.profile, known, functools.partial(_called, context))
-
     def _loads(self, context: SessionContext, mention: mentions.Mention) -> bool:
         return context.profile.invocation.loads or (mention.command and not context.tools_enabled)
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
-        mention = self._mention(context)
+        mention = callable_skills.mentioned(context, self.message)
         if mention.skills and self._loads(context, mention):
             yield from context.file_requests(mention.skills[0])
 
     def perform(self, context: SessionContext) -> Invocation:
         context.visibility.notice()
-        mention = self._mention(context)
+        mention = callable_skills.mentioned(context, self.message)
+        choices = callable_skills.choices(context, mention)
         if not mention.skills:
-            if mention.ambiguous:
-                detail = f"a name in the message is ambiguous: {', '.join(mention.ambiguous)}"
-                context.recorder.note(SkillWarning("ambiguous", detail))
-            return Invocation(None, self.message, ambiguous=mention.ambiguous)
+            if choices:
+                paths = ", ".join(skill.path for choice in choices for skill in choice.candidates)
+                context.recorder.note(SkillWarning("ambiguous", f"a name in the message is ambiguous: {paths}"))
+            return Invocation(None, self.message, choices=choices)
         skill = mention.skills[0]
         context.refuse_denied(skill)
         loaded = None
@@ -283,15 +287,8 @@ class Invoke(Operation[Invocation]):
             loaded=loaded,
             arguments=mention.arguments,
             mentioned=mention.skills,
-            ambiguous=mention.ambiguous,
+            choices=choices,
         )
-
-
-def _called(context: SessionContext, name: str) -> Skill:
-    skill = context.skills.catalog.find(name)
-    if not context.visibility.callable_by_user(skill):
-        raise SkillNotFound(name)
-    return skill
 
 
 @dataclass(frozen=True, slots=True)

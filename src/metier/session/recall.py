@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from metier.errors import MetierError, ResourceError, StoreError
-from metier.files.digests import digest_of
 from metier.record.state import LoadedSkill, SessionState, apply, ref_of
 from metier.results import Compaction, Request
 from metier.session.activation import reminder
@@ -27,7 +26,7 @@ def text_of(context: SessionContext, ref: str) -> str:
         skill = context.skills.catalog.find_path(entry.path)
         context.confirm_file(skill)
         loaded = context.reader.skill(skill, context.offered(), entry.arguments)
-    if digest_of(loaded.text.encode()) != entry.rendered:
+    if not entry.gave(loaded.text, loaded.body_digest):
         raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
     context.texts[ref] = loaded.text
     return loaded.text

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
-from metier.catalog.search import SearchResult
 from metier.errors import MetierError, PolicyDenied
 from metier.files.shapes import is_items
 from metier.files.source import DiskFiles, Files
@@ -24,7 +23,18 @@ from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
 from metier.record.store import Frame, Store
 from metier.record.writer import Inputs
-from metier.results import Compaction, Invocation, Loaded, Prompt, Request, Resource, RunResult, Tool, ToolResult
+from metier.results import (
+    Compaction,
+    Invocation,
+    Loaded,
+    Prompt,
+    Request,
+    Resource,
+    RunResult,
+    SearchResult,
+    Tool,
+    ToolResult,
+)
 from metier.sandbox import Runner
 from metier.session import load, operations, queries
 from metier.session.context import Approve, Asked, SessionContext
@@ -418,9 +428,11 @@ class Session:
     # --- state ---
 
     def loaded_versions(self) -> dict[str, int]:
-        """The skills that are loaded, by path, with the time of the file that was loaded."""
-        times = {skill.path: skill.mtime_ms for skill in self.skills.catalog.skills}
-        return {path: times.get(path, 0) for path in self._known.loaded}
+        """The skills that are loaded, by path, each with the time of the file that was loaded, whatever became of it.
+
+        The time is 0 where a record before version 4 does not say it.
+        """
+        return {path: loaded.mtime_ms for path, loaded in self._known.loaded.items()}
 
     def state(self) -> JsonObject:
         """What the session knows, as data: names, paths and digests, never bodies."""

@@ -51,7 +51,7 @@ def _lines(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
     if skill is not None:
         yield PreviewLine("fact", clean(f"{skill.scope}, from {skill.source}"), "scope")
         yield PreviewLine("fact", f"{skill.mode}{'' if skill.trusted else ', the project is not trusted'}", "mode")
-        for label, value in (("license", skill.license), ("needs", skill.compatibility)):
+        for label, value in (("version", skill.version), ("license", skill.license), ("needs", skill.compatibility)):
             if value:
                 yield PreviewLine("fact", clean(value), label)
         if skill.allowed_tools:

@@ -114,6 +114,7 @@ class Api:
                     "profile": found.profile.name,
                     "skills": [skill.as_dict() for skill in catalog.skills],
                     "errors": [{"path": one.path, "message": one.message} for one in found.errors],
+                    "diagnostics": [warning.as_dict() for warning in found.warnings],
                     "counts": found.counts.as_dict(),
                 }
                 self._catalog = (catalog, encode(self.hide_paths(listed)))

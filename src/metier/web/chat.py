@@ -155,6 +155,17 @@ async def answer_ask(api: "Api", request: Request) -> Response:
     return Response(status_code=204)
 
 
+async def pick_skill(api: "Api", request: Request) -> Response:
+    given = await json_body(request, PICK)
+    try:
+        picked = await api.chats.pick(_id(request), request.path_params["choice_id"], given.get("skill_id") or "")
+    except NoSuchChat as error:
+        raise NotFound(str(error)) from error
+    if not picked:
+        raise Conflict("no choice with this skill waits for an answer")
+    return Response(status_code=204)
+
+
 def _id(request: Request) -> str:
     return request.path_params["chat_id"]
 
@@ -210,6 +221,15 @@ ANSWER: Final = Endpoint(
     summary="Answer a question of the policy",
     handler=answer_ask,
     body=record({"answer": {"enum": ["once", "always", "no"]}}),
+    body_required=True,
+    answers={204: {}},
+)
+PICK: Final = Endpoint(
+    method="POST",
+    path="/api/chats/{chat_id}/choices/{choice_id}",
+    summary="Pick one of several skills that bear a name; null picks none",
+    handler=pick_skill,
+    body=record({"skill_id": MAYBE}),
     body_required=True,
     answers={204: {}},
 )
@@ -272,6 +292,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answers={204: {}},
     ),
     ANSWER,
+    PICK,
     Endpoint(
         method="GET",
         path="/api/model",

@@ -40,6 +40,7 @@ SKILL: Final = record(
         "source": TEXT,
         "mtime": NUMBER,
         "mtime_ms": WHOLE,
+        "version": MAYBE,
         "license": MAYBE,
         "compatibility": MAYBE,
         "metadata": OBJECT,
@@ -57,6 +58,7 @@ CATALOG: Final = record(
         "profile": TEXT,
         "skills": many(SKILL),
         "errors": many(record({"path": TEXT, "message": TEXT})),
+        "diagnostics": many(record({"code": TEXT, "severity": TEXT, "path": TEXT, "message": TEXT})),
         "counts": record(dict.fromkeys(("found", "loaded", "shadowed", "skipped", "errors"), COUNT)),
     }
 )
@@ -78,6 +80,7 @@ LOADED: Final = record(
         "digest": TEXT,
         "files": many(TEXT),
         "files_truncated": FLAG,
+        "files_left_out": COUNT,
         "already_loaded": FLAG,
         "truncated": FLAG,
     }

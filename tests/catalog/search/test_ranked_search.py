@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from metier import Skills
-from metier.catalog.search import Hit
+from metier import Hit, Skills
 from metier.catalog.search.finder import TAIL, THRESHOLD
 from worlds import World
 

@@ -1,4 +1,4 @@
-"""Search results, and the rules that come before any ranking by words.
+"""The rules of a search that come before any ranking by words.
 
 An exact path comes first, then an exact name, then names that start with the query, then skills that share words with
 it. Equal scores put the project's skills before the user's and then go by path, so the order is always the same.
@@ -7,12 +7,10 @@ it. Equal scores put the project's skills before the user's and then go by path,
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from metier.model import SCOPE_ORDER, JsonObject, Skill
-
-Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
+from metier.model import SCOPE_ORDER, Skill
+from metier.results import Hit, Reason, SearchResult
 
 EXACT_PATH: Final = 1000
 EXACT_NAME: Final = 900
@@ -20,47 +18,6 @@ PREFIX: Final = 700
 OVERLAP: Final = 100
 
 _WORDS: Final = re.compile(r"[^a-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A skill that matches a query."""
-
-    skill: Skill
-    score: float
-    reason: Reason
-    matched: tuple[str, ...] = ()
-    """The words of the query that the skill has; see `Skills.explain`."""
-
-    def as_dict(self) -> JsonObject:
-        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The best hits first. `truncated` says that more skills match."""
-
-    query: str
-    count: int
-    truncated: bool
-    results: tuple[Hit, ...]
-
-    @property
-    def text(self) -> str:
-        """The result as a model reads it."""
-        if not self.results:
-            return f"No skill matches {self.query!r}."
-        lines = [f"- {hit.skill.name}: {' '.join(hit.skill.description.split())}" for hit in self.results]
-        more = "\nMore skills match; ask more precisely or for more results." if self.truncated else ""
-        return "\n".join(lines) + more
-
-    def as_dict(self) -> JsonObject:
-        return {
-            "query": self.query,
-            "count": self.count,
-            "truncated": self.truncated,
-            "results": [hit.as_dict() for hit in self.results],
-        }
 
 
 def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
-from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, Hit, in_order
+from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order
 from metier.catalog.search.fusion import Ranker, fuse
 from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
 from metier.errors import ResourceError
@@ -21,6 +21,7 @@ from metier.files.beneath import read_file
 from metier.files.shapes import is_list, is_mapping
 from metier.files.text import from_utf8
 from metier.model import Skill
+from metier.results import Hit
 
 KEYWORD_FIELDS: Final = frozenset(
     ("keywords", "tags", "triggers", "trigger", "category", "categories", "aliases", "domain", "topics", "when_to_use")

@@ -77,6 +77,8 @@ class Activation:
     offered: Offered
     arguments: str = ""
     command: bool = False
+    counts_files: bool = True
+    """Whether the text says how many files are not listed. Not in a replay of a record before version 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

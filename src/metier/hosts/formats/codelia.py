@@ -5,11 +5,11 @@ from typing import Final
 from urllib.parse import quote
 
 from metier.errors import AmbiguousSkill, BadArguments
-from metier.files.text import escape
+from metier.files.text import escape, one_line
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, load_fields, schema, text_property
+from metier.hosts.formats.standard import StandardFormats, load_fields, not_listed, path_line, schema, text_property
 from metier.model import JsonObject, Role
-from metier.results import Loaded, Prompt, ToolResult
+from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
 
 class CodeliaFormats(StandardFormats):
@@ -45,11 +45,12 @@ class CodeliaFormats(StandardFormats):
         loaded = activation.loaded
         skill, text = loaded.skill, activation.head + loaded.body
         files = "".join(f"<file>{escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
+        cut = f"{not_listed(loaded)}\n" if loaded.files_truncated and activation.counts_files else ""
         return (
             f'<skill_context name="{escape(skill.name)}" path="{escape(skill.path)}">\n{text.rstrip()}\n\n'
             f"Base directory: file://{quote(skill.dir)}/\n"
             "Relative paths in this skill are resolved from this directory.\n"
-            f"<skill_files>\n{files}</skill_files>\n</skill_context>"
+            f"<skill_files>\n{files}</skill_files>\n{cut}</skill_context>"
         )
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
@@ -71,8 +72,8 @@ class CodeliaFormats(StandardFormats):
 
     def success(self, call: Success) -> ToolResult:
         value = call.value
-        if call.role == "search":
-            return ToolResult(value.as_dict(), value.text)
+        if isinstance(value, SearchResult):
+            return ToolResult(value.as_dict(), _candidates(value) if call.surroundings.version > 3 else value.text)
         if not isinstance(value, Loaded):
             return ToolResult({"ok": True, "content": value.text}, value.text)
         skill = value.skill
@@ -95,6 +96,7 @@ class CodeliaFormats(StandardFormats):
         else:
             data["files"] = [os.path.join(skill.dir, file) for file in value.files]
             data["files_truncated"] = value.files_truncated
+            data["files_left_out"] = value.files_left_out
         return ToolResult(data, value.text)
 
     def failure(self, call: Failure) -> ToolResult:
@@ -102,6 +104,20 @@ class CodeliaFormats(StandardFormats):
         if isinstance(call.error, AmbiguousSkill):
             data["ambiguous_paths"] = list(call.error.candidates)
         return ToolResult(data, call.message, False, call.code)
+
+
+def _candidates(found: SearchResult) -> str:
+    """The candidates with everything that tells them apart, because several may bear one name."""
+    lines = [f"count: {found.count}, truncated: {'true' if found.truncated else 'false'}"]
+    for hit in found.results:
+        lines += (
+            f"- {hit.skill.name}: {one_line(hit.skill.description)}",
+            f"  path: {path_line(hit.skill.path)}",
+            f"  scope: {hit.skill.scope}, reason: {hit.reason}, score: {hit.score:g}",
+        )
+    if not found.results:
+        lines.append(found.text)
+    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
 
 
 def _context(entries: list[str], listed: CatalogView) -> str:

@@ -5,12 +5,13 @@ escaped, and no tool is mentioned that is not offered. Skills that do not fit th
 shortened first, then dropped, then names.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metier import limits
 from metier.errors import AmbiguousSkill, BadArguments
-from metier.files.text import escape, one_line, shorten
+from metier.files.text import escape, one_line, remove_invisible, shorten
 from metier.hosts.formats import (
     Activation,
     CatalogView,
@@ -23,7 +24,7 @@ from metier.hosts.formats import (
 )
 from metier.hosts.schema import Profile
 from metier.model import ROLES, JsonObject, Role, Skill, as_text
-from metier.results import Loaded, Prompt, ToolResult
+from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
 
 SHORTEST: Final = 60
 """A description is not cut below this many characters; a skill is named without one instead."""
@@ -57,8 +58,10 @@ class StandardFormats:
             if "read" in offered:
                 parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
             parts += ["<skill_files>", *(f"<file>{escape(file)}</file>" for file in loaded.files), "</skill_files>"]
-            if loaded.files_truncated:
-                parts.append("There are more files than are listed.")
+        if loaded.files_truncated and activation.counts_files:
+            parts.append(not_listed(loaded))
+        elif loaded.files_truncated and loaded.files:
+            parts.append("There are more files than are listed.")
         parts.append("</skill_content>")
         return "\n".join(parts)
 
@@ -102,7 +105,8 @@ class StandardFormats:
         data = {"ok": True, **value.as_dict()}
         if isinstance(value, Loaded):
             data["skill"] = value.skill.name
-        return ToolResult(data, value.text)
+        text = _hits(value, call.surroundings) if isinstance(value, SearchResult) else value.text
+        return ToolResult(data, text)
 
     def failure(self, call: Failure) -> ToolResult:
         data: JsonObject = {"ok": False, "error": {"code": call.code, "message": call.message}}
@@ -123,6 +127,14 @@ def description_of(skill: Skill, profile: Profile) -> str:
     for key in rules.description_fields:
         text = f"{text} {as_text(skill.frontmatter.get(key)) or ''}".strip()
     return shorten(text, rules.description_chars) if rules.description_chars else text
+
+
+def not_listed(loaded: Loaded) -> str:
+    """What a model reads where a limit cut the list of a skill's files."""
+    count = loaded.files_left_out
+    if not count:
+        return "More files of this skill are not listed here."
+    return f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here."
 
 
 def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
@@ -160,9 +172,31 @@ def schema(required: Sequence[str], **properties: Mapping[str, object]) -> JsonO
     }
 
 
+def path_line(path: str) -> str:
+    """A path as a model can give it back: on one line, without characters that nobody sees."""
+    return remove_invisible(path).replace("\n", " ")
+
+
 def text_property(about: str) -> JsonObject:
     """A string in a schema."""
     return {"type": "string", "description": about}
+
+
+# --- search ---
+
+
+def _hits(found: SearchResult, surroundings: Surroundings) -> str:
+    """One line for each skill. Where several skills bear a name, a second line says which one it is."""
+    names = Counter(skill.name for skill in surroundings.visible)
+    if surroundings.version < 4 or all(names[hit.skill.name] < 2 for hit in found.results):
+        return found.text
+    lines: list[str] = []
+    for hit in found.results:
+        lines.append(hit.line)
+        if names[hit.skill.name] > 1:
+            hidden = surroundings.profile.resources.hide_paths
+            lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
+    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
 
 
 # --- the listing ---

@@ -64,7 +64,7 @@ class CatalogPages:
             source_line=source_line,
             counts=skills.counts,
             roots=skills.roots,
-            general=[d for d in skills.diagnostics if not d.path.endswith(SKILL_FILE) and d.severity != "info"],
+            general=skills.warnings,
         )
 
     async def rescan(self, request: Request) -> Response:

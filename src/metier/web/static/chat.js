@@ -54,7 +54,7 @@ function show(id, html) {
     // Details that the reader opened stay open, and the focus stays inside the card.
     const open = [...old.querySelectorAll("details")].map((one) => one.open);
     made.querySelectorAll("details").forEach((one, number) => { if (number in open) one.open = open[number]; });
-    const focused = old.contains(document.activeElement) && !old.matches("[data-ask]");
+    const focused = old.contains(document.activeElement) && !old.matches("[data-ask], [data-choice]");
     old.replaceWith(made);
     if (focused) made.querySelector("summary, a, button")?.focus();
   } else {
@@ -64,7 +64,7 @@ function show(id, html) {
   const terminal = $(".terminal", made);
   if (terminal) terminal.scrollTop = terminal.scrollHeight;
   // Do not move the focus: a key that is being typed must not answer the question.
-  if (made.matches(".ask.waiting")) words.textContent = "A question is waiting for your answer.";
+  if (made.matches(".ask.waiting, .choice.waiting")) words.textContent = "A question is waiting for your answer.";
   if (stay || made.matches(".user")) toEnd();
 }
 
@@ -151,6 +151,17 @@ async function answer(ask, said) {
   }
 }
 
+/** Pick one of several skills of a name, or none. */
+async function pick(choice, skill) {
+  for (const button of choice.querySelectorAll("[data-pick]")) button.disabled = true;
+  message.focus();
+  try {
+    await call("POST", `/api/chats/${encodeURIComponent(chat)}/choices/${encodeURIComponent(choice.dataset.choice)}`, { skill_id: skill || null });
+  } catch (error) {
+    say(error.message);
+  }
+}
+
 const ANSWERS = { y: "once", a: "always", n: "no" };
 const waiting = () => [...document.querySelectorAll(".ask.waiting:not(:has([data-answer]:disabled))")];
 
@@ -171,15 +182,17 @@ document.addEventListener("keydown", (event) => {
 
 // Esc leaves the message for the question, so that its keys work without a mouse.
 message.addEventListener("keydown", (event) => {
-  const [ask] = waiting();
+  const ask = waiting()[0] ?? $(".choice.waiting");
   if (event.key === "Escape" && list.hidden && ask) { event.preventDefault(); ask.focus(); }
 });
 
 document.addEventListener("click", async (event) => {
-  const at = event.target.closest("[data-answer], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
+  const at = event.target.closest("[data-answer], [data-pick], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
   if (!at) return;
   if (at.dataset.answer) {
     await answer(at.closest("[data-ask]"), at.dataset.answer);
+  } else if ("pick" in at.dataset) {
+    await pick(at.closest("[data-choice]"), at.dataset.pick);
   } else if ("retry" in at.dataset) {
     at.disabled = true;
     try {

@@ -1,0 +1,178 @@
+"""Codelia: what the model reads of a skill's files, when it gets a text again, and refs that last."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metier import replay
+from metier.record.store import open_store
+from metier.session.session import Session
+from worlds import World
+
+LOAD = ("skill_load", {"name": "probe"})
+KIB = 1024
+
+
+def session(world: World, **given: Any) -> Session:
+    return world.discover("codelia").session(**given)
+
+
+def read(opened: Session) -> str:
+    """What the model reads when it loads the skill."""
+    return opened.call(*LOAD).text
+
+
+def printed(world: World, store: Path, *arguments: str) -> str:
+    """What the command prints in a process of its own, in the session `kept`."""
+    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+    command += ["--profile", "codelia", "--store", str(store), "--session", "kept"]
+    env = {**os.environ, "HOME": str(world.home)}
+    done = subprocess.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def listed(text: str) -> list[str]:
+    """The names of the files that a text lists."""
+    return [line[len("<file>") : -len("</file>")].rpartition("/")[2] for line in text.split("\n") if "<file>" in line]
+
+
+# --- the list of files ---
+
+
+@pytest.mark.behaviour("C-080", "C-081", "N-015", "N-016")
+@pytest.mark.parametrize(
+    ("sizes", "left_out"),
+    [
+        ({f"f{number:03}": 1 for number in range(200)}, []),
+        ({f"f{number:03}": 1 for number in range(203)}, ["f200", "f201", "f202"]),
+        ({"a": 256 * KIB, "b": 256 * KIB}, []),
+        ({"a": 256 * KIB, "b": 256 * KIB, "c": 1, "d": 0}, ["c"]),
+        ({"a": 1, "big": 512 * KIB + 1, "c": 1}, ["big"]),
+        ({"a": 200 * KIB, "b": 400 * KIB, "c": 300 * KIB, "d": 13 * KIB}, ["b", "d"]),
+        ({"big": 512 * KIB + 1}, ["big"]),
+    ],
+    ids=["200", "203", "512-kib", "full", "one-too-big", "first-fit", "only-one"],
+)
+def test_files_that_do_not_fit_are_left_out_and_counted(
+    world: World, sizes: dict[str, int], left_out: list[str]
+) -> None:
+    folder = world.skill(".agents/skills/probe").parent
+    for name in reversed(sizes):
+        (folder / name).write_bytes(b"x" * sizes[name])
+    opened = session(world)
+    text = read(opened)
+    assert listed(text) == [name for name in sorted(sizes) if name not in left_out]
+    _, _, after = text.partition("</skill_files>\n")
+    many = "file of this skill is" if len(left_out) == 1 else "files of this skill are"
+    note = f"{len(left_out)} more {many} not listed here.\n" if left_out else ""
+    assert after == f"{note}</skill_context>"
+    assert read(session(world)) == text
+    data = opened.skills.session().call(*LOAD).data
+    assert (data["files_truncated"], data["files_left_out"]) == (bool(left_out), len(left_out))
+
+
+@pytest.mark.behaviour("N-016")
+def test_a_folder_too_large_to_count_says_that_there_are_more(world: World) -> None:
+    world.skill(".agents/skills/probe", files={f"f{number}": "" for number in range(60)})
+    settings = {"load.max_files": 1}
+    text = world.discover("codelia", settings=settings).session().call(*LOAD).text
+    assert text.endswith("</skill_files>\nMore files of this skill are not listed here.\n</skill_context>")
+
+
+@pytest.mark.behaviour("N-016")
+def test_a_cut_list_is_counted_for_every_host_that_lists_files_and_replays(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/probe", files={"a.md": "x", "big": "x" * 600 * KIB, "c.md": "x"})
+    for profile in ("standard", "codelia"):
+        with open_store(str(tmp_path / "events.db")) as store:
+            opened = world.discover(profile).session(store=store, id=profile)
+            text = opened.call(*LOAD).text
+            assert listed(text) == ["a.md", "c.md"]
+            assert "</skill_files>\n1 more file of this skill is not listed here.\n</skill" in text
+            assert replay.replay(replay.from_store(store, profile)).identical
+
+
+# --- again ---
+
+
+@pytest.mark.behaviour("C-074", "N-020")
+@pytest.mark.parametrize("profile", ["codelia", "standard"])
+def test_a_new_file_sends_no_text_again(world: World, tmp_path: Path, profile: str) -> None:
+    folder = world.skill(".agents/skills/probe", body="BODY", files={"references/a.md": "x"}).parent
+    store = open_store(str(tmp_path / "events.db"))
+    first = world.discover(profile).session(store=store, id="kept")
+    given = first.call(*LOAD).text
+    assert "BODY" in given
+    (folder / "references/b.md").write_text("new")
+    (folder / "references/a.md").unlink()
+    later = world.discover(profile).session(store=store, id="kept")  # as another process opens it
+    for opened in (first, later):
+        again = opened.call(*LOAD).text
+        assert "BODY" not in again
+        assert "already loaded" in again
+        assert opened.output(opened.state()["loaded"][0]["ref"]) == given
+    (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text() + "MORE\n")
+    assert "MORE" in later.call(*LOAD).text
+    outcome = replay.replay(replay.from_store(store, "kept"))
+    assert outcome.identical, outcome.differences
+    store.close()
+
+
+@pytest.mark.behaviour("N-020")
+def test_a_ref_without_its_artifact_is_made_again_although_there_is_a_new_file(world: World, tmp_path: Path) -> None:
+    folder = world.skill(".agents/skills/probe", body="BODY").parent
+    settings = {"permissions": {"redact": True}}  # then nothing that was given is kept
+    with open_store(str(tmp_path / "events.db")) as store:
+        world.discover("codelia", settings=settings).session(store=store, id="kept").call(*LOAD)
+        (folder / "new.md").write_text("new")
+        later = world.discover("codelia", settings=settings).session(store=store, id="kept")
+        ref = later.state()["loaded"][0]["ref"]
+        assert "BODY" in later.call("tool_output_cache", {"ref": ref}).text
+        (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text().replace("BODY", "OTHER"))
+        assert (
+            "has changed since"
+            in later.skills.session(store=store, id="kept").call("tool_output_cache", {"ref": ref}).text
+        )
+
+
+@pytest.mark.behaviour("C-075")
+def test_a_changed_skill_is_read_in_full_whatever_its_time_says(world: World) -> None:
+    path = world.skill(".agents/skills/probe", body="OLD-1", license="MIT")
+    before = path.stat()
+    opened = session(world)
+    texts = [read(opened)]
+    for old, new, same_time in (("OLD-1", "NEW-2", True), ("NEW-2", "NEW-3", False), ("MIT", "BSD", True)):
+        path.write_text(path.read_text().replace(old, new))
+        if same_time:  # neither its size nor its time shows the change
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        texts.append(read(opened))
+        assert texts[-1] == read(session(world)), "the same as for a session that sees it first"
+        assert new in texts[-1]
+        assert old not in texts[-1]
+        assert "already loaded" in read(opened)
+    assert len(set(texts)) == 4
+
+
+# --- refs ---
+
+
+@pytest.mark.behaviour("C-073", "N-024")
+def test_after_a_compaction_a_ref_gives_the_whole_text_in_other_processes_too(world: World, tmp_path: Path) -> None:
+    store = tmp_path / "events.db"
+    paths = [world.skill(f".agents/skills/{name}", body=f"BODY of {name}\n" * 90) for name in ("old", "new")]
+    opened = session(world, store=str(store), id="kept")
+    texts = {name: opened.call("skill_load", {"name": name}).text for name in ("old", "new")}
+    assert all(text.count(f"BODY of {name}") == 90 for name, text in texts.items())
+    compacted = printed(world, store, "compact", "--budget", "600")
+    assert "BODY" not in compacted
+    refs = {one["name"]: one["ref"] for one in opened.state()["loaded"]}
+    assert all(f"as ref {refs[name]}. Read it again with `tool_output_cache`" in compacted for name in texts)
+    paths[0].unlink()
+    paths[1].write_text("---\nname: new\ndescription: Changed.\n---\nOTHER")
+    for name, text in texts.items():
+        assert printed(world, store, "output", refs[name]).rstrip("\n") == text
+    assert opened.compact(100_000).text == f"{texts['new']}\n\n{texts['old']}"

@@ -1,0 +1,258 @@
+"""Codelia: the root, the scope of the home folder, versions, preloads and dropped rules, where people look for them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from calling import Run, caller
+from metier import BadArguments, Skills
+from metier.app import App
+from metier.cli import doctor
+from metier.record.store.memory import MemoryStore
+from metier.rpc import Dispatcher
+from metier.rpc.messages import INVALID_PARAMS
+from metier.web.api import build
+from worlds import World
+
+CODELIA = ("--profile", "codelia")
+SKILLS = ".agents/skills"
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    sandbox = (doctor.Part("sandbox", True, "not looked at here"), list[Any]())
+    monkeypatch.setattr(doctor, "_sandbox", lambda: sandbox)  # its promises take seconds, and are not the point
+    return caller(world, capsys, monkeypatch)
+
+
+def rpc(world: World, method: str, cwd: Path | None = None, **params: Any) -> Any:
+    app = App(cwd or world.project, profile="codelia", home=world.home, store="memory:", surface="rpc")
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return json.loads(Dispatcher(app).handle(json.dumps(message)) or "")
+
+
+def http(world: World) -> TestClient:
+    app = App(world.project, profile="codelia", home=world.home, store="memory:", surface="http")
+    return TestClient(build(app, watch=False), base_url="http://127.0.0.1")
+
+
+def messages(diagnostics: list[dict[str, Any]], code: str) -> list[str]:
+    return [one["message"] for one in diagnostics if one["code"] == code]
+
+
+# --- the root ---
+
+
+@pytest.mark.behaviour("N-017", "N-018")
+def test_an_unusable_root_is_said_and_leaves_the_root_to_the_markers(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = world.project / "a/b"
+    world.skill(f"{SKILLS}/at-marker")
+    world.skill(f"a/b/{SKILLS}/at-cwd")
+    world.skill(f"../{SKILLS}/above")
+    (world.project / "AGENTS.md").write_text("AT-MARKER")
+    (world.project.parent / "AGENTS.md").write_text("ABOVE")
+    (world.project / "beside").mkdir()
+    (world.project / "a/file").write_text("")
+    for named, wanted, why in (
+        ("/no/such/folder", "/no/such/folder", "does not exist"),
+        (f"{world.project}/a/file", f"{world.project}/a/file", "is not a folder"),
+        (f"{world.project}/beside", f"{world.project}/beside", "is not above the working directory"),
+        ("below", f"{deep}/below", "does not exist"),
+        ("../../beside", f"{world.project}/beside", "is not above the working directory"),
+    ):
+        monkeypatch.setenv("CODELIA_AGENTS_ROOT", named)
+        said = f"CODELIA_AGENTS_ROOT is {wanted}, which {why}; it is ignored"
+        listed = run("list", *CODELIA, "--cwd", str(deep))
+        assert [line.split()[0] for line in listed.out.splitlines()[1:]] == ["at-cwd", "at-marker"], named
+        assert f"warning: {said}" in listed.err
+        assert said in run("doctor", *CODELIA, "--cwd", str(deep)).out
+    for command in ("list", "doctor"):
+        diagnostics = run(command, *CODELIA, "--cwd", str(deep), "--json").json["diagnostics"]
+        assert messages(diagnostics, "root-outside") == [said]
+    result = rpc(world, "skills.list", deep)["result"]
+    assert messages(result["diagnostics"], "root-outside") == [said]
+    assert [skill["name"] for skill in result["skills"]] == ["at-cwd", "at-marker"]
+    prompt = run("prompt", "--full", *CODELIA, "--cwd", str(deep)).out
+    assert "AT-MARKER" in prompt
+    assert "ABOVE" not in prompt
+
+
+@pytest.mark.behaviour("C-008", "N-018")
+def test_a_root_that_can_be_used_is_used_however_it_is_written(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deep = world.project / "a/b"
+    world.skill(f"a/{SKILLS}/at-root")
+    world.skill(f"{SKILLS}/above")
+    deep.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(world.project / "a")
+    for named in (f"{world.project}/a", f" {world.project}/a/ ", "..", "./../../a", f"{tmp_path}/link"):
+        monkeypatch.setenv("CODELIA_AGENTS_ROOT", named)
+        listed = run("list", *CODELIA, "--cwd", str(deep))
+        assert ("at-root" in listed.out, "above" in listed.out, listed.err) == (True, False, ""), named
+    monkeypatch.setenv("CODELIA_AGENTS_ROOT", "  ")  # as if it were not set
+    assert "above" in run("list", *CODELIA, "--cwd", str(deep)).out
+
+
+# --- the home folder ---
+
+
+@pytest.mark.behaviour("C-003", "C-028", "N-019")
+@pytest.mark.parametrize("where", ["", "work", "work/deep"])
+@pytest.mark.parametrize("link", [False, True])
+def test_the_home_folder_is_the_users_also_inside_of_a_project(
+    world: World, run: Run, tmp_path: Path, where: str, link: bool
+) -> None:
+    (world.home / ".git").mkdir()
+    world.skill(f"~/{SKILLS}/mine")
+    world.skill(f"~/work/{SKILLS}/of-the-project")
+    (world.home / "work/deep").mkdir()
+    (tmp_path / "link").symlink_to(world.home)
+    home = tmp_path / "link" if link else world.home
+    listed = run("list", *CODELIA, "--cwd", str(world.home / where), "--home", str(home), "--json").json
+    found = [(skill["name"], skill["scope"]) for skill in listed["skills"]]
+    assert found == [("mine", "user"), *([("of-the-project", "repo")] if where else [])]
+
+
+# --- the version ---
+
+
+@pytest.mark.behaviour("C-020", "N-021")
+def test_the_version_is_shown_as_it_is_written(world: World, run: Run) -> None:
+    for name, version in (("a", "1.10"), ("b", '"2.0.0-rc.1"')):
+        head = f"---\nname: {name}\ndescription: Does it.\nversion: {version}\nother: x\n---\n"
+        world.skill(f"{SKILLS}/{name}", text=head)
+    world.skill(f"{SKILLS}/c")
+    versions = {"a": "1.10", "b": "2.0.0-rc.1", "c": None}
+    listed = run("list", *CODELIA, "--json").json
+    assert {skill["name"]: skill["version"] for skill in listed["skills"]} == versions
+    assert listed["diagnostics"] == []
+    overs = rpc(world, "skills.list")["result"]["skills"]
+    assert {skill["name"]: skill["version"] for skill in overs} == versions
+    assert run("show", "a", *CODELIA, "--json").json["version"] == "1.10"
+    shown = run("show", "b", *CODELIA).out
+    assert [line.split() for line in shown.splitlines() if line.startswith("version")] == [["version", "2.0.0-rc.1"]]
+    assert "\nversion" not in run("show", "c", *CODELIA).out
+    with http(world) as client:
+        assert client.get("/api/skills/a").json()["version"] == "1.10"
+        page = client.get("/skills/b", headers={"Accept": "text/html"}).text
+    assert '<bdi>version</bdi></dt><dd dir="auto">2.0.0-rc.1</dd>' in page
+    assert "<bdi>other</bdi>" not in page
+
+
+# --- preloads ---
+
+
+@pytest.mark.behaviour("N-022")
+def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> None:
+    for name in ("a", "b"):
+        world.skill(f"{SKILLS}/{name}", body=f"BODY-{name}")
+    said = "preload: the session is limited to a by `only`, and 'b' is not one of them"
+    store = MemoryStore()
+    with pytest.raises(BadArguments) as refused:
+        world.discover("codelia").session(store=store, id="mine", only=["a"], preload=["a", "b"])
+    assert (str(refused.value), refused.value.field) == (said, "preload")
+    assert store.last_seq("mine") == -1
+    for command in (("prompt", "--full"), ("load", "a"), ("tools",), ("rpc",), ("mcp",), ("serve",)):
+        done = run(*command, "--only", "a", "--preload", "b", *CODELIA, "--store", "memory:")
+        assert (done.code, done.out, done.err) == (2, "", f"metier: {said}\n"), command
+    error = rpc(world, "session.create", only=["a"], preload=["b"])["error"]
+    assert (error["code"], error["message"]) == (INVALID_PARAMS, said)
+    with http(world) as client:
+        answer = client.post("/api/sessions", json={"only": ["a"], "preload": ["b"]})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, said)
+    whole = run("prompt", "--full", "--only", "a", "--preload", "a", *CODELIA).out
+    assert "BODY-a" in whole
+
+
+@pytest.mark.behaviour("N-022")
+def test_what_a_server_preloads_is_limited_by_what_a_client_limits(world: World) -> None:
+    for name in ("a", "b"):
+        world.skill(f"{SKILLS}/{name}", body=f"BODY-{name}")
+    app = App(world.project, profile="codelia", home=world.home, store="memory:")
+    app.defaults["preload"] = ["a", "b"]
+    limited = app.session(only=["a"]).system_prompt()
+    assert ("BODY-a" in limited, "BODY-b" in limited) == (True, False)
+    assert "BODY-b" in app.session().system_prompt()
+
+
+# --- dropped rules ---
+
+
+@pytest.mark.behaviour("C-087", "N-023")
+def test_every_command_that_reads_a_dropped_rule_says_so(
+    world: World, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.skill(f"{SKILLS}/probe")
+    folder = world.home / ".config/metier"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "Repo_Review" }]\n')
+    (folder / "permissions.toml").write_text('[[allow]]\ntool = "skill_load"\nskill_name = "x--y"\n')
+    flaw = "must consist of a-z, 0-9 and single hyphens between them"
+    said = [
+        f"a rule in permissions.deny was dropped: skill_name 'Repo_Review' {flaw}",
+        f"a rule in permissions.allow was dropped: skill_name 'x--y' {flaw}",
+    ]
+    commands = (
+        ("list",),
+        ("search", "probe"),
+        ("prompt",),
+        ("load", "probe"),
+        ("read", "probe", "SKILL.md"),
+        ("invoke", "hello"),
+        ("end-turn",),
+        ("output", "none"),
+        ("compact",),
+        ("tools",),
+        ("commands",),
+        ("may-use", "Bash"),
+        ("call", "skill_load", '{"name": "probe"}'),
+        ("run", "probe", "x.sh"),
+        ("policy", "show"),
+        ("policy", "list"),
+        ("policy", "explain", "skill_load"),
+    )
+    for command in commands:
+        done = run(*command, *CODELIA)
+        assert [text for text in said if done.err.count(text) == 1] == said, (command, done.err)
+    listed = run("list", *CODELIA)
+    assert f"warning: {folder}/config.toml: {said[0]}" in listed.err
+    assert f"warning: {folder}/permissions.toml: {said[1]}" in listed.err
+    assert run("load", "probe", *CODELIA, "-q").err == ""
+    doctor = run("doctor", *CODELIA)
+    assert all(text in doctor.out for text in said)
+    for command in ("list", "doctor"):
+        shown = run(command, *CODELIA, "--json").json["diagnostics"]
+        assert sorted(messages(shown, "rule-dropped")) == sorted(said)
+    assert sorted(messages(rpc(world, "skills.list")["result"]["diagnostics"], "rule-dropped")) == sorted(said)
+    assert all(text in caplog.text for text in said), "the log of a server"
+    with http(world) as client:
+        shown = client.get("/api/skills").json()["diagnostics"]
+        page = client.get("/skills", headers={"Accept": "text/html"}).text
+    assert sorted(messages(shown, "rule-dropped")) == sorted(said)
+    assert "Repo_Review" in page
+
+
+@pytest.mark.behaviour("C-087")
+def test_a_rule_that_holds_is_not_said_to_be_dropped(world: World, run: Run) -> None:
+    world.skill(f"{SKILLS}/probe")
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "other" }]\n')
+    for command in (("list",), ("load", "probe"), ("policy", "explain", "skill_load")):
+        assert run(*command, *CODELIA).err == ""
+    config.write_text("[permissions]\nallow = 3\n")  # wrong, and an error for those who need it
+    assert run("list", *CODELIA).code == 0
+    assert run("load", "probe", *CODELIA).code == 2
+
+
+def test_the_catalog_keeps_warnings_apart_from_what_is_wrong_with_skills(world: World) -> None:
+    world.skill(f"{SKILLS}/broken", text="no frontmatter")
+    skills = Skills.discover(world.project, profile="codelia", home=world.home, env={"CODELIA_AGENTS_ROOT": "/none"})
+    assert [one.code for one in skills.warnings] == ["root-outside"]
+    assert [one.code for one in skills.errors] == ["frontmatter-missing"]
