@@ -118,6 +118,11 @@ class Skill:
         return self.path[: -len(SKILL_FILE) - 1] or "/"
 
     @property
+    def base_dir(self) -> str:
+        """The same as `dir`: hosts have either name for it."""
+        return self.dir
+
+    @property
     def folder(self) -> str:
         """The real path of its folder when it was found. Two skills of one name differ here."""
         return self.linked_folder or self.real_path[: -len(SKILL_FILE) - 1] or "/"
@@ -137,6 +142,11 @@ class Skill:
     @property
     def mtime_ms(self) -> int:
         return self.mtime_ns // 1_000_000
+
+    @property
+    def mtime(self) -> float:
+        """When SKILL.md was last changed, in seconds since 1970."""
+        return self.mtime_ns / 1_000_000_000
 
     @property
     def enabled(self) -> bool:
@@ -179,9 +189,11 @@ class Skill:
             "description": self.description,
             "path": self.path,
             "dir": self.dir,
+            "base_dir": self.base_dir,
             "scope": self.scope,
             "source": self.source,
             "source_dir": self.root.path,
+            "mtime": self.mtime,
             "mtime_ms": self.mtime_ms,
             "version": self.version,
             "license": self.license,

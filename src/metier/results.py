@@ -316,6 +316,8 @@ class Prompt:
     """The number of characters at the start of the text that no message of the session changes."""
     chosen: tuple[Skill, ...] = ()
     """The skills that the message brought in now; see `metier.session.listing`."""
+    heading: str = ""
+    """The title of the first heading, if the section below it joins the section of that title in a base prompt."""
 
     def as_dict(self) -> JsonObject:
         return {

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from metier.catalog import discover, scan_cache, search, snapshot
+from metier.catalog import discover, scan_cache, search, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
+from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
 from metier.files.text import utf8
 from metier.hosts import context_files, roots, settings
@@ -81,6 +82,7 @@ class Skills:
         self._finder: Finder | None = None
         self._indexed: Catalog | None = None
         self._looking = threading.Lock()
+        self._logged: Findings = {}
         self.visited: tuple[str, ...] = ()
         self.catalog = self._scan(progress)
 
@@ -129,7 +131,9 @@ class Skills:
         gc.disable()
         try:
             watched = telemetry.active
-            return self._look(progress) if watched is None else watched.discovery(self._look, progress)
+            catalog = self._look(progress) if watched is None else watched.discovery(self._look, progress)
+            self._logged = log_left_out(catalog, self._logged)
+            return catalog
         finally:
             if collecting:
                 gc.enable()
@@ -161,6 +165,8 @@ class Skills:
         if kept:
             self._memory = None  # the next scan reads it from disk, so a process that never rescans saves the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
+        if self._only is None and profile.collisions.switched_off == "count":
+            switched_off.hide(found, profile, place, state.trusted)
         if self._source is not None:
             self._source.extend(found, profile)
             found_roots = (*found_roots, *self._source.roots)

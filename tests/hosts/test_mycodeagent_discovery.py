@@ -1,6 +1,8 @@
 """MyCodeAgent: the project's `skills` folder, the last of equal names, and a cache that looks at each file."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -10,19 +12,25 @@ from metier import SkillNotFound
 from worlds import World
 
 
-@pytest.mark.behaviour("M-001", "M-004", "M-054")
+@pytest.mark.behaviour("M-001", "M-004", "M-054", "N-053")
 def test_every_skill_below_the_projects_folder_is_listed_with_its_data(world: World) -> None:
     shallow = world.skill("skills/code-review", description="Review code quality and risks")
     deep = world.skill("skills/a/b/c/deep", description="Deep down.")
     inner = world.skill("skills/code-review/more/inner", description="Inside another.")
     os.utime(deep, ns=(1, 1_600_000_000_500_000_000))
-    skills = world.discover("mycodeagent", world.project / "skills")
-    assert [(s.name, s.description, s.path, s.dir) for s in skills] == [
+    expected = [
         ("code-review", "Review code quality and risks", str(shallow), str(shallow.parent)),
         ("deep", "Deep down.", str(deep), str(deep.parent)),
         ("inner", "Inside another.", str(inner), str(inner.parent)),
     ]
-    assert (skills["deep"].mtime_ns, skills["deep"].mtime_ms) == (1_600_000_000_500_000_000, 1_600_000_000_500)
+    found = world.discover("mycodeagent", world.project / "skills")
+    assert [(s.name, s.description, s.path, s.base_dir) for s in found] == expected
+    assert found["deep"].mtime == 1_600_000_000.5
+    listed = metier(world, "list", "--profile", "mycodeagent", cwd=world.project / "skills")["skills"]
+    assert [(s["name"], s["description"], s["path"], s["base_dir"]) for s in listed] == expected
+    shown = metier(world, "show", "deep", "--profile", "mycodeagent")
+    assert shown["mtime"] == listed[1]["mtime"] == 1_600_000_000.5
+    assert listed[0]["mtime"] == shallow.stat().st_mtime
 
 
 @pytest.mark.behaviour("M-001")
@@ -101,6 +109,8 @@ def test_listing_again_without_a_change_opens_no_skill_file(world: World) -> Non
         ("---\nname: probe\ndescription: >\n  Folded\n  text\n---\n", "Folded text"),
         ("---\nname: probe\ndescription: Owner\nmetadata:\n  name: nested\n---\n", "Owner"),
         ("---\nname: probe\ndescription: 2024-01-01\n---\n", "2024-01-01"),
+        ("---\n# A note\nname: probe\n\ndescription: use this when: x\n---\n", "use this when: x"),
+        ("---\nname: probe\ndescription: it's: so # simple\nmodel: a: b\n---\n", "it's: so # simple"),
     ],
 )
 def test_frontmatter_is_read_as_yaml_between_fences(world: World, text: str, description: str) -> None:
@@ -117,6 +127,7 @@ BAD = {
     "no-fences": "name: no-fences\ndescription: None.\n",
     "unclosed": "---\nname: unclosed\ndescription: None.\n",
     "broken": "---\nname: broken\ndescription: 'open\n---\n",
+    "not-simple": "---\nname: not-simple\ndescription: use: this\n  when: x\n---\n",
     "no-yaml": "---\n: [}\n---\n",
 }
 
@@ -169,15 +180,67 @@ def test_other_keys_are_ignored(world: World) -> None:
     assert skills.diagnostics == ()
 
 
+@pytest.mark.behaviour("N-054")
+def test_a_colon_in_a_plain_value_is_reported_and_the_skill_loads(world: World) -> None:
+    path = world.skill("skills/probe", text="---\nname: probe\ndescription: use this when: x\n---\nBODY\n")
+    answer = metier(world, "call", "Skill", '{"name": "probe"}', "--profile", "mycodeagent")
+    assert answer["data"]["content"].endswith("\n\nBODY\n")
+    (note,) = metier(world, "show", "probe", "--profile", "mycodeagent")["diagnostics"]
+    assert (note["code"], note["severity"], note["path"], note["line"]) == ("yaml-repaired", "warning", str(path), 3)
+
+
 @pytest.mark.behaviour("M-014")
 @pytest.mark.parametrize("order", [["skills/a/x", "skills/b/x"], ["skills/b/x", "skills/a/x"]])
-def test_the_last_of_equal_names_in_path_order_counts_with_a_warning(world: World, order: list[str]) -> None:
+def test_the_last_of_equal_names_in_path_order_counts(world: World, order: list[str]) -> None:
     for where in order:
-        world.skill(where, "same", description=f"From {where}.")
-    skills = world.discover("mycodeagent")
-    assert [skill.description for skill in skills] == ["From skills/b/x."]
-    assert skills["same"].dir == str(world.project / "skills/b/x")
-    assert codes(skills, world.project / "skills/a/x/SKILL.md", "warning") == ["collision"]
+        world.skill(where, "same", description=f"From {where}.", body=f"BODY of {where}")
+    listed = metier(world, "list", "--profile", "mycodeagent")
+    assert [skill["description"] for skill in listed["skills"]] == ["From skills/b/x."]
+    answer = world.discover("mycodeagent").session().call("Skill", {"name": "same"})
+    assert "BODY of skills/b/x" in answer.text
+    (warning,) = listed["diagnostics"]
+    assert (warning["code"], warning["severity"]) == ("collision", "warning")
+    assert warning["path"] == str(world.project / "skills/a/x/SKILL.md")
+
+
+PROGRAM = """
+import logging, os, sys
+from metier import Skills
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
+project, home = sys.argv[1:]
+skills = Skills.discover(project, profile="mycodeagent", home=home)
+session = skills.session()
+for _ in range(3):
+    session.call("Skill", {"name": "same"})
+print("--", file=sys.stderr)
+os.makedirs(f"{project}/skills/late")
+open(f"{project}/skills/late/SKILL.md", "w").close()
+skills.refresh()
+"""
+
+
+@pytest.mark.behaviour("M-008", "M-012", "M-014", "N-051", "N-052")
+def test_skipped_and_duplicate_skills_are_logged_once_and_the_command_line_is_silent(world: World) -> None:
+    loser = world.skill("skills/a", "same")
+    winner = world.skill("skills/b", "same")
+    broken = world.skill("skills/broken", text="---\nname: [broken\n---\n")
+    nameless = world.skill("skills/nameless", text="---\ndescription: None.\n---\n")
+    where = [str(world.project), str(world.home)]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *where], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said, _, later = done.stderr.partition("--\n")
+    lines = [line.removeprefix("WARNING metier.catalog ") for line in said.splitlines()]
+    assert sorted(line.partition(": ")[0] for line in lines) == [str(loser), str(broken), str(nameless)]
+    assert f"{loser}: skipped: {winner} has the same name, 'same', and is used instead" in lines
+    assert f"{nameless}: skipped: `name` is missing" in lines
+    assert later.count("WARNING") == later.count("skills/late/SKILL.md") == 1
+    shell = [sys.executable, "-c", "from metier.cli import main; main()", "list", "--all", "--profile", "mycodeagent"]
+    env = {**os.environ, "HOME": str(world.home)}
+    shown = subprocess.run(shell, cwd=world.project, env=env, capture_output=True, text=True)
+    assert shown.returncode == 0
+    assert "WARNING" not in shown.stderr
+    assert "same name" not in shown.stderr
+    assert (shown.stdout + shown.stderr).count("nameless/SKILL.md") == 1
 
 
 @pytest.mark.behaviour("M-014")

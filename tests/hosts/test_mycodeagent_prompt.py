@@ -1,6 +1,7 @@
 """MyCodeAgent: the description of its one tool, which carries the list of skills, and the rules in the prompt."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ def session(world: World, settings: dict[str, Any] | None = None) -> Session:
     return world.discover("mycodeagent", settings=settings).session()
 
 
-@pytest.mark.behaviour("M-015", "M-016", "M-019", "M-020", "M-025")
+@pytest.mark.behaviour("M-015", "M-016", "M-019", "M-025")
 def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: World) -> None:
     world.skill("skills/code-review", description="Review code\n quality & risks", body=BODY)
     world.skill("skills/x/pdf", description="Fill forms", body=BODY)
@@ -26,6 +27,7 @@ def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: 
     assert {key: value["type"] for key, value in tool.input_schema["properties"].items()} == {
         "name": "string",
         "args": "string",
+        "parent": "string",
     }
     assert tool.input_schema["required"] == ["name"]
     lines = tool.description.splitlines()
@@ -39,12 +41,44 @@ def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: 
         "- pdf: Fill forms",
     ]
     assert [json.loads(line[2:])["name"] for line in lines if line.startswith("- {")] == ["code-review"] * 2
-    prompt = one.system_prompt("BASE\n\n# Tools\n\n## LS\n\nLists files.")
-    section = prompt[prompt.index("## Skill") : prompt.index("# Skills\n")]
-    assert prompt.startswith("BASE\n\n# Tools")
-    assert tool.description in section
+    prompt = one.system_prompt("BASE")
+    assert prompt.startswith(f"BASE\n\n# Tools\n\n## Skill\n\n{tool.description}\n\n# Skills\n")
     assert "Look at" not in prompt
     assert metier(world, "tools", "--profile", "mycodeagent") == [tool.as_dict()]
+
+
+BASES = {
+    "in the middle": "BASE\n\n# Tools\n\n## LS\n\nLists files.\n\n# Style\n\nBe brief.",
+    "at the end": "# Style\n\nBe brief.\n\n# TOOLS\n\n## LS\n\nLists files.\n",
+    "deeper": "# Agent\n\n## Tools\n\n### LS\n\nLists files.\n\n## Style\n\nBe brief.",
+    "with code": "# Tools\n\n## LS\n\n```sh\n# Style\nls\n```\n\nLists files.\n\n# Style\n\nBe brief.",
+}
+
+
+@pytest.mark.behaviour("M-020", "N-055")
+@pytest.mark.parametrize("case", BASES)
+def test_the_tool_stands_last_in_the_tools_section_that_the_base_prompt_has(world: World, case: str) -> None:
+    world.skill("skills/code-review", description="Review code")
+    base = BASES[case]
+    one = session(world)
+    prompt = one.system_prompt(base)
+    level = "##" if case != "deeper" else "###"
+    section = f"Lists files.\n\n{level} Skill\n\n{one.tools()[0].description}\n\n"
+    assert section in prompt
+    assert len(re.findall(r"^#+ tools$", prompt, re.MULTILINE | re.IGNORECASE)) == 1
+    rest = prompt.replace(section.removeprefix("Lists files.\n\n"), "", 1)
+    assert rest.startswith(base.rstrip())
+    assert rest[len(base.rstrip()) :].lstrip().startswith("# Skills\n")
+    if case == "in the middle":
+        shown = metier(world, "prompt", "--base", base, "--profile", "mycodeagent")
+        assert shown["text"] == prompt
+
+
+@pytest.mark.parametrize("base", ["", "Tools\n\nLS", "# Toolset", "```\n# Tools\n```"])
+def test_a_base_prompt_without_such_a_section_gets_one(world: World, base: str) -> None:
+    world.skill("skills/code-review", description="Review code")
+    prompt = session(world).system_prompt(base)
+    assert prompt.startswith(f"{base}\n\n# Tools\n\n## Skill\n" if base else "# Tools\n\n## Skill\n")
 
 
 @pytest.mark.behaviour("M-021", "M-022", "M-023")
@@ -81,6 +115,30 @@ def test_the_list_ends_before_the_skill_that_would_pass_the_budget(world: World,
     assert len(lines) == 150 or len("\n".join(lines)) + one + 1 > limit - 1
     assert (len(lines) == 150) is (budget == 100_000)
     assert listed(session(world, {"prompt.max_chars": limit})) == lines
+
+
+@pytest.mark.behaviour("N-056")
+@pytest.mark.parametrize("budget", ["0", "1"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_without_room_no_skill_is_listed_but_their_number_is_said(world: World, budget: str, count: int) -> None:
+    for number in range(count):
+        world.skill(f"skills/skill-{number}")
+    env = {"SKILLS_PROMPT_CHAR_BUDGET": budget}
+    one = world.discover("mycodeagent", env=env).session()
+    listed = one.tools()[0].description.partition("Available skills:\n")[2]
+    assert (
+        listed
+        == {
+            0: "(none)",
+            1: "(1 skill not listed; any skill loads by its name)",
+            3: "(3 skills not listed; any skill loads by its name)",
+        }[count]
+    )
+    if count:
+        assert f"Available skills:\n{listed}\n\n# Skills\n" in one.system_prompt()
+        assert '"status": "success"' in one.call("Skill", {"name": "skill-0"}).text
+    if count == 3:
+        assert f"\n{listed}\n" in metier(world, "prompt", "--profile", "mycodeagent", **env)["text"]
 
 
 @pytest.mark.behaviour("M-024")

@@ -24,7 +24,8 @@ def session(world: World, settings: dict[str, Any] | None = None, **given: Any) 
 
 
 def call(one: Session, name: str, **given: Any) -> Any:
-    return one.call("Skill", {"name": name, **given}).data
+    """The answer as the model reads it."""
+    return json.loads(one.call("Skill", {"name": name, **given}).text)
 
 
 def content(one: Session, name: str, **given: Any) -> str:
@@ -104,23 +105,6 @@ def test_nothing_is_asked_and_no_hint_of_a_skill_restricts_or_changes_anything(w
     assert call(one, "other")["status"] == "success"
 
 
-@pytest.mark.behaviour("M-052", "M-053")
-def test_skills_that_call_skills_are_tracked_and_a_cycle_is_refused(world: World) -> None:
-    for number in range(9):
-        world.skill(f"skills/s{number}", body=BODY)
-    one = session(world)
-    assert call(one, "s0")["status"] == "success"
-    assert call(one, "s1", parent="s0")["status"] == "success"
-    for name in ("s0", "s1"):
-        cycle = call(one, name, parent="s1")
-        assert cycle["error"]["code"] == "INVALID_PARAM"
-        assert "cycle" in cycle["error"]["message"]
-        assert f"s0 -> s1 -> {name}" in cycle["error"]["message"]
-    codes = [call(one, f"s{n}", parent=f"s{n - 1}").get("error", {}).get("code") for n in range(2, 9)]
-    assert codes == [None] * 6 + ["INVALID_PARAM"]
-    assert call(one, "s0")["status"] == "success"
-
-
 # --- the envelope ---
 
 
@@ -174,13 +158,16 @@ def test_every_answer_is_an_envelope_with_the_right_code(world: World, case: str
     if change is not None:
         change(paths[given["name"]])
     result = one.call("Skill", given)
-    envelope = result.data
+    envelope = json.loads(result.text)
+    assert envelope == result.data, "a program gets what the model reads"
     assert set(envelope) == {"status", "data", "text", "stats", "context"} | ({"error"} if code else set())
     assert envelope["status"] == ("error" if code else "success")
     assert isinstance(envelope["data"], dict)
     assert envelope["text"].strip()
     assert isinstance(envelope["stats"]["time_ms"], int | float)
-    context = {"cwd": "sub", "params_input": given} | ({} if code else {"path_resolved": "skills/folder/SKILL.md"})
+    # What is no text cannot be given back.
+    context = {"cwd": "sub", "params_input": given if case != "half a character" else {}}
+    context |= {} if code else {"path_resolved": "skills/folder/SKILL.md"}
     assert envelope["context"] == context
     if code:
         assert set(envelope["error"]) == {"code", "message"}
@@ -195,7 +182,7 @@ def test_every_answer_is_an_envelope_with_the_right_code(world: World, case: str
 )
 def test_a_call_that_is_none_is_an_error_too(world: World, tool: str, given: Any) -> None:
     world.skill("skills/probe", body=BODY)
-    envelope = session(world).call(tool, given).data
+    envelope = json.loads(session(world).call(tool, given).text)
     assert (envelope["status"], envelope["error"]["code"]) == ("error", "INVALID_PARAM")
 
 
@@ -221,7 +208,7 @@ one = Skills.discover(f"{base}/project", profile="mycodeagent", home=f"{base}/ho
 assert one.call("Skill", {"name": "probe"}).ok
 os.chmod(path, 0)
 for name in ("probe", "closed"):
-    print(json.dumps(one.call("Skill", {"name": name}).data))
+    print(one.call("Skill", {"name": name}).text)
 """
     closed.chmod(0)
     os.chown(path, NOBODY, NOBODY)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import codes, metier, names
-from metier import Skills
+from metier import ConfigError, Skills
 from worlds import World
 
 FOLDERS = {
@@ -235,6 +235,37 @@ def test_globs_always_apply_and_all_other_keys_are_kept_with_their_values(world:
     assert metier(world, "show", "kept", "--profile", "omp")["extra"] == given
 
 
+@pytest.mark.behaviour("O-020", "N-036")
+def test_globs_and_always_apply_are_fields_of_this_host_with_their_types(world: World) -> None:
+    good = world.skill(".omp/skills/good", globs=["*.py"], alwaysApply=False)
+    bad = world.skill(".omp/skills/bad", globs="*.py", alwaysApply="yes", further=1)
+    folder = str(world.project / ".omp/skills")
+    checked = metier(world, "validate", folder, "--profile", "omp")
+    notes = {skill["path"]: skill["diagnostics"] for skill in checked["skills"]}
+    assert checked["valid"]
+    assert notes[str(good)] == []
+    assert [(note["code"], note["severity"], note["message"]) for note in notes[str(bad)]] == [
+        ("field-type", "warning", "`globs` must be a list of strings in this host"),
+        ("field-type", "warning", "`alwaysApply` must be true or false in this host"),
+        ("unknown-key", "info", "not part of the standard, kept: `further`"),
+    ]
+    listed = metier(world, "list", "--profile", "omp")
+    assert {s["name"]: s["extra"] for s in listed["skills"]}["good"] == {"globs": ["*.py"], "alwaysApply": False}
+    assert [note["path"] for note in listed["diagnostics"]] == [str(bad)] * 3
+    (verdict,) = metier(world, "check", str(good.parent), "--host", "omp")["skills"][0]["verdicts"]
+    assert verdict["ignored"] == []
+    assert [note.partition(" is ")[0] for note in verdict["notes"]] == ["`globs`", "`alwaysApply`"]
+
+
+@pytest.mark.behaviour("N-037")
+def test_neither_globs_nor_always_apply_change_the_prompt(world: World) -> None:
+    world.skill(".omp/skills/bound", description="Bound.", globs=["*.py"], alwaysApply=True, body="BODY-MARKER")
+    text = discover(world).session().system_prompt("BASE", files=["README.md"])
+    assert "- bound: Bound." in text.splitlines()
+    assert "MARKER" not in text
+    assert "preloaded" not in text
+
+
 # --- filters ---
 
 TOGGLES = {
@@ -254,15 +285,79 @@ def test_a_toggle_removes_its_source_and_level_alone(world: World, toggle: str, 
 
 
 @pytest.mark.behaviour("O-023")
-@pytest.mark.parametrize("kept", [None, *TOGGLES])
-def test_other_providers_are_on_while_any_toggle_is(world: World, kept: str | None) -> None:
+@pytest.mark.parametrize("kept", TOGGLES)
+def test_other_providers_are_on_while_any_toggle_is(world: World, kept: str) -> None:
     everywhere(world)
     found = names(discover(world, **{toggle: toggle == kept for toggle in TOGGLES}))
-    others = ["agents-project", "agents-user", "claude-plugins-user", "codex-project"]
-    assert [name for name in found if name != "custom-user"] == (sorted([*others, TOGGLES[kept]]) if kept else [])
+    others = ["agents-project", "agents-user", "claude-plugins-user", "codex-project", "custom-user"]
+    assert found == sorted([*others, TOGGLES[kept]])
 
 
-@pytest.mark.behaviour("O-024", "O-025", "O-026")
+def configured(world: World, **settings: Any) -> Any:
+    """`metier list` where these settings stand in the user's own file."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {"customDirectories": [CUSTOM], **settings}.items()]
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("\n".join(["[skills]", *lines, ""]))
+    return metier(world, "list", "--profile", "omp")
+
+
+@pytest.mark.behaviour("O-023", "N-032")
+def test_with_all_toggles_off_there_are_no_skills_at_all(world: World) -> None:
+    everywhere(world)
+    listed = configured(world, **dict.fromkeys(TOGGLES, False))
+    assert listed["skills"] == []
+    assert {entry["reason"] for entry in listed["skipped"]} == {"source-off"}
+    assert listed["counts"]["skipped"] == listed["counts"]["found"] == len(ALL)
+    opened = discover(world, **dict.fromkeys(TOGGLES, False)).session()
+    assert (opened.system_prompt("BASE"), opened.tools()) == ("BASE", [])
+    assert not opened.call("read", {"path": "skill://custom-user"}).ok
+
+
+@pytest.mark.behaviour("N-030")
+@pytest.mark.parametrize(
+    ("toggle", "off", "later"),
+    [
+        ("enablePiProject", ".omp/skills", "~/.omp/agent/skills"),
+        ("enablePiUser", "~/.omp/agent/skills", ".claude/skills"),
+        ("enableClaudeUser", "~/.claude/skills", "~/.agents/skills"),
+        ("enableClaudeProject", ".claude/skills", "~/.codex/skills"),
+    ],
+)
+def test_a_skill_of_a_switched_off_source_still_takes_its_name(world: World, toggle: str, off: str, later: str) -> None:
+    first, second = world.skill(f"{off}/same"), world.skill(f"{later}/other-folder", "same")
+    world.skill(f"{later}/apart")
+    assert [s["path"] for s in configured(world)["skills"] if s["name"] == "same"] == [str(first)]
+    listed = configured(world, **{toggle: False})
+    assert [skill["name"] for skill in listed["skills"]] == ["apart"]
+    reasons = {entry["path"]: (entry["reason"], entry["detail"]) for entry in listed["skipped"]}
+    assert reasons[str(first)][0] == reasons[str(second)][0] == "source-off"
+    assert str(first) in reasons[str(second)][1]
+    (warning,) = (note for note in listed["diagnostics"] if note["code"] == "collision")
+    assert warning["path"] == str(second)
+    assert warning["message"].endswith("comes first, but its source is switched off")
+    opened = discover(world, **{toggle: False}).session()
+    assert "- same:" not in opened.system_prompt()
+    assert not opened.call("read", {"path": "skill://same"}).ok
+
+
+@pytest.mark.behaviour("N-030", "N-031")
+def test_a_switched_off_source_hides_neither_what_comes_before_it_nor_a_custom_directory(world: World) -> None:
+    before = world.skill(".omp/skills/same")
+    world.skill("~/.claude/skills/same")
+    custom = world.skill(f"{CUSTOM}/mine")
+    world.skill("~/.claude/skills/mine")
+    world.skill("~/.claude/skills/linked")
+    skills = discover(world, enableClaudeUser=False, customDirectories=[CUSTOM, "~/.claude/skills"])
+    assert {skill.name: skill.path for skill in skills} == {
+        "same": str(before),
+        "mine": str(custom),
+        "linked": str(world.home / ".claude/skills/linked/SKILL.md"),
+    }
+    assert [(e.skill.name, e.winner.path) for e in skills.shadowed] == [("mine", str(custom)), ("same", str(before))]
+
+
+@pytest.mark.behaviour("O-024", "O-025", "O-026", "N-033")
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
@@ -274,12 +369,23 @@ def test_other_providers_are_on_while_any_toggle_is(world: World, kept: str | No
         ({"includeSkills": ["git*", "pdf-fill"]}, ["git-log", "github", "pdf-fill"]),
         ({"includeSkills": ["git*"], "ignoredSkills": ["github"]}, ["git-log"]),
         ({"includeSkills": ["git*"], "enableClaudeProject": False}, ["git-log"]),
+        ({"ignoredSkills": ["{git-log,pdf-fill}"]}, ["github", "Pdf-merge"]),
+        ({"includeSkills": ["git{-log,hub}"]}, ["git-log", "github"]),
+        ({"includeSkills": ["{git,{p,P}df}-*"], "ignoredSkills": ["*-{fill,no}"]}, ["git-log", "Pdf-merge"]),
+        ({"ignoredSkills": ["{github}", "git{-log"]}, ["git-log", "github", "pdf-fill", "Pdf-merge"]),
     ],
 )
 def test_globs_on_names_leave_skills_out(world: World, settings: dict[str, Any], kept: list[str]) -> None:
     for where in (".omp/skills/git-log", ".claude/skills/github", f"{CUSTOM}/pdf-fill", "~/.agents/skills/Pdf-merge"):
         world.skill(where)
     assert names(discover(world, **settings)) == kept
+
+
+@pytest.mark.behaviour("N-033")
+def test_a_glob_with_too_many_alternatives_is_an_error_of_the_configuration(world: World) -> None:
+    world.skill(".omp/skills/one")
+    with pytest.raises(ConfigError, match="more than 1,000 alternatives"):
+        discover(world, ignoredSkills=["{a,b}" * 40])
 
 
 @pytest.mark.behaviour("O-026")

@@ -1,12 +1,16 @@
 """oh-my-pi: the list in the prompt, preloaded skills, `/skill:name`, `skill://` URLs and AGENTS.md files."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, types
 
 from hosts.asking import left, listening, metier
 from metier import SkillNotFound
+from metier.app import App
+from metier.mcp.server import McpServer
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
 from worlds import World
@@ -155,6 +159,7 @@ def pdf(world: World) -> Path:
         "scripts/run.sh": "#!/bin/sh\n",
         "LICENSE": "MIT",
         "notes.markdown": "plain",
+        "READ.MD": "shouted",
         "..odd/x..md": "ODD",
         "references/only-here.md": "DEEP",
     }
@@ -178,7 +183,7 @@ def test_a_skills_url_gives_its_file_as_it_lies_there(world: World, pdf: Path, u
     assert (resource["text"], resource["mime"], resource["size"]) == (RAW, "text/markdown", len(RAW.encode()))
 
 
-@pytest.mark.behaviour("O-045", "O-047", "O-054")
+@pytest.mark.behaviour("O-045", "O-047", "O-054", "N-035")
 @pytest.mark.parametrize(
     ("path", "content", "kind"),
     [
@@ -192,6 +197,7 @@ def test_a_skills_url_gives_its_file_as_it_lies_there(world: World, pdf: Path, u
         ("scripts/run.sh", "#!/bin/sh\n", "text/plain"),
         ("LICENSE", "MIT", "text/plain"),
         ("notes.markdown", "plain", "text/plain"),
+        ("READ.MD", "shouted", "text/plain"),
         ("..odd/x..md", "ODD", "text/markdown"),
         ("in.md", "TABLES", "text/markdown"),
     ],
@@ -209,6 +215,28 @@ def test_a_name_must_match_exactly(world: World, pdf: Path, name: str) -> None:
     result = read(session(world), f"skill://{name}/data.json")
     assert "content" not in result
     assert result["error"]
+
+
+@pytest.mark.behaviour("N-034")
+def test_the_name_in_a_url_is_decoded_exactly_once_on_every_way_in(world: World, pdf: Path) -> None:
+    world.skill(".omp/skills/percent", "p%64f", files={"data.json": "[]"})
+    opened = session(world)
+    assert opened.call("read", {"path": "skill://p%64f"}).text == RAW
+    assert opened.call("read", {"path": "skill://p%64f/data.json"}).text == "{}"
+    assert opened.call("read", {"path": "skill://p%2564f/data.json"}).text == "[]"
+    refused = opened.call("read", {"path": "skill://p%252564f"})
+    assert (refused.ok, "'p%2564f'" in refused.text) == (False, True)
+    shown = metier(world, "read", "skill://p%64f/READ.MD", "--profile", "omp")
+    assert (shown["text"], shown["mime"]) == ("shouted", "text/plain")
+    app = App(world.project, home=world.home, profile="omp", store="memory:")
+
+    async def contents(*urls: str) -> list[str]:
+        async with Client(McpServer(app, watch=False)) as client:
+            read = [(await client.read_resource(url)).contents[0] for url in urls]
+            return [one.text for one in read if isinstance(one, types.TextResourceContents)]
+
+    assert asyncio.run(contents("skill://p%64f/data.json", "skill://p%2564f/data.json")) == ["{}", "[]"]
+    app.close()
 
 
 REFUSED = {

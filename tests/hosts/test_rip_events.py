@@ -3,12 +3,16 @@
 import contextlib
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from hosts.asking import metier
 from metier.errors import BadArguments
 from metier.record.events import TYPES
 from metier.record.store import canonical
@@ -18,6 +22,7 @@ from metier.replay import from_store, replay
 from metier.session.session import Session
 from worlds import World
 
+METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 BODY = "# Steps\n\nBODY-MARKER\n"
 ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
 Frames = list[dict[str, Any]]
@@ -310,19 +315,43 @@ def test_arguments_are_not_recorded_where_policy_says_redact(world: World) -> No
     assert "[redacted]" in recorded
 
 
-@pytest.mark.parametrize("text", ["\ud800", "caf\udce9", "a\x00b", "\x1b[31m", "𝄞" * 10])
-def test_odd_text_in_a_call_never_breaks_the_record(world: World, text: str) -> None:
+ODD = {
+    "half a character": "\ud800",
+    "a byte that is not UTF-8": "caf\udce9",
+    "a NUL": "a\x00b",
+    "a control sequence": "\x1b[31m",
+    "beyond the basic plane": "𝄞" * 10,
+}
+
+
+def test_odd_text_in_a_call_is_answered_and_the_next_process_reads_and_replays_the_record(world: World) -> None:
     world.skill(".rip/skills/one", body=BODY)
-    session = open_session(world)
-    for tool, key in (
-        ("skill_load", "name"),
-        ("skill_load", "arguments"),
-        ("skill_read", "path"),
-        ("skill_search", "query"),
-    ):
-        session.call(tool, {"name": "one", key: text})
-    session.call(text, {text: text})
-    with contextlib.suppress(BadArguments):  # a host's mistake, unlike a model's
-        session.invoke(text)
-    for frame in session.events:
-        canonical(frame).encode()
+    store = f"sqlite:{world.home}/record.db"
+    session = open_session(world, store=store, id="odd")
+    for what, text in ODD.items():
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("skill_load", {"name": text}),
+            ("skill_load", {"name": "one", "arguments": text}),
+            ("skill_read", {"name": "one", "path": text}),
+            ("skill_search", {"query": text}),
+            (text, {text: text}),
+        ]
+        answers = [session.call(*call) for call in calls]
+        assert all(answer.text.strip().encode() for answer in answers), "a provider can send each to the model"
+        torn = what in ("half a character", "a byte that is not UTF-8")
+        assert [answer.ok for answer in answers] == [False, not torn, False, not torn, False]
+        assert all(("half a surrogate pair" in answer.text) is torn for answer in answers[:4])
+        with contextlib.suppress(BadArguments):  # a host's mistake, unlike a model's
+            session.invoke(text)
+    options = ["--profile", "rip", "--store", store]
+    replayed = metier(world, "replay", "--verify", "odd", *options)
+    assert (replayed["identical"], replayed["differences"]) == (True, [])
+    assert replayed["frames"] == len(session.events)
+    shown = subprocess.run(
+        [*METIER, "events", "--session", "odd", "--json", *options],
+        cwd=world.project,
+        env={**os.environ, "HOME": str(world.home)},
+        capture_output=True,
+        check=True,
+    )
+    assert [json.loads(line) for line in shown.stdout.decode().splitlines()] == session.events

@@ -7,10 +7,10 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from metier import limits
 from metier.catalog.discover import Found
+from metier.catalog.globs import matches
 from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
@@ -195,10 +195,10 @@ def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> li
         return skills
     kept: list[Skill] = []
     for skill in skills:
-        unwanted = next((glob for glob in ignore if fnmatchcase(skill.name, glob)), "")
+        unwanted = next((glob for glob in ignore if matches(skill.name, glob)), "")
         if unwanted:
             skipped.append(Skipped(skill.path, "ignored", f"the name matches {unwanted}", skill.name))
-        elif include and not any(fnmatchcase(skill.name, glob) for glob in include):
+        elif include and not any(matches(skill.name, glob) for glob in include):
             skipped.append(Skipped(skill.path, "not-included", "the name matches no glob to include", skill.name))
         else:
             kept.append(skill)

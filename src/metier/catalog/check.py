@@ -341,7 +341,7 @@ class _Host:
             return rules.catalog.reads
         arguments = ("arguments", "argument-hint") if rules.load.arguments == "indexed" else ()
         extensions = rules.catalog.honours if rules.validation.unknown_keys not in ("ignore", "warn") else ()
-        return (*STANDARD_KEYS, *extensions, *arguments)
+        return (*STANDARD_KEYS, *rules.validation.own_keys, *extensions, *arguments)
 
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
@@ -358,8 +358,10 @@ class _Host:
     def budget(self, skill: Skill) -> Iterator[str]:
         """What the limits of the whole listing leave of this skill."""
         rules, prompt = self.profile.prompt, self.prompt
-        bounds = ((rules.max_chars, "characters"), (rules.max_bytes, "bytes"), (rules.max_entries, "entries"))
-        limit = " or ".join(f"{number:,} {what}" for number, what in bounds if number)
+        chars = rules.char_limit
+        bounds = ((rules.max_bytes, "bytes"), (rules.max_entries, "entries"))
+        others = [f"{number:,} {what}" for number, what in bounds if number]
+        limit = " or ".join([f"{chars:,} characters", *others] if chars is not None else others)
         if skill.name in prompt.more:
             yield f"the listing of {prompt.total:,} skills is limited to {limit}: this one is listed by name only"
         elif skill.name not in prompt.names:
@@ -378,6 +380,9 @@ class _Host:
         bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
         if bound:
             yield f"the model sees it only while it works on files that match `{bound[0]}`"
+        for key in (*rules.validation.list_fields, *rules.validation.flag_fields):
+            if key in skill.frontmatter and key not in rules.catalog.honours:
+                yield f"`{key}` is a field of this host, kept with the skill; it does not change the prompt"
         others = self.catalog.by_name.get(skill.name, ())
         if status == "offered" and len(others) > 1:
             twin = next(other.path for other in others if other.real_path != skill.real_path)

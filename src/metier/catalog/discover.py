@@ -449,9 +449,7 @@ class _Walker:
         complete = len(data) >= size
         rules = self.profile.validation
         while True:
-            parsed = frontmatter.parse(
-                data, file, complete=complete, repair=rules.repair, required=rules.frontmatter_required
-            )
+            parsed = validate.parse(data, file, rules, complete=complete)
             if parsed is not None:
                 return parsed
             more = os.read(descriptor, limits.HEAD_BYTES * 4)

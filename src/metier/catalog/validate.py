@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from metier import limits
+from metier.catalog import frontmatter
 from metier.catalog.frontmatter import Parsed
-from metier.files.shapes import is_dict
+from metier.files.shapes import is_dict, is_items
 from metier.files.text import INVISIBLE, TAGS_AND_BIDI
 from metier.hosts.schema import Breach, Pattern, Rules
 from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
@@ -102,6 +103,18 @@ class Validation(NamedTuple):
     @property
     def valid(self) -> bool:
         return not any(d.severity == "error" for d in self.diagnostics)
+
+
+def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> Parsed | None:
+    """Parse the frontmatter at the start of `data` as leniently as the rules say. See `frontmatter.parse`."""
+    return frontmatter.parse(
+        data,
+        path,
+        complete=complete,
+        repair=rules.repair,
+        simple_lines=rules.simple_lines,
+        required=rules.frontmatter_required,
+    )
 
 
 def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_description: bool = True) -> Validation:
@@ -253,6 +266,15 @@ class _Judge:
             if flaw:
                 self.report("metadata-values", breach, flaw, "metadata", "use one level of keys with text values")
         self.allowed_tools()
+        for key in self.rules.list_fields:
+            value = self.fields.get(key)
+            if value is not None and not (is_items(value) and all(isinstance(item, str) for item in value)):
+                message = f"`{key}` must be a list of strings in this host"
+                self.report("field-type", "warning", message, key, f'write `{key}: ["one", "two"]`')
+        for key in self.rules.flag_fields:
+            if not isinstance(self.fields.get(key, False), bool):
+                message = f"`{key}` must be true or false in this host"
+                self.report("field-type", "warning", message, key, f"write `{key}: true` or `{key}: false`")
 
     def allowed_tools(self) -> None:
         tools = self.fields.get("allowed-tools")
@@ -270,7 +292,7 @@ class _Judge:
     def unknown_keys(self) -> Mapping[str, object]:
         """Report the keys that the standard does not have, and return the fields that the profile keeps."""
         handling = self.rules.unknown_keys
-        known = (*STANDARD_KEYS, *self.rules.known_keys)
+        known = (*STANDARD_KEYS, *self.rules.own_keys)
         unknown = [key for key in self.fields if key not in known]
         if not unknown:
             return self.fields

@@ -362,8 +362,8 @@ def decode(data: bytes, path: str, *, partial: bool) -> str:
 
 
 def mime_type(path: str) -> str:
-    """`text/markdown` for Markdown, `text/plain` for everything else."""
-    return "text/markdown" if path.lower().endswith(".md") else "text/plain"
+    """`text/markdown` for `.md`, `text/plain` for everything else, such as `.MD`."""
+    return "text/markdown" if path.endswith(".md") else "text/plain"
 
 
 # --- listing ---

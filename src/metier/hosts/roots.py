@@ -98,15 +98,36 @@ def resolve(
     if profile.directories:
         roots += (_directory(path, profile, place) for path in profile.directories)
     else:
-        for rules in sorted(profile.roots, key=lambda rules: -rules.priority):
-            if _switched_on(rules, profile):
+        for rules in _by_priority(profile):
+            if _is_on(rules.toggle, profile):
                 roots += _expand(rules, depth, place, diagnostics)
-    for path in profile.custom_directories:
-        folder = normalise(path, place.project, place.home)
-        roots.append(Root(folder, profile.custom_scope, "custom", depth=depth))
+    if _is_on(profile.custom_toggle, profile):
+        roots += _custom(profile, place)
     seen: set[str] = set()
     unique = [root for root in roots if not (root.path in seen or seen.add(root.path))]
     return tuple(unique), tuple(diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedOff:
+    """The roots that switches turn off, and the paths of all roots that switches could turn off, in their order."""
+
+    roots: tuple[Root, ...]
+    order: tuple[str, ...]
+
+
+def switched_off(profile: Profile, place: Place) -> SwitchedOff:
+    """What the switches of a profile leave out."""
+    off: list[Root] = []
+    order: list[str] = []
+    for rules in () if profile.directories else _by_priority(profile):
+        expanded = list(_expand(rules, profile.discovery.depth, place, []))
+        order += (root.path for root in expanded)
+        if not _is_on(rules.toggle, profile):
+            off += expanded
+    if not _is_on(profile.custom_toggle, profile):
+        off += _custom(profile, place)
+    return SwitchedOff(tuple(dict.fromkeys(off)), tuple(dict.fromkeys(order)))
 
 
 def in_project(path: str, root: Root, place: Place) -> bool:
@@ -144,8 +165,8 @@ def usual(profile: Profile) -> tuple[str, str]:
     """
     project = next((path.removeprefix("./") for path in profile.directories if not path.startswith("~")), "")
     personal = next((path for path in profile.directories if path.startswith("~")), "")
-    for rules in sorted(profile.roots, key=lambda rules: -rules.priority):
-        if _switched_on(rules, profile) and not rules.registry and rules.at != "system":
+    for rules in _by_priority(profile):
+        if _is_on(rules.toggle, profile) and not rules.registry and rules.at != "system":
             if rules.at == "home":
                 personal = personal or f"~/{rules.path}"
             else:
@@ -166,10 +187,18 @@ def _directory(path: str, profile: Profile, place: Place) -> Root:
     return Root(folder, "user" if in_home else "repo", "directories", depth=profile.discovery.depth)
 
 
-def _switched_on(rules: RootRules, profile: Profile) -> bool:
-    if rules.toggle == "any":
-        return any(profile.toggles.values())
-    return profile.toggles.get(rules.toggle, True)
+def _by_priority(profile: Profile) -> list[RootRules]:
+    return sorted(profile.roots, key=lambda rules: -rules.priority)
+
+
+def _is_on(toggle: str, profile: Profile) -> bool:
+    return any(profile.toggles.values()) if toggle == "any" else profile.toggles.get(toggle, True)
+
+
+def _custom(profile: Profile, place: Place) -> Iterable[Root]:
+    for path in profile.custom_directories:
+        folder = normalise(path, place.project, place.home)
+        yield Root(folder, profile.custom_scope, "custom", depth=profile.discovery.depth)
 
 
 def _expand(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagnostic]) -> Iterable[Root]:

@@ -44,14 +44,26 @@ class Rules:
     """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
     known_keys: tuple[str, ...] = ()
     """Keys outside the standard that the host knows. They are kept and not reported."""
+    list_fields: tuple[str, ...] = ()
+    """Keys that the host knows and that hold a list of strings. Other values are reported."""
+    flag_fields: tuple[str, ...] = ()
+    """Keys that the host knows and that hold `true` or `false`. Other values are reported."""
     allowed_tools_forms: bool = True
     """Whether commas and lists are accepted in `allowed-tools`."""
     repair: bool = True
     """Whether broken YAML is repaired where possible. Every repair is reported."""
+    simple_lines: bool = False
+    """Whether broken YAML is repaired at least where every line is a simple `key: value`, even without `repair`. Such
+    a value may contain a colon, as in `description: Use this when: ...`."""
     frontmatter_required: bool = True
     """Whether a file without frontmatter is an error."""
     frontmatter_broken: Literal["error", "empty"] = "error"
     """What happens to frontmatter that cannot be read: `error`, or `empty` to read the file as if it had none."""
+
+    @property
+    def own_keys(self) -> tuple[str, ...]:
+        """All keys outside the standard that the host knows."""
+        return (*self.known_keys, *self.list_fields, *self.flag_fields)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -132,11 +144,14 @@ class CollisionRules:
     """Which skill is used: by `precedence` of the roots, the `first`, the `last`, or none (`ambiguous`)."""
     copies: Literal["real-path", "content"] = "content"
     """When two files are one skill: if they are one file (`real-path`), or also if their `content` is equal."""
+    switched_off: Literal["ignore", "count"] = "ignore"
+    """Whether skills of roots that a switch turns off `count` when names are settled. If they do, such a skill is not
+    used, and neither is one of the same name in a later root. Custom directories come after that."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FilterRules:
-    """Globs on names."""
+    """Globs on names. `*`, `?`, `[a-z]` and alternatives such as `git-{log,blame}` are understood."""
 
     include: tuple[str, ...] = ()
     """Only skills whose names match one of these globs. Empty means all."""
@@ -177,7 +192,9 @@ class PromptRules:
     max_bytes: int = 0
     """Largest listing, in bytes. 0 means no limit."""
     max_chars: int = 0
-    """Largest listing, in characters. 0 means no limit."""
+    """Largest listing, in characters. For 0, see `zero_chars`."""
+    zero_chars: Literal["unlimited", "nothing"] = "unlimited"
+    """What `max_chars = 0` means: no limit, or that no skill is listed and the listing only says how many there are."""
     order: Literal["stable", "relevance"] = "stable"
     """`stable` keeps the catalog's order, and a message only adds skills where the listing is cut. `relevance` sorts
     the listing for each message, so that it changes with every turn."""
@@ -192,6 +209,11 @@ class PromptRules:
     """Fields of the frontmatter that are appended to the description. Those of the standard are shown by `fields`."""
     description_chars: int = 0
     """Characters of a description, including appended fields, before it is cut. 0 means no limit."""
+
+    @property
+    def char_limit(self) -> int | None:
+        """The largest listing in characters; `None` if there is no limit."""
+        return self.max_chars if self.max_chars or self.zero_chars == "nothing" else None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -348,6 +370,8 @@ class Profile:
     """Folders that are searched instead of the roots, in this order, relative to the project's root."""
     custom_directories: tuple[str, ...] = ()
     """Folders that are searched after the roots."""
+    custom_toggle: str = ""
+    """The switch that turns custom directories off. `any` keeps them on while any switch is on."""
     extra_scope: str = "extra"
     """The scope of skills in folders that the caller names."""
     custom_scope: str = "extra"

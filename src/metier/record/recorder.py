@@ -105,6 +105,11 @@ class Recorder:
         """What the session knows now."""
         return self._writer.state
 
+    @property
+    def noted_ms(self) -> int:
+        """The time of the event that was noted last. A replay notes the same events at the same times."""
+        return self._writer.noted_ms
+
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events of an operation back until they are written together; artifacts by their digests."""
         if not self._silent:

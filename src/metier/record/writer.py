@@ -115,6 +115,8 @@ class EventWriter:
         self._snapshot_seq = -1
         self.op = ""
         """The id of the operation, or of the beginning, that causes events now."""
+        self.noted_ms = 0
+        """The time of the event that was noted last."""
         self.live = inputs.clock is system_clock
         """Whether it happens now; a replay has the times of the record."""
         self.watch: EventWatcher | None = None
@@ -173,6 +175,7 @@ class EventWriter:
             data = {"op": self.op, **data} if self.op else data
             if self.live:  # a clock may be set back, but a stream never runs backwards
                 now = max(now, self.state.time_ms)
+        self.noted_ms = now
         draft = Draft(id_, now, event.type, data)
         self._drafts.append(draft)
         self._events.append(event)

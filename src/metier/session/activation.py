@@ -48,7 +48,7 @@ def present(
     skill is the one of the catalog.
     """
     skill, content, checks = file.skill, file.content, profile.validation
-    parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
+    parsed = validate.parse(content.data, skill.path, checks)
     parsed = validate.tolerate(parsed, checks) if parsed is not None else None
     if parsed is None or parsed.fields is None:
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())

@@ -69,10 +69,10 @@ def _with_choices(context: SessionContext, view: CatalogView, message: str, room
         new = [skill for skill in best if skill.path not in taken and skill not in known]
     bare, shown = formats.listing(view), formats.listing(replace(view, chosen=[*known, *new]))
     added = len(shown.names) - len(fixed) - len(known)
-    return replace(shown, stable=_common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))
+    return replace(shown, stable=common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))
 
 
-def _common_lines(one: str, other: str) -> int:
+def common_lines(one: str, other: str) -> int:
     """The number of characters of the lines at the start that both texts have."""
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("\n"), other.split("\n"), strict=False))
     return min(sum(len(line) + 1 for line, _ in same), len(other))

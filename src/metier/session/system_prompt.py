@@ -4,13 +4,14 @@ AGENTS.md files are instructions of their own: they are there whether or not the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from metier.files.text import escape, one_line
 from metier.hosts import context_files
 from metier.hosts.formats import NOTHING
 from metier.hosts.trust import is_trusted
-from metier.results import WholePrompt
-from metier.session import listing, recall
+from metier.results import Prompt, WholePrompt
+from metier.session import listing, recall, sections
 from metier.session.context import SessionContext
 
 
@@ -27,14 +28,20 @@ def system_prompt(
     state = context.state
     preloaded = [*recall.given(context, state.preloaded), *applied, *recall.given(context, state.injected)]
     hidden = bool(preloaded) and rules.prompt.preloaded_replace
-    shown = NOTHING if hidden else listing.prompt(context, message, budget, files)
+    listed = NOTHING if hidden else listing.prompt(context, message, budget, files)
     names = context.state.given if rules.context.activated and rules.enabled else ()
     settings = context.skills.settings
     trusted = is_trusted(settings.config_folder, settings.place.project)
     agents = context_files.texts(rules, settings.place, trusted)
-    text = assemble(base, agents, shown.text, names, preloaded)
-    before = assemble(base, agents, shown.text, (), ())
-    return WholePrompt(text, len(before) - len(shown.text) + shown.stable, shown.chosen)
+    joined, rest = sections.join(base, listed)
+    text = assemble(joined, agents, rest, names, preloaded)
+    return WholePrompt(text, _stable(text, base, agents, listed), listed.chosen)
+
+
+def _stable(text: str, base: str, agents: Sequence[tuple[str, str]], listed: Prompt) -> int:
+    """The number of characters at the start of a prompt that no message changes: until what one added to the list."""
+    joined, rest = sections.join(base, replace(listed, text=listed.text[: listed.stable]))
+    return listing.common_lines(assemble(joined, agents, rest, (), ()), text)
 
 
 def assemble(

@@ -4,7 +4,6 @@ A call becomes an operation, and the host's formats give its result their shape.
 says what to do instead; an exception never leaves `answer`.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar, cast
@@ -113,18 +112,25 @@ def answer(
     context: SessionContext, tool: str, arguments: object, operation: Callable[[Role, JsonObject], O]
 ) -> ToolResult:
     """Answer a call in the host's shape."""
-    started = time.monotonic_ns()
+    started = context.recorder.noted_ms
     role = _role(context, tool)
     context.wire = role is not None and tool != context.profile.tools.by_role()[role]
-    shapes, given = formats.shapes(context.profile, role), _given(arguments)
+    # What cannot be recorded cannot be given back either: a replay would not know it.
+    shapes, given = formats.shapes(context.profile, role), {} if problem(arguments) else _given(arguments)
+
+    def since() -> int:
+        """The milliseconds between the first and the last event of the call, which a replay has, too."""
+        return context.recorder.noted_ms - started
+
     try:
         call = parse(context, tool, arguments, operation)
+        value = call.operation.perform(context)
         return shapes.success(
             Success(
                 role=call.role,
                 given=given,
-                value=call.operation.perform(context),
-                time_ms=_since(started),
+                value=value,
+                time_ms=since(),
                 surroundings=_surroundings(context),
             )
         )
@@ -136,15 +142,11 @@ def answer(
                 error=error,
                 code=code_of(error),
                 message=explain(error, context),
-                time_ms=_since(started),
+                time_ms=since(),
                 surroundings=_surroundings(context),
             )
         )
         return replace(result, rule=error.rule) if isinstance(error, PolicyDenied) else result
-
-
-def _since(started: int) -> int:
-    return (time.monotonic_ns() - started) // 1_000_000
 
 
 def _role(context: SessionContext, tool: str) -> Role | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from metier import limits
 from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
-from metier.catalog.frontmatter.repair import repaired
+from metier.catalog.frontmatter.repair import has_simple_lines, repaired
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
@@ -69,12 +69,19 @@ _MISPLACED: Final = {
 
 
 def parse(
-    data: bytes, path: str = "", *, complete: bool = True, repair: bool = True, required: bool = True
+    data: bytes,
+    path: str = "",
+    *,
+    complete: bool = True,
+    repair: bool = True,
+    simple_lines: bool = False,
+    required: bool = True,
 ) -> Parsed | None:
     """Parse the frontmatter at the start of `data`.
 
     Returns `None` if more bytes are needed, which happens only if `data` is not `complete`. Without `required`, a file
-    without frontmatter has no fields and is all body.
+    without frontmatter has no fields and is all body. With `simple_lines`, a frontmatter that has only `key: value`
+    lines is repaired even without `repair`.
     """
     fences = find_fences(data, complete)
     if fences is None:
@@ -95,7 +102,7 @@ def parse(
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
         return _nul_byte(text, path, first_line)
-    parsed = _parse_text(text, path, first_line, fences.body, repair)
+    parsed = _parse_text(text, path, first_line, fences.body, repair or (simple_lines and has_simple_lines(text)))
     return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
 
 

@@ -17,6 +17,14 @@ _BLOCK_SCALAR: Final = re.compile(r"[|>][-+0-9]*(?:[ \t]+#.*)?")
 _KEY_LINE: Final = re.compile(r"[A-Za-z_][\w.-]*[ \t]*:(?:[ \t]|$)")
 
 
+_SIMPLE_LINE: Final = re.compile(r"""[A-Za-z_][\w.-]*:(?:[ \t]+[^\s\[\]{}"'|>&*!%@`#,?-].*)?[ \t]*|[ \t]*(?:#.*)?""")
+
+
+def has_simple_lines(text: str) -> bool:
+    """Whether every line is empty, a comment, or a key with a plain value."""
+    return all(_SIMPLE_LINE.fullmatch(line) for line in text.split("\n"))
+
+
 def repaired(text: str) -> tuple[str, dict[object, object]] | None:
     """Return the first repaired text that parses as a mapping, and its fields; `None` if there is none."""
     indented = _indent_continuations(text)

@@ -1,10 +1,17 @@
-"""MyCodeAgent's formats: the catalog in the description of its one tool, and results in an envelope with a status."""
+"""MyCodeAgent's formats: the catalog in the description of its one tool, and results in an envelope with a status.
 
+The envelope is what the model reads, as JSON: the status, the error's code, the text and the data. The same call gives
+the same bytes in a replay, so the arguments are given back with their keys in order.
+"""
+
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from metier.errors import ResourceError
+from metier.files.text import without_torn
 from metier.hosts.formats import (
     NOTHING,
     Activation,
@@ -19,6 +26,9 @@ from metier.hosts.formats.standard import StandardFormats, counted, lines_within
 from metier.model import JsonObject, Role
 from metier.results import Loaded, Prompt, ToolResult
 
+_HEADING: Final = "Tools"
+"""Where the tool stands in a system prompt: beside the others, if the base prompt has such a section."""
+
 
 class MyCodeAgentFormats(StandardFormats):
     """See the module, and `HostFormats` for the contract."""
@@ -31,7 +41,7 @@ class MyCodeAgentFormats(StandardFormats):
         name = listed.offered.get("load")
         if name is None:
             return NOTHING
-        limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars
+        limit = listed.budget if listed.budget is not None else listed.profile.prompt.char_limit
         lines = lines_within(listed.entries, limit)
         rules = [
             f"- When the user names a skill, such as `$code-review` or in words, load it with the `{name}` tool.",
@@ -39,8 +49,8 @@ class MyCodeAgentFormats(StandardFormats):
             "- Load only the skills you need; never preload all of them.",
         ]
         described = _tool_prompt(lines, listed.total)
-        text = "\n".join(("# Tools", "", f"## {name}", "", described, "", "# Skills", "", *rules))
-        return counted(text, len(lines), listed.entries, listed.total)
+        text = "\n".join((f"# {_HEADING}", "", f"## {name}", "", described, "", "# Skills", "", *rules))
+        return replace(counted(text, len(lines), listed.entries, listed.total), heading=_HEADING)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
@@ -49,11 +59,12 @@ class MyCodeAgentFormats(StandardFormats):
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
         visible = surroundings.visible
         return Definition(
-            _tool_prompt(lines_within(visible, surroundings.profile.prompt.max_chars), len(visible)),
+            _tool_prompt(lines_within(visible, surroundings.profile.prompt.char_limit), len(visible)),
             schema(
                 ("name",),
                 name=text_property("The skill to load."),
                 args=text_property("What the skill should work on."),
+                parent=text_property("The skill whose instructions ask for this one, if one does."),
             ),
         )
 
@@ -73,7 +84,7 @@ class MyCodeAgentFormats(StandardFormats):
             text += f" {value.left_out} bytes were left out."
         stats = {"time_ms": call.time_ms}
         data: JsonObject = {"status": status, "data": content, "text": text, "stats": stats, "context": context}
-        return ToolResult(data, value.text)
+        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else value.text)
 
     def failure(self, call: Failure) -> ToolResult:
         code = call.code
@@ -87,12 +98,18 @@ class MyCodeAgentFormats(StandardFormats):
             "context": _context(call),
             "error": {"code": code, "message": call.message},
         }
-        return ToolResult(data, call.message, False, code)
+        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else call.message, False, code)
+
+
+def _envelope(data: JsonObject) -> str:
+    """What the model reads. A path may hold bytes that are not UTF-8."""
+    return without_torn(json.dumps(data, ensure_ascii=False))
 
 
 def _context(call: Success | Failure) -> JsonObject:
     place = call.surroundings
-    return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": dict(call.given)}
+    given: JsonObject = json.loads(json.dumps(call.given, sort_keys=True))
+    return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": given}
 
 
 def _tool_prompt(lines: Sequence[str], total: int) -> str:
@@ -103,16 +120,19 @@ def _tool_prompt(lines: Sequence[str], total: int) -> str:
         "Parameters:",
         "- name (string, required): the skill to load, as listed below.",
         "- args (string, optional): what the skill should work on; it takes the place of $ARGUMENTS in the skill.",
+        "- parent (string, optional): the skill whose instructions ask for this one. Skills must not call in circles.",
         "",
         "Examples:",
         '- {"name": "code-review"}',
         '- {"name": "code-review", "args": "src/app.py"}',
         "",
         "Available skills:",
-        *(lines or ["(none)"]),
+        *(lines if lines or total else ["(none)"]),
     ]
-    if len(lines) < total:
-        parts.append(f"({total - len(lines):,} more are not listed; they load by name all the same)")
+    left = total - len(lines)
+    if left:
+        what = "more" if lines else "skill" if left == 1 else "skills"
+        parts.append(f"({left:,} {what} not listed; any skill loads by its name)")
     return "\n".join(parts)
 
 

@@ -16,7 +16,7 @@ class OmpFormats(StandardFormats):
     fills_directory = False
 
     def listing(self, listed: CatalogView) -> Prompt:
-        limit = listed.profile.prompt.max_chars
+        limit = listed.profile.prompt.char_limit
         lines = lines_within(listed.entries, listed.budget if listed.budget is not None else limit)
         text = ["# Skills", "Instructions for particular tasks; use one when the task fits its description."]
         if "read" in listed.offered:

@@ -140,14 +140,14 @@ def not_listed(loaded: Loaded) -> str:
     return f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here."
 
 
-def lines_within(skills: Sequence[Skill], limit: int) -> list[str]:
-    """`- name: description` lines, as many as fit; once one does not, none follows."""
+def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
+    """`- name: description` lines, as many as fit; once one does not, none follows. `None` means no limit."""
     lines: list[str] = []
     used = 0
     for skill in skills:
         line = f"- {one_line(skill.name)}: {one_line(skill.description)}"
         used += len(line) + 1
-        if limit and used > limit:
+        if limit is not None and used > limit:
             break
         lines.append(line)
     return lines
@@ -213,7 +213,7 @@ class _Xml:
         self.listed = listed
         self.skills, self.profile, self.offered = listed.skills, listed.profile, listed.offered
         self.fields = listed.fields
-        self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.max_chars or None
+        self.limit = listed.budget if listed.budget is not None else listed.profile.prompt.char_limit
         self.described = [skill for skill in self.skills if skill.mode != "name-only"]
         self.named = [skill.name for skill in self.skills if skill.mode == "name-only"]
         self.rules = _rules(self.offered)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier import limits
-from metier.catalog import check, frontmatter
+from metier.catalog import check, validate
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
 from metier.files import beneath
 from metier.files.shapes import is_items, is_table
@@ -160,7 +160,7 @@ def _body(skill: Skill, skills: Skills, address: str) -> ShownFile:
     except MetierError as error:
         return ShownFile(problem=str(error))
     checks = skills.profile.validation
-    parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
+    parsed = validate.parse(content.data, skill.path, checks)
     text = from_utf8(content.data[parsed.body_offset if parsed else 0 :])
     cut = content.size > len(content.data)
 
