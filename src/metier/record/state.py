@@ -190,6 +190,12 @@ def ref_of(digest: str) -> str:
     return f"skill-{digits(digest)[:12]}"
 
 
+def is_outdated(snapshot: Mapping[str, Any]) -> bool:
+    """Whether an earlier version of Metier wrote the snapshot. Nothing is read from it, and nothing depends on it."""
+    version = snapshot.get("version")
+    return isinstance(version, int) and 0 < version < SNAPSHOT_VERSION
+
+
 def from_snapshot(value: Mapping[str, Any]) -> SessionState:
     """The state that `SessionState.snapshot` gave. Raises an error of lookup, type or value where it is not one."""
     if value["version"] != SNAPSHOT_VERSION or value["digest"] != _document_digest(value):

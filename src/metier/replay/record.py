@@ -16,7 +16,7 @@ from metier.files.json_text import parse_json
 from metier.files.shapes import is_table
 from metier.model import JsonObject
 from metier.record.chain import breaks
-from metier.record.state import SNAPSHOT, fold
+from metier.record.state import SNAPSHOT, fold, is_outdated
 from metier.record.store import ENVELOPE, Frame, Store
 from metier.record.store.lines import read_lines
 from metier.record.store.seal import SealCheck
@@ -194,7 +194,7 @@ def verify_chain(store: Store, session_id: str) -> list[Difference]:
 
 
 def _wrong_snapshot(record: Record) -> Iterator[Difference]:
-    if record.snapshot is None:
+    if record.snapshot is None or is_outdated(record.snapshot):
         return
     seq = record.snapshot.get("seq")
     frames = [frame for frame in record.frames if frame["stream_kind"] == "session"]
