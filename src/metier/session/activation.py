@@ -44,7 +44,7 @@ def present(
 
     `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
     replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
-    before 3 only a profile limits what is shown, and before 4 the list of files counts as a part of the text.
+    before 3 only a profile limits what is shown, and before 4 nobody counted the files that are not listed.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = frontmatter.parse(content.data, skill.path, repair=checks.repair, required=checks.frontmatter_required)
@@ -90,7 +90,7 @@ def present(
         loaded,
         text=_wrapped(whole),
         body=origin(skill) + loaded.body,
-        body_digest=digest_of(_wrapped(unlisted).encode()) if version > 3 else "",
+        body_digest=digest_of(_wrapped(unlisted).encode()),
     )
 
 
