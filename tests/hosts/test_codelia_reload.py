@@ -115,6 +115,8 @@ def test_a_new_file_sends_no_text_again(world: World, tmp_path: Path, profile: s
         assert "BODY" not in again
         assert "already loaded" in again
         assert opened.output(opened.state()["loaded"][0]["ref"]) == given
+    without_store = later.skills.session(state=first.state())
+    assert "already loaded" in without_store.call(*LOAD).text
     (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text() + "MORE\n")
     assert "MORE" in later.call(*LOAD).text
     outcome = replay.replay(replay.from_store(store, "kept"))

@@ -44,7 +44,7 @@ def present(
 
     `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
     replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
-    before 3 only a profile limits what is shown, and before 4 the list of files counts as a part of the text and the
+    before 3 only a profile limits what is shown, and before 4 nobody counted the files that are not listed, and the
     skill is the one of the catalog.
     """
     skill, content, checks = file.skill, file.content, profile.validation
@@ -92,7 +92,7 @@ def present(
         loaded,
         text=_wrapped(whole),
         body=origin(skill) + loaded.body,
-        body_digest=digest_of(_wrapped(unlisted).encode()) if version > 3 else "",
+        body_digest=digest_of(_wrapped(unlisted).encode()),
     )
 
 
