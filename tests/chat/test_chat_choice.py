@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chat.openai_server import ModelServer, calls, text
-from chat.serving import Chatting, JsonItem, kinds, serving, until
+from chat.serving import Chatting, JsonItem, app_of, kinds, serving, until
 from chat.turns import answer
 from metier import replay
 from metier.app import App
@@ -25,9 +25,7 @@ def twins(world: World) -> list[Path]:
 
 @pytest.fixture
 def chatting(world: World, twins: list[Path], model: ModelServer) -> Iterator[Chatting]:
-    settings = {"model": {"provider": "openai", "name": "scripted", "base_url": model.url}}
-    app = App(world.project, home=world.home, profile="codelia", settings=settings, store="memory:")
-    with serving(app) as made:
+    with serving(app_of(world, profile="codelia", provider="openai", name="scripted", base_url=model.url)) as made:
         yield made
 
 
@@ -95,6 +93,24 @@ def test_none_may_be_picked_and_a_stopped_turn_picks_none(chatting: Chatting, mo
     assert stopped[1]["state"] == "none"
     assert len(model.requests) == 1
     assert chatting.read(chat)["status"] == "idle"
+
+
+@pytest.mark.behaviour("N-007")
+def test_a_choice_is_made_through_another_server_of_the_store(
+    world: World, twins: list[Path], model: ModelServer, tmp_path: Path
+) -> None:
+    store = f"sqlite://{tmp_path}/chats.db"
+    about = {"provider": "openai", "name": "scripted", "base_url": model.url}
+    with (
+        serving(app_of(world, store, "codelia", **about)) as one,
+        serving(app_of(world, store, "codelia", **about)) as other,
+    ):
+        chat = one.chat()
+        with one.saying(chat, "use $twin"):
+            choice = waiting(other, chat)
+            assert pick(other, chat, choice, "0" * 24) == 409
+            assert pick(other, chat, choice, choice["candidates"][0]["skill_id"]) == 204
+    assert "FIRST BODY" in told(model)
 
 
 @pytest.mark.behaviour("N-004", "N-007")

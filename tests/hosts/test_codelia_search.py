@@ -235,6 +235,22 @@ def test_another_profile_names_scope_and_path_of_a_hit_only_where_names_repeat(w
     assert sorted(plain.split("\n")) == ["- solo: Another release.", "- twin: Draft release notes."]
 
 
+@pytest.mark.behaviour("N-012", "N-013")
+def test_a_disabled_skill_is_listed_and_nowhere_else(world: World, twins: list[Path]) -> None:
+    world.skill(".agents/skills/away", description="Gone release.")
+    world.discover("codelia").disable("away")
+    skills = world.discover("codelia")
+    assert next((skill.name, skill.enabled) for skill in skills) == ("away", False)
+    opened = skills.session()
+    for text in (opened.system_prompt(), opened.call("skill_search", {"query": "release"}).text):
+        assert "away" not in text
+        assert text.count(f"{twins[0]}") == 1
+    assert opened.call("skill_load", {"name": "away"}).ok is False
+    assert opened.search("release").count == 2
+    rule = "<rule>Load a skill with skill_load before you follow it, by name, or by path if names repeat.</rule>"
+    assert rule in opened.system_prompt()
+
+
 @pytest.mark.behaviour("C-044", "C-045", "C-092")
 @pytest.mark.parametrize(
     ("limit", "settings", "count"),

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Client:
 
 
 @contextmanager
-def client(world: World, *options: str) -> Iterator[Client]:
+def client(world: World, *options: str) -> Generator[Client]:
     opened = Client(world, *options)
     try:
         yield opened
@@ -61,7 +61,8 @@ def client(world: World, *options: str) -> Iterator[Client]:
 def edit(path: Path, description: str, body: str, time: int) -> int:
     """Write a skill anew and set its time; the time in milliseconds."""
     path.write_text(f"---\nname: notes\ndescription: {description}\n---\n{body}\n")
-    os.utime(path, ns=(time * 10**9 + 123_456_789,) * 2)
+    mtime_ns = time * 10**9 + 123_456_789
+    os.utime(path, ns=(mtime_ns, mtime_ns))
     return time * 1000 + 123
 
 
