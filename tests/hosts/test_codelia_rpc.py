@@ -61,26 +61,6 @@ def test_only_a_forced_reload_sees_a_skill_that_was_added(client: Dispatcher, wo
     assert [skill["name"] for skill in ask(client, "skills.list", force_reload=True)["skills"]] == ["later", "notes"]
 
 
-@pytest.mark.behaviour("C-096")
-def test_inspecting_the_context_shows_skills_only_when_asked(client: Dispatcher) -> None:
-    shown = ask(client, "context.inspect", include_skills=True)["skills"]
-    assert [skill["name"] for skill in shown["skills"]] == ["notes"]
-    assert shown["errors"] == []
-    assert shown["truncated"] is False
-    assert "skills" not in ask(client, "context.inspect", include_skills=False)
-    assert "skills" not in ask(client, "context.inspect")
-
-
-@pytest.mark.behaviour("C-098")
-def test_what_was_loaded_is_remembered_across_lists_and_inspections(client: Dispatcher) -> None:
-    call = {"tool": "skill_load", "args": {"name": "notes"}}
-    assert "already_loaded" not in ask(client, "session.call", **call)
-    ask(client, "skills.list", force_reload=True)
-    inspected = ask(client, "context.inspect", include_skills=True)
-    assert list(inspected["loaded_versions"]) == [inspected["skills"]["skills"][0]["path"]]
-    assert ask(client, "session.call", **call)["already_loaded"] is True
-
-
 @pytest.mark.parametrize(
     ("sent", "code"),
     [

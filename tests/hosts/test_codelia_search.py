@@ -1,13 +1,20 @@
 """Codelia: what its search finds, in which order, and that nothing is fetched for it."""
 
-import os
+import asyncio
+import json
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 
+from calling import caller
 from hosts.asking import left, listening, metier
 from metier import Skills
+from metier.app import App
+from metier.mcp.server import McpServer
+from metier.rpc import Dispatcher
 from worlds import World
 
 
@@ -137,18 +144,111 @@ def test_a_wrong_argument_of_a_search_gives_a_result_that_names_it(
     assert word in result.data["error"]
 
 
-@pytest.mark.behaviour("C-043")
-def test_a_search_result_has_the_shape_of_the_seed(shelf: Skills) -> None:
-    found = shelf.session().call("skill_search", {"query": "form"}).data
-    assert list(found) == ["query", "count", "truncated", "results"]
-    (hit,) = found["results"]
-    assert {"score", "reason", "skill"} == set(hit)
-    assert {key: hit["skill"][key] for key in ("name", "description", "path", "scope")} == {
-        "name": "pdf-fill",
-        "description": "Fill a form.",
-        "path": f"{os.environ['HOME']}/.agents/skills/pdf-fill/SKILL.md",
-        "scope": "user",
+@pytest.fixture
+def twins(world: World) -> list[Path]:
+    """Two skills of one name."""
+    about = "Draft release notes."
+    return [world.skill(f"{root}.agents/skills/twin", description=about) for root in ("", "~/")]
+
+
+def by_mcp(world: World, query: str) -> tuple[str, Any]:
+    """The text and the data that a client of the MCP server gets."""
+    app = App(world.project, home=world.home, profile="codelia", store="memory:")
+
+    async def talk() -> tuple[str, Any]:
+        async with Client(McpServer(app, watch=False)) as client:
+            answer = await client.call_tool("skill_search", {"query": query})
+            return "".join(getattr(one, "text", "") for one in answer.content), answer.structured_content
+
+    return asyncio.run(talk())
+
+
+@pytest.mark.behaviour("C-043", "N-001", "N-002")
+def test_a_search_says_name_description_path_scope_reason_score_and_count_on_every_surface(
+    world: World, twins: list[Path]
+) -> None:
+    about = zip(twins, ("repo", "user"), strict=True)
+    skills = [{"name": "twin", "description": "Draft release notes.", "path": str(p), "scope": s} for p, s in about]
+    expected = {
+        "query": "release",
+        "count": 2,
+        "truncated": False,
+        "results": [{"score": 101, "reason": "token_overlap", "skill": skill} for skill in skills],
     }
+
+    def shape(found: Any) -> Any:
+        """The data with what the seed promises of a skill, which may have more."""
+        assert all(hit["skill"].keys() > skills[0].keys() for hit in found["results"])
+        hits = [{**hit, "skill": {key: hit["skill"][key] for key in skills[0]}} for hit in found["results"]]
+        return {**found, "results": hits}
+
+    text, data = by_mcp(world, "release")
+    assert shape(data) == expected
+    lines = [
+        "count: 2, truncated: false",
+        *("- twin: Draft release notes.", f"  path: {twins[0]}", "  scope: repo, reason: token_overlap, score: 101"),
+        *("- twin: Draft release notes.", f"  path: {twins[1]}", "  scope: user, reason: token_overlap, score: 101"),
+    ]
+    assert text.split("\n") == lines
+    assert by_mcp(world, "zzz")[0] == "count: 0, truncated: false\nNo skill matches 'zzz'."
+    assert shape(metier(world, "call", "skill_search", '{"query": "release"}', "--profile", "codelia")) == expected
+    app = App(world.project, home=world.home, profile="codelia", store="memory:")
+    message = {"method": "session.call", "params": {"tool": "skill_search", "args": {"query": "release"}}}
+    said = Dispatcher(app).handle(json.dumps({"jsonrpc": "2.0", "id": 1, **message}))
+    assert shape(json.loads(said or "")["result"]) == expected
+
+
+@pytest.mark.behaviour("N-001", "N-002")
+def test_a_cut_result_and_hits_of_one_name_are_told_apart_in_text(
+    world: World, twins: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = world.discover("codelia").session()
+    text = opened.call("skill_search", {"query": "release", "limit": 1}).text
+    assert text.startswith("count: 1, truncated: true\n")
+    assert text.endswith("\nMore skills match; ask more precisely or for more results.")
+    assert str(twins[1]) not in text
+    monkeypatch.setenv("HOME", str(world.home))
+    run = caller(world, capsys, monkeypatch)
+    printed = run("search", "release", "--profile", "codelia").out.splitlines()
+    assert [line.strip() for line in printed if "SKILL.md" in line] == [str(path) for path in twins]
+    found = run("search", "release", "--profile", "codelia", "--json").json
+    assert [(hit["skill"]["path"], hit["skill"]["scope"], hit["reason"], hit["score"]) for hit in found["results"]] == [
+        (str(path), scope, "token_overlap", 101) for path, scope in zip(twins, ("repo", "user"), strict=True)
+    ]
+    rows = [line.split()[:4] for line in printed if line.startswith("101")]
+    assert rows == [["101", "twin", scope, "token_overlap"] for scope in ("repo", "user")]
+
+
+@pytest.mark.behaviour("N-002")
+def test_another_profile_names_scope_and_path_of_a_hit_only_where_names_repeat(world: World, twins: list[Path]) -> None:
+    world.skill(".agents/skills/solo", description="Another release.")
+    settings = {"collisions": {"rule": "ambiguous"}}
+    text = world.discover(settings=settings).session().call("skill_search", {"query": "release"}).text
+    for path, scope in zip(twins, ("repo", "user"), strict=True):
+        assert f"- twin: Draft release notes.\n  scope: {scope}, path: {path}" in text
+    assert len(text.split("\n")) == 5, "one line for the skill whose name is its own"
+    hidden = settings | {"resources": {"hide_paths": True}}
+    veiled = world.discover(settings=hidden).session().call("skill_search", {"query": "release"}).text
+    assert "scope: user" in veiled
+    assert str(world.home) not in veiled
+    plain = world.discover().session().call("skill_search", {"query": "release"}).text
+    assert sorted(plain.split("\n")) == ["- solo: Another release.", "- twin: Draft release notes."]
+
+
+@pytest.mark.behaviour("N-012", "N-013")
+def test_a_disabled_skill_is_listed_and_nowhere_else(world: World, twins: list[Path]) -> None:
+    world.skill(".agents/skills/away", description="Gone release.")
+    world.discover("codelia").disable("away")
+    skills = world.discover("codelia")
+    assert next((skill.name, skill.enabled) for skill in skills) == ("away", False)
+    opened = skills.session()
+    for text in (opened.system_prompt(), opened.call("skill_search", {"query": "release"}).text):
+        assert "away" not in text
+        assert text.count(f"{twins[0]}") == 1
+    assert opened.call("skill_load", {"name": "away"}).ok is False
+    assert opened.search("release").count == 2
+    rule = "<rule>Load a skill with skill_load before you follow it, by name, or by path if names repeat.</rule>"
+    assert rule in opened.system_prompt()
 
 
 @pytest.mark.behaviour("C-044", "C-045", "C-092")

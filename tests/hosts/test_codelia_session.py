@@ -77,19 +77,6 @@ def test_a_dollar_names_a_skill_of_the_catalog_and_is_text_everywhere_else(
     assert metier(world, "invoke", message, "--profile", "codelia")["skill"] == found
 
 
-@pytest.mark.behaviour("C-062")
-def test_an_ambiguous_mention_is_reported_with_its_candidates_and_never_guessed(
-    world: World, twins: list[Path]
-) -> None:
-    opened = session(world)
-    for message in ("use $twin", "use $twin and $solo"):
-        invocation = opened.invoke(message)
-        assert invocation.ambiguous == tuple(str(path) for path in twins)
-        assert [skill.name for skill in invocation.mentioned] == (["solo"] if "solo" in message else [])
-        assert invocation.loaded is None
-    assert load(opened, path=invocation.ambiguous[1])["skill"]["path"] == str(twins[1])
-
-
 @pytest.mark.behaviour("C-032")
 def test_an_explicit_request_means_the_same_skill_each_time(world: World, twins: list[Path]) -> None:
     def ids() -> list[str]:

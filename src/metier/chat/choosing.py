@@ -25,7 +25,6 @@ class Choosing:
         self._live, self._claim, self._seconds = live, claim, seconds
         self._open: dict[str, asyncio.Future[str]] = {}
         self._items: dict[str, ChoiceItem] = {}
-        self._ended = False
 
     def pick(self, item_id: str, skill_id: str) -> bool:
         """Pick a skill by its id, or none. Return false if no choice with such a skill is waiting."""
@@ -35,28 +34,15 @@ class Choosing:
         future.set_result(skill_id)
         return True
 
-    def end(self) -> None:
-        """Pick none from now on, because the turn ends."""
-        self._ended = True
-        for future in self._open.values():
-            if not future.done():
-                future.set_result(NONE)
-
     async def choose(self, mention: AmbiguousMention) -> Skill | None:
-        """Show the skills of a name and wait until the person has picked one, or none."""
-        if self._ended:
-            return None
+        """Show the skills of a name and wait until the person has picked one, or none. A stop closes the item."""
         item = ChoiceItem.of(mention)
         self._items[item.id] = item
         self._open[item.id] = future = asyncio.get_running_loop().create_future()
         await self._live.show(item)
         await self._claim("waiting")
-        try:
-            picked = await asyncio.wait_for(future, self._seconds)
-        except TimeoutError:
-            picked = NONE
-        if self._ended:
-            return None  # the end of the turn closes the item
+        await asyncio.wait([future], timeout=self._seconds)  # `wait_for` could miss that the turn is stopped
+        picked = future.result() if future.done() else NONE
         item.state, item.chosen = ("chosen", picked) if picked else ("none", None)
         await self._live.show(item)
         await self._claim("running")

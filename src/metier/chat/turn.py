@@ -123,7 +123,6 @@ class Turn:
         for future in self._asked.values():
             if not future.done():
                 future.set_result("no")
-        self.choosing.end()
         if self.task is not None:
             self.task.cancel()
 

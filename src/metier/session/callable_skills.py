@@ -53,7 +53,7 @@ class _Places:
         catalog = self._context.skills.catalog
         if not self._known:
             for skill in (*(entry.skill for entry in catalog.shadowed), *catalog.skills):
-                self._known |= dict.fromkeys((skill.real_path, skill.dir, skill.path), skill)
+                self._known |= dict.fromkeys((skill.real_path, skill.folder, skill.dir, skill.path), skill)
         whole = os.path.join(catalog.place.home, path[2:]) if path.startswith("~/") else path
         skill = self._known.get(os.path.normpath(os.path.join(catalog.place.cwd, whole)))
         return skill if skill is not None and self._context.visibility.callable_by_user(skill) else None

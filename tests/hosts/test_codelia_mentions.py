@@ -1,0 +1,145 @@
+"""Codelia: a path in a message decides which skill is meant, and every mention reaches whoever asked."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calling import Run, caller
+from metier.app import App
+from metier.replay import from_store, replay
+from metier.rpc import Dispatcher
+from worlds import World
+
+SPACED = "a place/.agents/skills/twin"
+
+
+@pytest.fixture
+def twins(world: World) -> list[Path]:
+    """Three skills of one name, one of them in a folder with a space, and one of another name."""
+    world.skill("a place/.agents/skills/solo", body="SOLO")
+    return [
+        world.skill(".agents/skills/twin", body="FIRST"),
+        world.skill("~/.agents/skills/twin", body="SECOND"),
+        world.skill(SPACED, body="THIRD"),
+    ]
+
+
+@pytest.fixture
+def run(world: World, twins: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("HOME", str(world.home))
+    called = caller(world, capsys, monkeypatch)
+    monkeypatch.chdir(world.project / "a place")
+    return called
+
+
+def mentions(given: Any) -> list[str]:
+    return [one["path"] for one in given["mentioned"]]
+
+
+@pytest.mark.behaviour("N-004", "N-005")
+@pytest.mark.parametrize(
+    ("message", "meant"),
+    [
+        ("use $twin at {1}", [1]),
+        ("use $twin at {0}.", [0]),
+        ("use $twin at {1folder}/, please", [1]),
+        ("[$twin]({0}) now", [0]),
+        ("[$twin](<{2}>) now", [2]),
+        ("$twin at ../.agents/skills/twin/SKILL.md", [0]),
+        ("$twin at ../.agents/./skills/twin", [0]),
+        ("don't guess: $twin is '~/.agents/skills/twin/SKILL.md'", [1]),
+        ("$twin at `.agents/skills/twin`", [2]),
+        ('$twin at "{2}"', [2]),
+        ("Read {1} first, then {0}!", [1, 0]),
+        ("follow ~/.agents/skills/twin", [1]),
+        ("compare $twin at {0} with {1folder}", [0, 1]),
+    ],
+)
+def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path], message: str, meant: list[int]) -> None:
+    names = {str(number): str(path) for number, path in enumerate(twins)}
+    folders = {f"{number}folder": str(path.parent) for number, path in enumerate(twins)}
+    for key, value in (*folders.items(), *names.items()):
+        message = message.replace(f"{{{key}}}", value)
+    shown = run("invoke", message, "--profile", "codelia", "--json").json
+    assert mentions(shown) == [str(twins[number]) for number in meant]
+    assert (shown["skill"], shown["message"]) == ("twin", message)
+    assert (shown["ambiguous"], shown["choices"]) == ([], [])
+
+
+@pytest.mark.behaviour("N-005")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "see /etc/passwd and https://example.org/twin and a/b, n/a, 1/2",
+        "what is in {folder}/references/a.md or {folder}s or {above}?",
+        "SKILL.md, twin, ~, ~/, ., .., /, //",
+        "{folder}/../no-such/SKILL.md",
+    ],
+)
+def test_a_path_of_anything_else_is_text(run: Run, twins: list[Path], message: str) -> None:
+    folder = str(twins[0].parent)
+    text = message.replace("{folder}", folder).replace("{above}", os.path.dirname(folder))
+    shown = run("invoke", text, "--profile", "codelia")
+    assert (shown.code, shown.err) == (1, "the message calls no skill\n")
+
+
+@pytest.mark.behaviour("C-062", "N-006")
+def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_never_guessed(
+    run: Run, world: World, twins: list[Path]
+) -> None:
+    expected = [(str(path), scope) for path, scope in zip(twins, ("repo", "user", "repo"), strict=True)]
+    app = App(world.project / "a place", home=world.home, profile="codelia", store="memory:")
+    client = Dispatcher(app)
+
+    def by_rpc(text: str) -> Any:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "session.invoke", "params": {"message": text}}
+        return json.loads(client.handle(json.dumps(message)) or "")["result"]
+
+    def by_command_line(text: str) -> Any:
+        return run("invoke", text, "--profile", "codelia", "--json").json
+
+    for ask in (by_rpc, by_command_line):
+        for text, clear in (("use $twin", []), ("use $twin and $solo, or $solo", ["solo"])):
+            shown = ask(text)
+            (choice,) = shown["choices"]
+            assert choice["name"] == "twin"
+            assert sorted((one["path"], one["scope"]) for one in choice["candidates"]) == sorted(expected)
+            assert shown["ambiguous"] == [one["path"] for one in choice["candidates"]]
+            assert [one["name"] for one in shown["mentioned"]] == clear
+            assert (shown["skill"], shown["loaded"], shown["message"]) == (clear[0] if clear else None, None, text)
+    several = by_rpc(f"$solo, then {twins[1]} and {twins[0]}")
+    assert mentions(several) == [str(world.project / "a place/.agents/skills/solo/SKILL.md"), *map(str, twins[1::-1])]
+    printed = run("invoke", "use $twin", "--profile", "codelia")
+    assert printed.code == 1
+    assert printed.err.startswith("$twin is ambiguous; put one of these paths into the message:\n")
+    for path, scope in expected:
+        assert f"  {path} ({scope})\n" in printed.err
+    assert replay(from_store(app.store, client.own or "")).identical
+
+
+@pytest.mark.behaviour("N-004")
+def test_a_path_reaches_only_what_a_user_may_call(run: Run, world: World, twins: list[Path]) -> None:
+    """A disabled skill is not among the candidates, and its path is text."""
+    off = world.skill("~/.agents/skills/off")
+    assert run("disable", "off", "--profile", "codelia").code == 0
+    assert run("invoke", f"use {off}", "--profile", "codelia").code == 1
+    assert run("invoke", f"use $twin at {off}", "--profile", "codelia").code == 1
+
+
+def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_text(
+    world: World, twins: list[Path]
+) -> None:
+    opened = world.discover().session()
+    shadowed = opened.invoke(f"use $twin at {twins[1]}")
+    assert [skill.path for skill in shadowed.mentioned] == [str(twins[1])]
+    assert shadowed.loaded is not None
+    assert "SECOND" in shadowed.text
+    assert opened.invoke(f"fix a word in {twins[1]}").skill is None
+    both = world.discover(settings={"collisions": {"rule": "ambiguous"}}).session()
+    assert both.invoke("/twin now").choices[0].name == "twin"
+    called = both.invoke(f"/twin {twins[1]}")
+    assert called.loaded is not None
+    assert "SECOND" in called.text

@@ -1,0 +1,174 @@
+"""Codelia: what is said of loaded skills is true of the bytes that were loaded, and of the folder that is meant."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metier.app import App
+from metier.record.store import open_store
+from metier.replay import from_store, replay
+from metier.rpc import Dispatcher
+from piping import reading
+from worlds import World
+
+SKILLS = ".agents/skills"
+LOAD = {"tool": "skill_load", "args": {"name": "notes"}}
+
+
+class Client:
+    """A `metier rpc` process of a project, asked line by line."""
+
+    def __init__(self, world: World, *options: str) -> None:
+        command = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--profile", "codelia"]
+        place = ["--cwd", str(world.project), "--home", str(world.home)]
+        self.process = subprocess.Popen(
+            [*command, *place, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.lines = reading(self.process.stdout)
+
+    def send(self, method: str, **params: Any) -> Any:
+        assert self.process.stdin is not None
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        while True:
+            answer = json.loads(self.lines.get(timeout=60))
+            if "id" in answer:  # and not a note that skills changed
+                return answer
+
+    def ask(self, method: str, **params: Any) -> Any:
+        return self.send(method, **params)["result"]
+
+
+@contextmanager
+def client(world: World, *options: str) -> Generator[Client]:
+    opened = Client(world, *options)
+    try:
+        yield opened
+    finally:
+        assert opened.process.stdin is not None
+        opened.process.stdin.close()
+        opened.process.wait(30)
+
+
+def edit(path: Path, description: str, body: str, time: int) -> int:
+    """Write a skill anew and set its time; the time in milliseconds."""
+    path.write_text(f"---\nname: notes\ndescription: {description}\n---\n{body}\n")
+    mtime_ns = time * 10**9 + 123_456_789
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+    return time * 1000 + 123
+
+
+def metadata(path: Path, mtime_ms: int, skill_id: str) -> dict[str, Any]:
+    return {
+        "skill_id": skill_id,
+        "name": "notes",
+        "path": str(path),
+        "dir": str(path.parent),
+        "mtime_ms": mtime_ms,
+    }
+
+
+@pytest.mark.behaviour("C-069", "C-098", "N-008", "N-009")
+def test_a_load_and_the_loaded_versions_are_of_the_bytes_that_were_loaded(world: World, tmp_path: Path) -> None:
+    path = world.skill(f"{SKILLS}/notes", description="Scanned.", body="SCANNED")
+    store = str(tmp_path / "store.db")
+    with client(world, "--store", store) as rpc:
+        (scanned,) = rpc.ask("skills.list")["skills"]
+        session = rpc.ask("session.create")["session_id"]
+        first = edit(path, "Edited.", "EDITED", 1_700_000_000)
+        loaded = rpc.ask("session.call", **LOAD)
+        assert "EDITED" in loaded["content"]
+        assert loaded["metadata"] == metadata(path, first, scanned["id"])
+        assert (loaded["skill"]["description"], loaded["skill"]["mtime_ms"]) == ("Edited.", first)
+
+        second = edit(path, "Edited.", "EDITED AGAIN", 1_700_000_100)
+        for _ in range(2):  # before and after a scan
+            inspected = rpc.ask("context.inspect", include_skills=True)
+            assert inspected["loaded_versions"] == {str(path): first}
+            (listed,) = rpc.ask("skills.list", force_reload=True)["skills"]
+            assert listed["mtime_ms"] == second
+        again = rpc.ask("session.call", **LOAD)
+        assert "EDITED AGAIN" in again["content"]
+        assert again["metadata"]["mtime_ms"] == second
+        assert rpc.ask("context.inspect", include_skills=True)["loaded_versions"] == {str(path): second}
+        reminded = rpc.ask("session.call", **LOAD)
+        assert reminded["already_loaded"] is True
+        assert "EDITED" not in reminded["content"], "a list or an inspection does not make it forget"
+        assert reminded["metadata"] == metadata(path, second, scanned["id"])
+    path.unlink()
+    with client(world, "--store", store) as rpc:
+        known = rpc.ask("context.inspect", include_skills=True, session_id=session)
+        assert known["loaded_versions"] == {str(path): second}, "in another process, and without the file"
+    with open_store(store) as kept:
+        assert replay(from_store(kept, session)).identical
+
+
+@pytest.fixture
+def other(world: World, tmp_path: Path) -> World:
+    """Another project of the same user, with more skills than a prompt shows."""
+    found = World(world.home, tmp_path / "other")
+    (found.project / ".git").mkdir(parents=True)
+    for number in range(3):
+        found.skill(f"{SKILLS}/elsewhere-{number}")
+    return found
+
+
+def names(inspected: Any) -> list[str]:
+    return [skill["name"] for skill in inspected["skills"]["skills"]]
+
+
+@pytest.mark.behaviour("C-096", "N-010", "N-011")
+def test_an_inspection_is_of_one_place(world: World, other: World) -> None:
+    path = world.skill(f"{SKILLS}/notes")
+    world.skill(f"{SKILLS}/broken", text="no frontmatter")
+    settings = {"skills": {"initial": {"maxEntries": 2}}}
+    app = App(world.project, profile="codelia", home=world.home, store="memory:", surface="rpc", settings=settings)
+    rpc = Dispatcher(app)
+
+    def ask(method: str, **params: Any) -> Any:
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        answer = json.loads(rpc.handle(line) or "")
+        return answer.get("result", answer.get("error"))
+
+    def inspect(**params: Any) -> Any:
+        return ask("context.inspect", include_skills=True, **params)
+
+    fresh = inspect()
+    assert (names(fresh), fresh["skills"]["truncated"], fresh["loaded_versions"]) == (["notes"], False, {})
+    assert [error["path"] for error in fresh["skills"]["errors"]] == [f"{world.project}/{SKILLS}/broken/SKILL.md"]
+    assert app.store.read() == [], "looking begins no session"
+    assert "skills" not in ask("context.inspect")
+    assert "loaded_versions" not in ask("context.inspect", include_skills=False)
+
+    there = ask("session.create", cwd=str(other.project))["session_id"]
+    ask("session.call", tool="skill_load", args={"name": "elsewhere-1"}, session_id=there)
+    here = ask("session.create")["session_id"]
+    ask("session.call", **LOAD)
+    (mine,) = inspect()["loaded_versions"]
+    assert mine == str(path)
+
+    of_session = inspect(session_id=there)
+    assert of_session["cwd"] == str(other.project)
+    assert names(of_session) == ["elsewhere-0", "elsewhere-1", "elsewhere-2"]
+    assert of_session["skills"]["truncated"] is True
+    assert list(of_session["loaded_versions"]) == [f"{other.project}/{SKILLS}/elsewhere-1/SKILL.md"]
+    assert inspect(session_id=there, cwd=str(other.project)) == of_session
+
+    of_folder = inspect(cwd=str(other.project))
+    assert names(of_folder) == names(of_session)
+    assert (of_folder["skills"]["truncated"], of_folder["loaded_versions"]) == (True, {})
+    assert of_folder["cwd"] == str(other.project)
+    assert inspect(cwd=str(world.project))["loaded_versions"].keys() == {str(path)}
+
+    refused = inspect(session_id=here, cwd=str(other.project))
+    assert refused["code"] == -32602
+    assert str(world.project) in refused["message"]
+    assert str(other.project) in refused["message"]
