@@ -344,9 +344,9 @@ class Skills:
             rest = [*fitting, *others]
         return [*pinned, *rest]
 
-    def fitting(self, message: str, among: Container[str], limit: int, *, certain: bool = False) -> list[Skill]:
-        """The skills, of those at the paths `among`, that fit a message best. `certain`: only if the best fits well."""
-        return self._find().rank(message, lambda skill: skill.path in among, limit, certain=certain)
+    def fitting(self, message: str, among: Container[str], limit: int, least: float) -> list[Skill]:
+        """The skills, of those at the paths `among`, that fit a message best; none if the best scores below `least`."""
+        return self._find().rank(message, lambda skill: skill.path in among, limit, least)
 
     def prompt(self, message: str | None = None, budget: int | None = None) -> "Prompt":
         """The part of a system prompt that shows the catalog. See `Session.prompt`."""

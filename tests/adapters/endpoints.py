@@ -15,6 +15,7 @@ def serve(model: Model) -> Generator[str, None, None]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            model.requests.append(request)
             data = json.dumps(_APIS[self.path](model, request)).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
@@ -39,7 +40,9 @@ def serve(model: Model) -> Generator[str, None, None]:
 
 def _messages(model: Model, request: Any) -> dict[str, object]:
     texts = [text for message in request["messages"] if message["role"] == "user" for text in _blocks(message)]
-    step = model.next(request.get("system"), [tool["name"] for tool in request["tools"]], texts)
+    system = request.get("system")
+    given = system if isinstance(system, str | None) else "".join(part["text"] for part in system)
+    step = model.next(given, [tool["name"] for tool in request["tools"]], texts)
     block = (
         {"type": "text", "text": step}
         if isinstance(step, str)
@@ -65,9 +68,10 @@ def _blocks(message: Any) -> list[str]:
 def _chat(model: Model, request: Any) -> dict[str, object]:
     by_role: dict[str, list[str]] = {"system": [], "user": [], "tool": [], "assistant": []}
     for message in request["messages"]:
-        by_role[message["role"]].append(message.get("content") or "")
+        by_role[message["role"]].append(content_text(message.get("content")))
     names = [tool["function"]["name"] for tool in request["tools"]]
-    step = model.next("\n\n".join(by_role["system"]), names, [*by_role["user"], *by_role["tool"]])
+    prompts = by_role["system"]
+    step = model.next("\n\n".join(prompts), names, [*by_role["user"], *by_role["tool"]], len(prompts))
     answer: dict[str, object] = {"role": "assistant", "content": step if isinstance(step, str) else None}
     if not isinstance(step, str):
         function = {"name": step[0], "arguments": json.dumps(step[1])}
@@ -76,9 +80,16 @@ def _chat(model: Model, request: Any) -> dict[str, object]:
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
 
 
+def content_text(content: Any) -> str:
+    """The text of a message, which may come in parts."""
+    return content if isinstance(content, str) else "\n\n".join(part["text"] for part in content or ())
+
+
 def _responses(model: Model, request: Any) -> dict[str, object]:
     texts = [_text(item) for item in request["input"] if item.get("role") == "user" or "output" in item]
-    step = model.next(request.get("instructions"), [tool["name"] for tool in request["tools"]], texts)
+    prompts = [request.get("instructions"), *(content_text(i["content"]) for i in request["input"] if _is_system(i))]
+    given = [text for text in prompts if text]
+    step = model.next("\n\n".join(given), [tool["name"] for tool in request["tools"]], texts, len(given))
     return {
         "id": "r",
         "object": "response",
@@ -90,6 +101,10 @@ def _responses(model: Model, request: Any) -> dict[str, object]:
         "tools": [],
         "status": "completed",
     }
+
+
+def _is_system(item: Any) -> bool:
+    return item.get("role") in ("system", "developer")
 
 
 def _text(item: Any) -> str:

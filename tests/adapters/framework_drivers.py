@@ -125,7 +125,9 @@ def pydantic_model(model: Model) -> FunctionModel:
             if isinstance(message, PydanticRequest)
             for part in message.parts
         ]
-        step = model.next(info.instructions, [tool.name for tool in info.function_tools], texts)
+        own = [part for message in messages for part in message.parts if part.part_kind == "system-prompt"]
+        prompts = len(info.model_request_parameters.instruction_parts or ()) + len(own)
+        step = model.next(info.instructions, [tool.name for tool in info.function_tools], texts, prompts)
         if isinstance(step, str):
             return PydanticResponse(parts=[TextPart(step)])
         return PydanticResponse(parts=[ToolCallPart(*step, tool_call_id=f"call-{model.number}")])
@@ -200,7 +202,8 @@ class ScriptedAgentsModel(AgentsModel):
         **more: object,
     ) -> AgentsResponse:
         texts = [str(value_of(item, "content") or value_of(item, "output") or "") for item in input]
-        step = self.model.next(system_instructions, [tool.name for tool in tools], texts)
+        own = sum(value_of(item, "role") == "system" for item in input)
+        step = self.model.next(system_instructions, [tool.name for tool in tools], texts, 1 + own)
         if isinstance(step, str):
             return agents_response(agents_message(step))
         return agents_response(agents_call(f"call-{self.model.number}", step[0], json.dumps(step[1])))
@@ -303,9 +306,9 @@ class ScriptedChatModel(BaseChatModel):
         return ScriptedChatModel.model_construct(script=self.script, names=tuple(tool.name for tool in tools))
 
     def _generate(self, messages: list[BaseMessage], *_: object, **__: object) -> ChatResult:
-        system = "\n\n".join(message.text for message in messages if message.type == "system")
+        prompts = [message.text for message in messages if message.type == "system"]
         texts = [message.text for message in messages if message.type in ("human", "tool")]
-        message = self.message(self.script.next(system, self.names, texts))
+        message = self.message(self.script.next("\n\n".join(prompts), self.names, texts, len(prompts)))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def message(self, step: Step) -> AIMessage:

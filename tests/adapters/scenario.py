@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from metier import Skills
 from metier.sandbox import Outcome
@@ -34,6 +35,8 @@ class Shown:
     system: str
     tools: tuple[str, ...]
     texts: tuple[str, ...]
+    prompts: int = 1
+    """The number of system prompts."""
 
     def count(self, mark: str = MARK) -> int:
         return sum(text.count(mark) for text in (self.system, *self.texts))
@@ -45,9 +48,11 @@ class Model:
 
     steps: list[Step]
     shown: list[Shown] = field(default_factory=list[Shown])
+    requests: list[Any] = field(default_factory=list[Any])
+    """What an endpoint received, as it was sent."""
 
-    def next(self, system: str | None, tools: Iterable[str], texts: Iterable[str]) -> Step:
-        self.shown.append(Shown(system or "", tuple(sorted(tools)), tuple(filter(None, texts))))
+    def next(self, system: str | None, tools: Iterable[str], texts: Iterable[str], prompts: int = 1) -> Step:
+        self.shown.append(Shown(system or "", tuple(sorted(tools)), tuple(filter(None, texts)), prompts))
         return self.steps[len(self.shown) - 1]
 
     @property

@@ -24,6 +24,10 @@ from metier.session.context import SessionContext
 ADDED: Final = 5
 """The most skills that one message adds. For 96 of 100 requests, the right one is among the best five."""
 
+LEAST: Final = 0.45
+"""The score that the best skill for a message needs, so that small talk does not use up the room. The first message is
+worth a guess. One right answer in sixty is below it."""
+
 FIXED: Final = 4
 """One in so many of the descriptions that have room is in the fixed part. The room of the others is for messages."""
 
@@ -64,8 +68,8 @@ def _with_choices(context: SessionContext, view: CatalogView, message: str, room
     known = [free[path] for path in context.state.chosen if path in free]
     new: list[Skill] = []
     if message:
-        # The first message is worth a guess. Later ones, such as a word of thanks, must not use up the room.
-        best = context.skills.fitting(message, {skill.path for skill in described}, ADDED, certain=bool(known))
+        among = {skill.path for skill in described}
+        best = context.skills.fitting(message, among, ADDED, LEAST if known else 0.0)
         new = [skill for skill in best if skill.path not in taken and skill not in known]
     bare, shown = formats.listing(view), formats.listing(replace(view, chosen=[*known, *new]))
     added = len(shown.names) - len(fixed) - len(known)

@@ -96,9 +96,8 @@ class Finder:
         matched = self._with_index(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
         return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
-    def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int, *, certain: bool = False) -> list[Skill]:
-        """Return the skills that share any word with a message, the best first. `certain`: only if the best fits."""
-        least = FITS if certain else 0.0
+    def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int, least: float = 0.0) -> list[Skill]:
+        """Return the skills that share any word with a message, the best first; none if its score is below `least`."""
         scored = self._scored(message, limit, lambda path: self._allows(path, allowed), least)
         return [self._skills[one.key] for one in scored]
 

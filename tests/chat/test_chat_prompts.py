@@ -1,0 +1,75 @@
+"""The system prompts that the model of a chat gets over several turns, also from two servers on one store."""
+
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from chat.openai_server import ModelServer, calls, text
+from chat.serving import app_of, serving
+from worlds import World
+
+TOPICS = ("kettles", "anchors", "jewels")
+TURNS = ("Kettles?", "Thank you, go on with that.", "Anchors?", "Jewels?")
+
+
+def crowd(world: World, count: int) -> None:
+    for number in range(count):
+        description = f"Handles case {number} of an office, with much care and without any hurry at all."
+        world.skill(f".agents/skills/a-filler-{number:03}", description=description)
+    for topic in TOPICS:
+        world.skill(f".agents/skills/z-{topic}", description=f"Knows {topic}.")
+
+
+def system(model: ModelServer, number: int) -> str:
+    """The one system message of a request."""
+    (message,) = [one for one in model.requests[number]["messages"] if one["role"] == "system"]
+    return message["content"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "load"), [("standard", "skill_load"), ("remcochat", "skills_activate"), ("codelia", "skill_load")]
+)
+def test_every_turn_begins_with_the_same_prompt(world: World, model: ModelServer, profile: str, load: str) -> None:
+    crowd(world, 4)
+    app = app_of(world, "memory:", profile, provider="openai", name="scripted", base_url=model.url)
+    model.plays(text("Well."), text("Well."), calls((load, {"name": "z-jewels"})), text("Done."))
+    with serving(app) as chatting:
+        chat = chatting.chat()
+        for message in ("Kettles?", "Anchors?", "Jewels?", "/z-kettles now" if profile == "remcochat" else "And?"):
+            chatting.say(chat, message)
+    texts = [system(model, number) for number in range(len(model.requests))]
+    assert len(texts) == 5
+    assert texts[0] == texts[1] == texts[2]
+    assert all(one.startswith(texts[0]) for one in texts)
+    if profile == "remcochat":
+        assert "z-kettles" in texts[4][len(texts[0]) :], "what is said of one turn comes last"
+
+
+def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(
+    world: World, model: ModelServer, tmp_path: Path
+) -> None:
+    crowd(world, 60)
+    folder = world.home / ".config/metier"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text("[prompt]\nmax_chars = 3000\n")
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                serving(
+                    app_of(world, f"sqlite://{tmp_path}/{'trail.db'}", provider="openai", name="m", base_url=model.url)
+                )
+            )
+            for _ in range(2)
+        ]
+        chat = servers[0].chat()
+        for number, message in enumerate(TURNS):
+            servers[number % 2].say(chat, message)
+    texts = [system(model, number) for number in range(len(TURNS))]
+    assert texts[1] == texts[0]
+    for before, after in pairwise(texts):
+        assert after.startswith(before[: before.rindex("</skill>")])
+    shown = [[f"<name>z-{topic}</name>" in one for topic in TOPICS] for one in texts]
+    assert shown == [[True, False, False], [True, False, False], [True, True, False], [True, True, True]]
+    assert max(map(len, texts)) < 4_000
