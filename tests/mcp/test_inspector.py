@@ -6,8 +6,6 @@ fail.
 
 import json
 import os
-import pwd
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from clients import command
 
+from npm_packages import install
 from worlds import World
 
 VERSION = "2.12.0"
@@ -30,50 +29,20 @@ def missing(why: str) -> None:
     pytest.skip(f"the MCP Inspector cannot run here: {why}")
 
 
-def node_version() -> int:
-    try:
-        shown = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-        return int(shown.strip().lstrip("v").split(".")[0])
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        return 0
-
-
 @pytest.fixture(scope="session")
 def inspector() -> Path:
     """The folder with the programs of the Inspector and a recent version of Node."""
-    npm = shutil.which("npm")
-    if npm is None:
-        missing("npm is not installed")
     place = Path(tempfile.gettempdir()) / f"metier-inspector-{VERSION}-{os.getuid()}"
-    programs = place / "node_modules/.bin"
-    if (programs / "mcp-inspector").exists():
-        return programs
-    building = Path(tempfile.mkdtemp(prefix="metier-inspector-"))
-    (building / "package.json").write_text('{"private": true}')
-    packages = [f"@modelcontextprotocol/inspector@{VERSION}"]
-    if node_version() < NODE:
-        packages.append(f"node@{NODE}")
-    line = [str(npm), "install", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1", *packages]
-    env = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
-    try:
-        done = subprocess.run(line, cwd=building, env=env, capture_output=True, text=True, timeout=300)
-        why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-    except subprocess.TimeoutExpired:
-        why = ["it took too long"]
-    if why:
-        shutil.rmtree(building, ignore_errors=True)
-        missing(f"npm could not install it: {why[0]}")
-    try:
-        building.rename(place)
-    except OSError:  # another process was faster
-        shutil.rmtree(building, ignore_errors=True)
-    return programs
+    if why := install(place, [f"@modelcontextprotocol/inspector@{VERSION}"], NODE):
+        missing(why)
+    return place / "node_modules/.bin"
 
 
 def inspect(programs: Path, home: Path, era: str, server: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home)}
     line = [str(programs / "mcp-inspector"), "--cli", "--protocol-era", era, "--method", "skills/list", "--verify"]
-    return subprocess.run([*line, *options, "--", *server], env=env, capture_output=True, text=True, timeout=60)
+    line += ["--connect-timeout", "60000"]
+    return subprocess.run([*line, *options, "--", *server], env=env, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from metier.mcp import catalog_text
 from metier.mcp.asking import asking, can_ask
 from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
-from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, OperationParams, SkillParams, failure, invalid, page
+from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, OperationParams, SkillParams, about, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
 from metier.results import Loaded, Request
 from metier.rpc import read_operation
@@ -199,7 +199,10 @@ class Handlers:
         uri = str(params.uri)
         session = await self._session(ctx)
         operation = Read(name=uri, by="model", raw=True)
-        read = await self._asked(ctx, session, params, lambda: operation, lambda: session.perform(operation))
+        try:
+            read = await self._asked(ctx, session, params, lambda: operation, lambda: session.perform(operation))
+        except MCPError as error:
+            raise about(uri, error) from error
         if isinstance(read, types.InputRequiredResult):
             return read
         data = read.data or b""  # the bytes of the digest, even if the host's own read returns other text

@@ -22,6 +22,7 @@ from metier.errors import (
     ResourceError,
     SkillNotFound,
 )
+from metier.files.shapes import is_table
 from metier.files.text import storable_table, storable_text
 from metier.session.session import Session
 from metier.session.tools import code_of
@@ -99,3 +100,9 @@ def failure(error: MetierError, session: Session) -> MCPError:
         data["tool"] = error.tool
     code = types.INVALID_PARAMS if unknown else REFUSED
     return MCPError(code, storable_text(session.explain(error)), storable_table(data))
+
+
+def about(uri: str, error: MCPError) -> MCPError:
+    """The error, with the uri of the resource that it is about, as the protocol asks."""
+    data = error.error.data if is_table(error.error.data) else {}
+    return MCPError(error.code, error.message, {**data, "uri": storable_text(uri)})
