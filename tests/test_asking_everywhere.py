@@ -161,7 +161,7 @@ def pydantic_ai(surface: Surface) -> str:
 def openai_agents(surface: Surface) -> str:
     call = ResponseFunctionToolCall(call_id="1", name="skill_load", arguments=json.dumps(LOAD), type="function_call")
     agent: Any = OpenAIAgent(name="a")
-    return AgentSkills(surface.world.discover()).question(ToolApprovalItem(agent, call))
+    return AgentSkills(surface.world.discover(), approvals=True).question(ToolApprovalItem(agent, call))
 
 
 def python(surface: Surface) -> str:
