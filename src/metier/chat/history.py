@@ -133,7 +133,18 @@ def returned(card: ToolItem, text: str | None = None) -> ToolReturnPart:
     """The result of a call as the model gets it."""
     content = card.text if text is None else text
     outcome: ReturnOutcome = _OUTCOMES.get(card.state, "failed")
+    if outcome == "failed" and _is_object(content):
+        outcome = "denied"  # the text says itself that it failed, and would only be quoted within another object
     return ToolReturnPart(wire_name(card.tool), content, tool_call_id=card.call, outcome=outcome)
+
+
+def _is_object(text: str) -> bool:
+    """Whether a text is a JSON object, as the results of some hosts are."""
+    if not text.startswith("{"):
+        return False
+    with contextlib.suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text), dict)
+    return False
 
 
 def _within_limit(items: Sequence[Item]) -> set[str]:
