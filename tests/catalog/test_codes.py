@@ -85,6 +85,10 @@ def collision(world: World) -> dict[str, object]:
     return {}
 
 
+def switched_off(world: World) -> dict[str, object]:
+    return {"settings": {"enabled": False}}
+
+
 def too_many_skills(world: World) -> dict[str, object]:
     world.skill(f"{SKILLS}/x")
     world.skill(f"{SKILLS}/y")
@@ -154,6 +158,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "bound-reached": bound_reached,
     "link-not-followed": link_not_followed,
     "collision": collision,
+    "switched-off": switched_off,
     "too-many-skills": too_many_skills,
     "state-invalid": state_invalid,
     "setting-elsewhere": setting_elsewhere,

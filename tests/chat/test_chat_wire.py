@@ -312,10 +312,12 @@ def test_tools_are_named_as_every_provider_takes_them(world: World, model: Model
         shown = chatting.say(chatting.chat(), "/probe it")
         assert model.tools(0) == ["skills_activate", "skills_readResource"]
         assert (shown[1]["tool"], shown[1]["state"]) == ("skills.activate", "done")
-        assert 'The user calls the skill "probe" explicitly. Call `skills_activate`' in model.system(0)
-        assert model.messages(0)[0]["content"] == "it"
+        call = 'The user calls the skill "probe" explicitly. Call `skills_activate` for it before you answer.'
+        assert model.messages(0)[0]["content"] == f"it\n\n{call}"
+        assert "explicitly. Call" not in model.system(0)
 
 
+@pytest.mark.behaviour("N-105")
 def test_a_retried_command_is_told_to_the_model_once(world: World, model: ModelServer) -> None:
     world.skill(".skills/probe", body=BODY)
     model.plays(text("One."))
@@ -323,7 +325,9 @@ def test_a_retried_command_is_told_to_the_model_once(world: World, model: ModelS
         chat = chatting.chat()
         chatting.say(chat, "/probe it")
         chatting.retry(chat)
-        assert [(one["role"], one["content"]) for one in model.messages()] == [("user", "it")]
+        (told,) = model.messages()
+        assert told["content"].count("The user calls the skill") == 1
+        assert told["content"].startswith("it\n\n")
         assert kinds(chatting.items(chat)) == ["user", "text", "text"]
 
 

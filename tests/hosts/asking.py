@@ -20,13 +20,18 @@ OUTSIDE = ("socket.", "urllib.", "subprocess.", "os.system", "os.exec", "os.fork
 """The audit events of everything that leaves the process: connections and programs."""
 
 
-def metier(world: World, *arguments: str, cwd: Path | None = None, code: int = 0, **env: str) -> Any:
-    """Run the command in the project: its JSON, or what it says on stderr where another exit code is expected."""
+def metier(
+    world: World, *arguments: str, cwd: Path | None = None, code: int = 0, output: bool = False, **env: str
+) -> Any:
+    """Run the command in the project: its JSON, or what it says on stderr where another exit code is expected.
+
+    `output` asks for the JSON of a command that fails.
+    """
     command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments, "--json"]
     surroundings = {**os.environ, "HOME": str(world.home), **env}
     done = subprocess.run(command, cwd=cwd or world.project, env=surroundings, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    return json.loads(done.stdout) if code == 0 or output else done.stderr
 
 
 @contextmanager

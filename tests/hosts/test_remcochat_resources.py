@@ -1,5 +1,6 @@
 """RemcoChat: what `skills.activate` and `skills.readResource` return, refuse and cut."""
 
+import json
 import logging
 import os
 import tracemalloc
@@ -24,6 +25,23 @@ def chat(world: World, **settings: Any) -> Session:
 
 def read(session: Session, path: Any, name: str = "probe") -> ToolResult:
     return session.call("skills.readResource", {"name": name, "path": path})
+
+
+def told(result: ToolResult) -> dict[str, Any]:
+    """What the model reads, which is JSON, and also the data of the result."""
+    seen = json.loads(result.text)
+    assert seen == result.data
+    return seen
+
+
+def refusal(result: ToolResult) -> str:
+    """The message that the model reads where a call failed, in the one shape of all failures."""
+    seen = told(result)
+    assert not result.ok
+    assert list(seen) == ["error"]
+    assert list(seen["error"]) == ["code", "message"]
+    assert seen["error"]["code"] == result.code
+    return seen["error"]["message"]
 
 
 @pytest.fixture
@@ -61,11 +79,9 @@ def test_the_tools_take_exactly_the_inputs_of_the_seed(world: World, probe: Path
 @pytest.mark.behaviour("K-044")
 @pytest.mark.parametrize("tool", ["skills.activate", "skills.readResource"])
 def test_an_unknown_name_gives_a_clear_error(world: World, probe: Path, tool: str) -> None:
-    result = chat(world).call(tool, {"name": "prob", "path": "a.md"})
-    assert not result.ok
-    assert list(result.data) == ["error"]
-    assert "no skill 'prob'" in result.data["error"]
-    assert "probe" in result.data["error"]
+    message = refusal(chat(world).call(tool, {"name": "prob", "path": "a.md"}))
+    assert "no skill 'prob'" in message
+    assert "available: probe" in message
 
 
 @pytest.mark.behaviour("K-045")
@@ -74,8 +90,8 @@ def test_the_winning_skill_is_read_from_whichever_folder_it_came(world: World, o
     world.skill("a/same", body="BODY ./a\n", files={"where.txt": "./a"})
     world.skill("~/b/same", body="BODY ~/b\n", files={"where.txt": "~/b"})
     session = chat(world, directories=order)
-    assert session.call("skills.activate", {"name": "same"}).data["body"] == f"BODY {order[0]}\n"
-    assert read(session, "where.txt", "same").data["content"] == order[0]
+    assert told(session.call("skills.activate", {"name": "same"}))["body"] == f"BODY {order[0]}\n"
+    assert told(read(session, "where.txt", "same"))["content"] == order[0]
 
 
 # --- cuts ---
@@ -94,9 +110,9 @@ def sized(world: World, size: int, letter: str = "x") -> int:
 @pytest.mark.parametrize("over", [0, 1, 5000])
 def test_a_long_skill_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(world: World, over: int) -> None:
     head = sized(world, LIMIT + over)
-    result = chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"})
-    body = result.data["body"]
-    assert result.data["truncated"] is (over > 0)
+    result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
+    body = result["body"]
+    assert result["truncated"] is (over > 0)
     assert body.startswith("x" * (LIMIT - head))
     assert body == "x" * (LIMIT - head) + (f"\n\n[truncated: {over} bytes of SKILL.md are left out]" if over else "")
 
@@ -108,7 +124,7 @@ def test_a_cut_never_splits_a_character(world: World, letter: str) -> None:
     total = os.path.getsize(world.project / ".skills/probe/SKILL.md")
     width = len(letter.encode())
     for limit in range(LIMIT, LIMIT + 4):
-        body = chat(world, max_skill_md_bytes=limit).call("skills.activate", {"name": "probe"}).data["body"]
+        body = told(chat(world, max_skill_md_bytes=limit).call("skills.activate", {"name": "probe"}))["body"]
         kept, _, notice = body.partition("\n\n")
         assert kept == letter * ((limit - head) // width)
         assert notice == f"[truncated: {total - head - len(kept.encode())} bytes of SKILL.md are left out]"
@@ -117,10 +133,10 @@ def test_a_cut_never_splits_a_character(world: World, letter: str) -> None:
 @pytest.mark.behaviour("K-048")
 def test_a_cut_keeps_the_frontmatter_whole(world: World) -> None:
     world.skill(".skills/probe", description="d" * 1000, body="BODY-MARKER", metadata={"last": "kept"})
-    result = chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"})
-    assert result.data["frontmatter"]["metadata"] == {"last": "kept"}
-    assert "BODY-MARKER" not in result.data["body"]
-    assert "[truncated: 11 bytes of SKILL.md are left out]" in result.data["body"]
+    result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
+    assert result["frontmatter"]["metadata"] == {"last": "kept"}
+    assert "BODY-MARKER" not in result["body"]
+    assert "[truncated: 11 bytes of SKILL.md are left out]" in result["body"]
 
 
 @pytest.mark.behaviour("K-055", "K-072")
@@ -128,12 +144,12 @@ def test_a_cut_keeps_the_frontmatter_whole(world: World) -> None:
 def test_a_long_resource_is_cut_at_the_limit_with_a_notice(world: World, over: int, letter: str) -> None:
     content = letter * ((LIMIT + over) // len(letter.encode()))
     world.skill(".skills/probe", files={"big.txt": content})
-    result = read(chat(world, max_resource_bytes=LIMIT), "big.txt")
+    result = told(read(chat(world, max_resource_bytes=LIMIT), "big.txt"))
     kept = letter * (LIMIT // len(letter.encode()))
     left_out = len(content.encode()) - len(kept.encode())
     notice = f"\n\n[truncated: {left_out} bytes of big.txt are left out]" if over else ""
-    assert result.data["content"] == kept + notice
-    assert result.data["truncated"] is (over > 0)
+    assert result["content"] == kept + notice
+    assert result["truncated"] is (over > 0)
 
 
 @pytest.mark.behaviour("K-072", "K-073")
@@ -148,9 +164,9 @@ def test_a_cut_is_logged_once_for_each_skill_and_file(
             session = chat(world, max_skill_md_bytes=LIMIT, max_resource_bytes=LIMIT)
             for name in ("one", "two"):
                 for _ in range(2):
-                    assert session.call("skills.activate", {"name": name}).data["truncated"]
-                    assert read(session, "a.txt", name).data["truncated"]
-                    assert read(session, "b.txt", name).data["truncated"]
+                    assert told(session.call("skills.activate", {"name": name}))["truncated"]
+                    assert told(read(session, "a.txt", name))["truncated"]
+                    assert told(read(session, "b.txt", name))["truncated"]
             warned = [(f["name"], f["detail"][:8]) for f in session.events if f["type"] == "skill_warning"]
             assert len(warned) == len(set(warned)) == 6
     said = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "metier"]
@@ -160,25 +176,27 @@ def test_a_cut_is_logged_once_for_each_skill_and_file(
     }
 
 
-@pytest.mark.behaviour("K-074")
+@pytest.mark.behaviour("K-074", "N-113")
 def test_a_file_of_gigabytes_is_never_held_whole(world: World) -> None:
     folder = world.skill(".skills/probe", body="BODY-MARKER\n").parent
     with (folder / "huge.txt").open("wb") as stream:
         stream.write(b"y" * 3_000_000)
         stream.truncate(5 << 30)
     os.truncate(folder / "SKILL.md", 3 << 30)
-    session = chat(world)
     tracemalloc.start()
     try:
+        session = chat(world)
+        peak_of_discovery = tracemalloc.get_traced_memory()[1]
         resource = read(session, "huge.txt")
         peak = tracemalloc.get_traced_memory()[1]
         skill = session.call("skills.activate", {"name": "probe"})
         peak_of_skill = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert resource.data["content"].endswith(f"[truncated: {(5 << 30) - 2_000_000} bytes of huge.txt are left out]")
-    assert "BODY-MARKER" in skill.data["body"]
-    assert len(skill.data["body"]) < 201_000
+    assert told(resource)["content"].endswith(f"[truncated: {(5 << 30) - 2_000_000} bytes of huge.txt are left out]")
+    assert "BODY-MARKER" in told(skill)["body"]
+    assert len(told(skill)["body"]) < 201_000
+    assert peak_of_discovery < 20 << 20
     assert peak < 40 << 20
     assert peak_of_skill < 300 << 20, "the hard cap of 50 MiB, a few times over"
 
@@ -200,8 +218,11 @@ def test_a_file_of_gigabytes_is_never_held_whole(world: World) -> None:
 def test_any_text_file_below_the_folder_is_read_as_utf8(world: World, probe: Path, path: str, content: str) -> None:
     result = read(chat(world), path)
     assert result.ok
-    assert (result.data["name"], result.data["content"], result.data["truncated"]) == ("probe", content, False)
-    assert os.path.normpath(result.data["path"]) == os.path.normpath(path)
+    seen = told(result)
+    assert list(seen) == ["name", "path", "content", "truncated"]
+    assert (seen["name"], seen["content"], seen["truncated"]) == ("probe", content, False)
+    assert content.split()[0] in result.text, "characters beyond ASCII are written as they are"
+    assert os.path.normpath(seen["path"]) == os.path.normpath(path)
 
 
 REFUSED = {
@@ -230,8 +251,7 @@ REFUSED = {
 @pytest.mark.parametrize("path", REFUSED)
 def test_what_is_no_text_file_below_the_folder_is_refused_with_its_reason(world: World, probe: Path, path: str) -> None:
     result = read(chat(world), path)
-    assert not result.ok
-    assert REFUSED[path].lower() in result.data["error"].lower()
+    assert REFUSED[path].lower() in refusal(result).lower()
     assert "SECRET" not in str(result)
     assert "root:" not in str(result)
 
@@ -240,7 +260,7 @@ def test_what_is_no_text_file_below_the_folder_is_refused_with_its_reason(world:
 def test_each_kind_of_refusal_has_its_own_message(world: World, probe: Path) -> None:
     session = chat(world)
     kinds = ["/etc/passwd", "../x", "file-link", "missing.md", "nul.bin"]
-    messages = {read(session, path).data["error"].replace(path, "") for path in kinds}
+    messages = {refusal(read(session, path)).replace(path, "") for path in kinds}
     assert len(messages) == len(kinds)
 
 
@@ -281,8 +301,10 @@ def test_only_files_of_the_configured_folders_are_ever_read(world: World, probe:
 def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
     (world.project / ".metier").mkdir()
     (world.project / ".metier/config.toml").write_text('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    told = metier(world, "call", "skills.readResource", '{"name": "probe", "path": "references/a.md"}')
-    assert told == read(chat(world), "references/a.md").data
+    seen = metier(world, "call", "skills.readResource", '{"name": "probe", "path": "references/a.md"}')
+    assert seen == told(read(chat(world), "references/a.md"))
+    failed = metier(world, "call", "skills.readResource", '{"name": "probe", "path": "nul.bin"}', code=1, output=True)
+    assert failed == {"error": {"code": "BINARY_FILE", "message": "binary files are not supported: nul.bin"}}
     said = metier(world, "read", "probe", "nul.bin", code=1)
     assert "binary files are not supported: nul.bin" in said
     assert str(world.project) not in said

@@ -9,6 +9,7 @@ import pytest
 from hosts.asking import left, listening, metier
 from metier import Skills
 from metier.session.session import Session
+from metier.session.tools import ToolResult
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
@@ -20,6 +21,11 @@ def discover(world: World, **settings: Any) -> Skills:
 
 def chat(world: World, **given: Any) -> Session:
     return discover(world).session(**given)
+
+
+def told(result: ToolResult) -> dict[str, Any]:
+    """What the model reads: JSON."""
+    return json.loads(result.text)
 
 
 def block(text: str) -> dict[str, Any]:
@@ -110,13 +116,13 @@ def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
     assert "BODY-MARKER" not in session.system_prompt() + str(session.tools()) + str(session.events)
     with listening() as heard:
         result = session.call("skills.activate", {"name": "probe"})
-    assert "BODY-MARKER" in result.data["body"]
-    assert "REFERENCE-MARKER" not in str(result.data)
+    assert "BODY-MARKER" in told(result)["body"]
+    assert "REFERENCE-MARKER" not in result.text
     assert ("open", "SKILL.md") in heard
     assert ("open", "a.md") not in heard
     with listening() as heard:
         read = session.call("skills.readResource", {"name": "probe", "path": "references/a.md"})
-    assert read.data["content"] == "REFERENCE-MARKER"
+    assert told(read)["content"] == "REFERENCE-MARKER"
     assert ("open", "a.md") in heard
 
 
@@ -171,15 +177,17 @@ def test_activation_returns_name_parsed_frontmatter_and_body(world: World) -> No
     assert "probe" in session.prompt().names
     result = session.call("skills.activate", {"name": "probe"})
     assert result.ok
-    assert result.data["name"] == "probe"
-    assert result.data["frontmatter"] == {
+    seen = told(result)
+    assert list(seen) == ["name", "frontmatter", "body", "truncated"]
+    assert seen["name"] == "probe"
+    assert seen["frontmatter"] == {
         "name": "probe",
         "description": "Probes.",
         "metadata": {"version": "1.10"},
         "license": "MIT",
     }
-    assert result.data["body"] == BODY
-    assert "---" not in result.data["body"]
+    assert seen["body"] == BODY
+    assert "---" not in seen["body"]
 
 
 MESSAGES = {
@@ -316,7 +324,7 @@ def test_allowed_tools_are_kept_and_block_nothing(world: World) -> None:
     world.skill(".skills/probe", body=BODY, allowed_tools="Read", files={"a.md": "text"})
     session = chat(world)
     result = session.call("skills.activate", {"name": "probe"})
-    assert result.data["frontmatter"]["allowed-tools"] == "Read"
+    assert told(result)["frontmatter"]["allowed-tools"] == "Read"
     assert session.may_use("Bash")
     assert session.call("skills.readResource", {"name": "probe", "path": "a.md"}).ok
 
@@ -342,4 +350,4 @@ def test_single_skills_can_be_switched_and_changes_seen_at_once_where_that_is_se
     assert [entry["name"] for entry in block(session.system_prompt())["available_skills"]] == ["one"]
     assert session.call("skills.activate", {"name": "two"}).ok is False
     world.skill(".skills/new", body=BODY)
-    assert session.call("skills.activate", {"name": "new"}).data["body"] == BODY
+    assert told(session.call("skills.activate", {"name": "new"}))["body"] == BODY

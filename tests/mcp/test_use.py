@@ -61,8 +61,9 @@ def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(world: Wo
     async def check() -> None:
         async with connected(world, "memory", era, app) as client:
             tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == [tool.name for tool in other.tools()]
-            name = other.offered().get("load") or other.offered()["read"]
+            assert [tool.name for tool in tools] == [tool.name for tool in other.tools(wire=True)]
+            offered = other.offered(wire=True)
+            name = offered.get("load") or offered["read"]
             arguments = {"path": "skill://pdf"} if profile == "omp" else {"name": "pdf"}
             result = await client.call_tool(name, arguments)
             expected = other.call(name, arguments)

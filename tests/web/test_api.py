@@ -260,16 +260,28 @@ def test_where_the_profile_hides_them_no_answer_has_an_absolute_path(world: Worl
         assert answers[1].json()["path"] == ".skills/pdf/SKILL.md"
 
 
+@pytest.mark.behaviour("N-112")
 def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tmp_path: Path) -> None:
-    app = opened(world, profile="remcochat", settings={"enabled": True}, roots=[tmp_path / "more"])
-    (tmp_path / "more").mkdir()
+    folders = [tmp_path / "more", tmp_path / "a/skills", tmp_path / "b/skills", tmp_path / "c/b/skills"]
+    for folder in (*folders, world.project / "sub/.skills", tmp_path / "other/.git"):
+        folder.mkdir(parents=True)
+    app = opened(world, profile="remcochat", settings={"enabled": True}, roots=folders)
     app.skills()
+    app.skills(world.project / "sub")
+    app.skills(tmp_path / "other")
     hide = PathHider(app)
     told = {
         f"{world.project}/.skills/pdf/SKILL.md": ".skills/pdf/SKILL.md",
+        f"{world.project}/sub/.skills/pdf/SKILL.md": "sub/.skills/pdf/SKILL.md",
         f"in {world.project}": "in .",
+        f"{tmp_path}/other/.skills/pdf": "…/other/.skills/pdf",
         f"{world.home}/x, {world.home}": "~/x, ~",
-        f"{tmp_path}/more/pdf": "more/pdf",
+        f"{world.home}/.agents/skills/pdf": "~/.agents/skills/pdf",
+        f"{world.home}/.remcochat/skills/pdf": "~/.remcochat/skills/pdf",
+        f"{tmp_path}/more/pdf": "…/more/pdf",
+        f"{tmp_path}/a/skills/pdf": "…/a/skills/pdf",
+        f"{tmp_path}/c/b/skills/pdf": "…/c/b/skills/pdf",
+        f'{{"body": "# Head\\n{world.home}/x\\t{world.project}/y"}}': '{"body": "# Head\\n~/x\\ty"}',
         f"{world.home}stead": f"{world.home}stead",
         f"a{world.home}/x": f"a{world.home}/x",
         "no path, 1/2": "no path, 1/2",

@@ -36,15 +36,21 @@ class PathHider:
         configs = (own, *(skills.settings for skills in self._app.catalogs))
         places = [folder for config in configs for folder in (config.place.project, config.place.cwd)]
         folders = dict.fromkeys([*places, *(root.path for skills in self._app.catalogs for root in skills.roots)])
-        names: dict[str, str] = {}
-        for name, above in ((".", own.place.project), *(("~", config.place.home) for config in configs)):
-            inside = [one for one in (above, *folders) if one not in names and f"{one}/".startswith(f"{above}/")]
+        known = {own.place.project: ".", **{config.place.home: "~" for config in configs}}
+        tops = [one for one in folders if not any(_is_in(one, other) for other in (*known, *folders) if other != one)]
+        known |= _ends([one for one in tops if one not in known])
+        names = dict(known)
+        for above, name in known.items():
+            inside = [one for one in folders if one not in names and _is_in(one, above)]
             names |= {one: name + one[len(above) :] for one in inside}
-        names |= _ends([one for one in folders if one not in names])
         for config in configs:
             names |= {config.config_folder: "<config>", config.cache_folder: "<cache>"}
         real = {os.path.realpath(folder): name for folder, name in names.items() if folder}
         return {folder: name.removeprefix("./") for folder, name in (real | names).items() if folder.strip("/")}
+
+
+def _is_in(folder: str, above: str) -> bool:
+    return f"{folder}/".startswith(f"{above}/")
 
 
 def _ends(folders: Sequence[str]) -> dict[str, str]:
