@@ -70,12 +70,11 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
         if explain:
             _explain(result, ranked=skills.profile.search.scoring == "ranked")
         else:
-            found = [(hit, hit.skill) for hit in result.results]
-            rows = [(f"{hit.score:g}", one.name, one.scope, hit.reason, one.description) for hit, one in found]
-            # Where names may repeat, only the path says which skill is meant.
+            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+            # Where names may repeat, only scope and path say which skill is meant.
             repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
-            paths = [one.path for _, one in found] if repeats else []
-            output.table(("score", "name", "scope", "why", "description"), rows, mark=_marker(result), below=paths)
+            places = [f"{hit.skill.scope}  {hit.skill.path}" for hit in result.results] if repeats else []
+            output.table(("score", "name", "why", "description"), rows, mark=_marker(result), below=places)
         if result.truncated and not opening.quiet:
             click.echo("more skills match; --limit shows more", err=True)
     elif not opening.quiet:
