@@ -28,13 +28,25 @@ def system(model: ModelServer, number: int) -> str:
     return message["content"]
 
 
+JEWELS = {"name": "z-jewels"}
+
+
 @pytest.mark.parametrize(
-    ("profile", "load"), [("standard", "skill_load"), ("remcochat", "skills_activate"), ("codelia", "skill_load")]
+    ("profile", "call"),
+    [
+        ("standard", ("skill_load", JEWELS)),
+        ("remcochat", ("skills_activate", JEWELS)),
+        ("mycodeagent", ("Skill", JEWELS)),
+        ("codelia", ("skill_search", {"query": "jewels"})),
+    ],
 )
-def test_every_turn_begins_with_the_same_prompt(world: World, model: ModelServer, profile: str, load: str) -> None:
+def test_every_turn_begins_with_the_same_prompt(
+    world: World, model: ModelServer, profile: str, call: tuple[str, object]
+) -> None:
     crowd(world, 4)
+    (world.project / "skills").symlink_to(world.project / ".agents/skills")  # where MyCodeAgent looks
     app = app_of(world, "memory:", profile, provider="openai", name="scripted", base_url=model.url)
-    model.plays(text("Well."), text("Well."), calls((load, {"name": "z-jewels"})), text("Done."))
+    model.plays(text("Well."), text("Well."), calls(call), text("Done."))
     with serving(app) as chatting:
         chat = chatting.chat()
         for message in ("Kettles?", "Anchors?", "Jewels?", "/z-kettles now" if profile == "remcochat" else "And?"):
@@ -55,14 +67,9 @@ def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text("[prompt]\nmax_chars = 3000\n")
     with ExitStack() as stack:
-        servers = [
-            stack.enter_context(
-                serving(
-                    app_of(world, f"sqlite://{tmp_path}/{'trail.db'}", provider="openai", name="m", base_url=model.url)
-                )
-            )
-            for _ in range(2)
-        ]
+        given = {"provider": "openai", "name": "m", "base_url": model.url}
+        apps = [app_of(world, f"sqlite://{tmp_path}/trail.db", **given) for _ in range(2)]
+        servers = [stack.enter_context(serving(app)) for app in apps]
         chat = servers[0].chat()
         for number, message in enumerate(TURNS):
             servers[number % 2].say(chat, message)
