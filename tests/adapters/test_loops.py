@@ -37,7 +37,7 @@ def test_a_response_may_call_your_tools_and_several_of_ours(world: World) -> Non
     own = MessagesSkills(skills(world))
     request = own.request([{"role": "user", "content": "Hi."}], "Be kind.", [WEATHER])
     assert request["tools"][0] == WEATHER
-    assert request.get("system", "").startswith("Be kind.")
+    assert str(request.get("system")).startswith("Be kind.")
     response = message(
         {"type": "text", "text": "Let me see."},
         use(1, "weather"),

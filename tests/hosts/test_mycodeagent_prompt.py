@@ -138,7 +138,8 @@ def test_without_room_no_skill_is_listed_but_their_number_is_said(world: World, 
         assert f"Available skills:\n{listed}\n\n# Skills\n" in one.system_prompt()
         assert '"status": "success"' in one.call("Skill", {"name": "skill-0"}).text
     if count == 3:
-        assert f"\n{listed}\n" in metier(world, "prompt", "--profile", "mycodeagent", **env)["text"]
+        shown = metier(world, "prompt", "--profile", "mycodeagent", SKILLS_PROMPT_CHAR_BUDGET=budget)
+        assert f"\n{listed}\n" in shown["text"]
 
 
 @pytest.mark.behaviour("M-024")
