@@ -143,3 +143,14 @@ def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_te
     called = both.invoke(f"/twin {twins[1]}")
     assert called.loaded is not None
     assert "SECOND" in called.text
+
+
+@pytest.mark.behaviour("N-005")
+def test_a_folder_is_known_by_its_real_path_and_by_the_way_it_was_found(world: World, tmp_path: Path) -> None:
+    path = world.skill(".agents/skills/probe")
+    way = tmp_path / "way"
+    way.symlink_to(world.project)
+    opened = world.discover("codelia", way).session()
+    for folder in (path.parent, way / ".agents/skills/probe"):
+        skill = opened.invoke(f"use {folder}").skill
+        assert skill is not None, folder

@@ -218,14 +218,14 @@ def _inspected(client: Dispatcher, cwd: str | None, params: Params) -> Session:
     """
     session = client.session(params) if params.get("session_id") or client.own else None
     skills = client.app.skills(cwd) if cwd is not None or session is None else session.skills
-    if session is None:
-        return skills.session()
-    at, wanted = session.skills.settings.place.cwd, skills.settings.place.cwd
-    if at == wanted:
-        return session
-    if params.get("session_id"):
-        raise RpcError(INVALID_PARAMS, f"session {session.id!r} works in {at}, not in {wanted}; give one of the two")
-    return skills.session()
+    if session is not None:
+        at, wanted = session.skills.settings.place.cwd, skills.settings.place.cwd
+        if at == wanted:
+            return session
+        if params.get("session_id"):
+            message = f"session {session.id!r} works in {at}, not in {wanted}; give one of the two"
+            raise RpcError(INVALID_PARAMS, message)
+    return skills.session(only=client.app.defaults.get("only"))
 
 
 def _create(client: Dispatcher, params: Params) -> JsonObject:
