@@ -39,7 +39,7 @@ _HIT: Final = re.compile(r"^- ([^\s:]+):[^\n]*(?:\n  (?:scope: [^\n]*, )?path: (
 """A skill that a search found, and its path, if the result says it."""
 _HEADING: Final = re.compile(r"^#{2,4}\s+(?:\d+[.)]\s+)?(.+)$", re.MULTILINE)
 _STEP: Final = re.compile(r"^\d+[.)]\s+(.+)$", re.MULTILINE)
-_PARTS: Final = (("body",), ("content",), ("error", "message"))
+_PARTS: Final = (("body",), ("content",), ("data", "content"), ("error", "message"))
 _FILE: Final = re.compile(r"\b((?:references|assets|scripts)/[\w./-]*\w)")
 
 

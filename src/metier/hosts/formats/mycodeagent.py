@@ -84,7 +84,9 @@ class MyCodeAgentFormats(StandardFormats):
             text += f" {value.left_out} bytes were left out."
         stats = {"time_ms": call.time_ms}
         data: JsonObject = {"status": status, "data": content, "text": text, "stats": stats, "context": context}
-        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else value.text)
+        if call.surroundings.version < 4:
+            return ToolResult(data, value.text)
+        return ToolResult(data, _envelope(data), shown_at=("data", "content"))
 
     def failure(self, call: Failure) -> ToolResult:
         code = call.code
@@ -98,7 +100,9 @@ class MyCodeAgentFormats(StandardFormats):
             "context": _context(call),
             "error": {"code": code, "message": call.message},
         }
-        return ToolResult(data, _envelope(data) if call.surroundings.version > 3 else call.message, False, code)
+        if call.surroundings.version < 4:
+            return ToolResult(data, call.message, False, code)
+        return ToolResult(data, _envelope(data), False, code, shown_at=("text",))
 
 
 def _envelope(data: JsonObject) -> str:
