@@ -38,7 +38,8 @@ def many(world: World, count: int = 150) -> None:
     for number in range(count):
         about = f"Handles case {number} of a long list of special cases, e.g. a rare one. Use it never."
         world.skill(f"~/.agents/skills/special-case-{number:03}", description=about)
-    world.skill("~/.agents/skills/pdf", description="Fills PDF forms. Use it for forms, whatever the user calls them.")
+    about = "Fills PDF forms. Use it for forms, whatever the user calls them, and whoever has sent them."
+    world.skill("~/.agents/skills/pdf", description=about)
     world.skill(f"{SKILLS}/house-style-of-this-project", description="Writes as this project does.")
 
 
