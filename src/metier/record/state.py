@@ -20,7 +20,7 @@ from metier.record.store import Frame, Store
 SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
 
-SNAPSHOT_VERSION: Final = 2
+SNAPSHOT_VERSION: Final = 1
 """Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
 
 LIVES: Final = 16
