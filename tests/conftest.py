@@ -3,9 +3,14 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from worlds import World
+
+# No test depends on the speed of the machine.
+hypothesis.settings.register_profile("patient")
+hypothesis.settings.load_profile("patient")
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 

@@ -20,7 +20,7 @@ from metier.hosts.schema import DiscoveryRules, Rules
 
 
 def examples(number: int) -> settings:
-    return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(max_examples=number, suppress_health_check=[HealthCheck.too_slow])
 
 
 # --- bytes

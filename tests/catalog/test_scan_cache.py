@@ -361,7 +361,7 @@ def facts(skills: Skills) -> tuple[object, ...]:
     return (found.skills, found.shadowed, found.skipped, found.failed, found.diagnostics, found.per_root)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(EDITS)
 def test_a_warm_scan_equals_a_cold_one(edits: list[tuple[str, str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

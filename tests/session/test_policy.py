@@ -324,7 +324,7 @@ def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[s
 
 @pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")
 @given(policies, st.lists(hints, max_size=3), commands)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_skill_and_no_number_of_skills_makes_more_usable(
     given_: dict[str, Any], hinted: list[list[str] | None], command: str
 ) -> None:
@@ -345,7 +345,7 @@ def test_no_skill_and_no_number_of_skills_makes_more_usable(
 
 @pytest.mark.behaviour("R-023", "R-024", "R-025", "R-027")
 @given(policies, hints, st.sampled_from(NAMES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_effective_tools_are_never_more_than_policy_allows_or_the_hint_names(
     given_: dict[str, Any], hint: list[str] | None, name: str
 ) -> None:

@@ -200,7 +200,7 @@ class SkillsChosen(Event):
     """
 
     type: ClassVar[str] = "skills_chosen"
-    since: ClassVar[int] = 3
+    since: ClassVar[int] = 4
     skills: tuple[Mapping[str, object], ...]
 
 

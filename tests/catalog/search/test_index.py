@@ -176,7 +176,7 @@ _TEXTS = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=6).map(" ".j
 _STEPS = st.lists(st.tuples(st.dictionaries(_KEYS, _TEXTS, max_size=3), st.sets(_KEYS, max_size=2)), max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(_STEPS)
 def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
     steps: list[tuple[dict[str, str], set[str]]],
@@ -212,7 +212,7 @@ def test_no_query_raises(query: str) -> None:
         assert 0 < hit.score < 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_no_text_raises_as_document_or_as_query(text: str) -> None:
     index = filled(IndexedSkill(key="key", name=text, description=text, keywords=(text,), body=text, stamp="1"))

@@ -26,7 +26,7 @@ def shared(request: pytest.FixtureRequest, new_store: NewStore) -> Iterator[Stor
         yield opened
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=payloads)
 def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, data: dict[str, object]) -> None:
     stream = uuid.uuid4().hex
@@ -38,7 +38,7 @@ def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, d
     assert json.dumps(kept) == json.dumps(data)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=st.text(st.characters(categories=["Cs", "Lu"]), max_size=6))
 def test_text_is_stored_exactly_or_refused_clearly(shared: Store, text: str) -> None:
     stream = uuid.uuid4().hex
@@ -60,13 +60,13 @@ def test_numbers_keep_their_digits(shared: Store, number: float) -> None:
     assert repr(shared.read(stream_id=stream)[0]["n"]) == repr(number)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(content=st.binary(max_size=2000))
 def test_an_artifact_comes_back_as_it_was(shared: Store, content: bytes) -> None:
     assert shared.get_artifact(shared.put_artifact(content)) == content
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(value=values)
 def test_state_comes_back_as_it_was(shared: Store, value: object) -> None:
     session = uuid.uuid4().hex
