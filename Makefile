@@ -48,11 +48,11 @@ test-oldest:  ## the adapters with the oldest frameworks that the extras state; 
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(OLDEST) && \
 		uv pip install --quiet --python $(OLDEST)/bin/python \
-			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist; \
+			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist hypothesis; \
 	else \
 		$(PYTHON) -m venv $(OLDEST) && \
 		$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
-			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist; \
+			--constraint tests/adapters/oldest.txt --editable "$(ADAPTERS)" pytest pytest-xdist hypothesis; \
 	fi
 	@$(OLDEST)/bin/python -m pytest -n auto tests/adapters
 
