@@ -53,6 +53,7 @@ def mentions(given: Any) -> list[str]:
         ("don't guess: $twin is '~/.agents/skills/twin/SKILL.md'", [1]),
         ("$twin at `.agents/skills/twin`", [2]),
         ('$twin at "{2}"', [2]),
+        ("don't use another $twin than '{2}'", [2]),
         ("Read {1} first, then {0}!", [1, 0]),
         ("follow ~/.agents/skills/twin", [1]),
         ("compare $twin at {0} with {1folder}", [0, 1]),
@@ -138,6 +139,9 @@ def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_te
     assert shadowed.loaded is not None
     assert "SECOND" in shadowed.text
     assert opened.invoke(f"fix a word in {twins[1]}").skill is None
+    clear = world.skill("~/.agents/skills/clear")
+    opened.skills.refresh()
+    assert [skill.name for skill in opened.invoke(f"$clear, and not {twins[1]}").mentioned] == ["clear"], clear
     both = world.discover(settings={"collisions": {"rule": "ambiguous"}}).session()
     assert both.invoke("/twin now").choices[0].name == "twin"
     called = both.invoke(f"/twin {twins[1]}")
