@@ -123,7 +123,7 @@ def test_steps_3_and_4_reference_and_asset_return_their_markers_unharmed(walk: t
     reference = host.read(session, "references/REFERENCE.md")
     assert REFERENCE in reference.text
     assert "Grüße, Ελληνικά, हिन्दी, 日本語, العربية, 🧭" in reference.text
-    asset = json.loads(host.read(session, "assets/fixture.json").text)
+    asset = json.loads(host.read(session, "assets/fixture.json").shown)
     assert (asset["marker"], asset["text"]) == (ASSET, "Grüße")
 
 
