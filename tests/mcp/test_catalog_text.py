@@ -15,6 +15,7 @@ from metier.errors import ConfigError
 from metier.mcp.server import McpServer
 from metier.skills import Skills
 from terminals import Terminal
+from watching import wait_for
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -222,6 +223,10 @@ def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(terminal: Te
     shown = terminal.until("ends it.")
     for host in ("claude mcp add", "codex mcp add", "gemini mcp add", "opencode.json", "code --add-mcp", ".cursor"):
         assert host in shown
+    answers = terminal.world.project / "answers"
+    assert answers.read_text() == ""
+    terminal.keys("-l", "no message")
+    terminal.keys("Enter")
+    wait_for(lambda: "the message is not JSON" in answers.read_text(), "an answer, so that it reads the terminal now")
     terminal.keys(key)
     terminal.until("ended-")
-    assert (terminal.world.project / "answers").read_text() == ""
