@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_python_has_the_host(kitchen: World) -> None:
     assert (wrong.ok, set(wrong.data)) == (False, {"burnt", "code"})
     assert "recipe" in session.call("use_recipe", {}).text
     assert session.invoke("make $bread please").text == WRAPPED.replace("two", "$ARGUMENTS")
+
+
+def test_formats_that_know_nothing_of_choices_lose_no_skill(kitchen: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that was written before messages could add to a cut listing shows its `skills` alone."""
+    for number in range(80):
+        kitchen.skill(f".quill/recipes/dish-{number}", description=f"Cooks dish {number} with a sauce. " * 3)
+    assert "dish-70:" in kitchen.discover("quill").session().prompt(message="Please cook dish 70.").text
+    kind = type(formats.find("format", "quill"))
+    real = kind.listing
+    monkeypatch.setattr(kind, "listing", lambda self, view: real(self, replace(view, others=(), chosen=())))  # type: ignore
+    one = kitchen.discover("quill").session()
+    assert one.prompt(message="Please cook dish 70.").text == one.prompt().text
 
 
 def test_a_record_of_the_host_replays(kitchen: World) -> None:

@@ -48,7 +48,7 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     asked = message if message and message.strip() else ""
     if not _is_cut(whole, view.skills) or not (asked or context.state.chosen):
         return replace(whole, stable=len(whole.text))
-    return _with_choices(context, view, asked, len(whole.names))
+    return _with_choices(context, view, asked, whole)
 
 
 def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:
@@ -56,14 +56,17 @@ def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:
     return whole.truncated or len(whole.more) > sum(skill.mode == "name-only" for skill in skills)
 
 
-def _with_choices(context: SessionContext, view: CatalogView, message: str, room: int) -> Prompt:
-    """A prompt without room for all. `room` is the number of descriptions that it has room for."""
+def _with_choices(context: SessionContext, view: CatalogView, message: str, whole: Prompt) -> Prompt:
+    """A prompt without room for all. `whole` is the one that shows as many descriptions as have room."""
     described = [skill for skill in view.skills if skill.mode != "name-only"]
     pinned = sum(skill.mode == "pinned" for skill in described)
-    fixed = described[: max(pinned, room // FIXED)]
+    fixed = described[: max(pinned, len(whole.names) // FIXED)]
     taken = {skill.path for skill in fixed}
     others = [skill for skill in view.skills if skill.path not in taken]
     view = replace(view, skills=fixed, others=others)
+    bare = formats.listing(view)
+    if bare.total != view.total:  # the formats of another package show only `skills`, and would lose the others
+        return replace(whole, stable=len(whole.text))
     free = {storable_text(skill.path): skill for skill in described if skill.path not in taken}
     known = [free[path] for path in context.state.chosen if path in free]
     new: list[Skill] = []
@@ -71,7 +74,7 @@ def _with_choices(context: SessionContext, view: CatalogView, message: str, room
         among = {skill.path for skill in described}
         best = context.skills.fitting(message, among, ADDED, LEAST if known else 0.0)
         new = [skill for skill in best if skill.path not in taken and skill not in known]
-    bare, shown = formats.listing(view), formats.listing(replace(view, chosen=[*known, *new]))
+    shown = formats.listing(replace(view, chosen=[*known, *new]))
     added = len(shown.names) - len(fixed) - len(known)
     return replace(shown, stable=common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))
 
