@@ -7,7 +7,7 @@ from typing import Final
 from metier.errors import ConfigError
 
 MOST: Final = 1000
-"""Alternatives of one glob. Each pair of braces multiplies them."""
+"""Characters of one glob, and its alternatives. Each pair of braces multiplies them."""
 
 
 def matches(name: str, glob: str) -> bool:
@@ -18,6 +18,8 @@ def matches(name: str, glob: str) -> bool:
 @functools.lru_cache(maxsize=256)
 def alternatives(glob: str) -> tuple[str, ...]:
     """The globs without braces that a glob stands for. Braces without a comma or a partner are ordinary characters."""
+    if len(glob) > MOST:
+        raise ConfigError(f"the glob {glob[:60]!r} has more than {MOST:,} characters", key="filters")
     done: list[str] = []
     waiting = [glob]
     while waiting:

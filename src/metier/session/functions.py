@@ -31,12 +31,12 @@ _TYPES: Final[Mapping[object, Any]] = {
 
 def functions(session: "Session") -> list[Callable[..., str]]:
     """A function for each tool that is offered now."""
-    return [_function(session, tool) for tool in session.tools()]
+    return [_function(session, tool) for tool in session.tools(wire=True)]
 
 
 def async_functions(session: "Session") -> list[Callable[..., Awaitable[str]]]:
     """The same as coroutine functions."""
-    return [_async_function(session, tool) for tool in session.tools()]
+    return [_async_function(session, tool) for tool in session.tools(wire=True)]
 
 
 def _function(session: "Session", tool: Tool) -> Callable[..., str]:
