@@ -6,12 +6,10 @@ for a model's tool call.
 """
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from metier.files.shapes import as_table
 from metier.model import Fields, JsonObject, Skill
 
 
@@ -367,23 +365,5 @@ class ToolResult:
     shown_at: tuple[str, ...] = ()
     """Where `text` is JSON: the keys that lead to the part for people, such as a card shows. Empty: all of it."""
 
-    @property
-    def shown(self) -> str:
-        """The part of `text` that is for people."""
-        return part_of(self.text, self.shown_at)
-
     def as_dict(self) -> JsonObject:
         return dict(self.data)
-
-
-def part_of(text: str, keys: Sequence[str]) -> str:
-    """The text at these keys of a JSON text. The whole text where it has none there, or is no JSON."""
-    if not keys:
-        return text
-    try:
-        part: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    for key in keys:
-        part = as_table(part).get(key)
-    return part if isinstance(part, str) else text

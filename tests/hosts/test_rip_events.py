@@ -41,11 +41,15 @@ def frames(session: Session, kind: str) -> Frames:
 
 def busy(world: World, **given: Any) -> Session:
     """A session in which something of every kind has happened."""
-    world.skill(
-        ".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files={"a.md": "text"}, allowed_tools="Read", extra=1
-    )
-    world.skill("~/.rip/skills/one")
-    world.skill(".rip/skills/two", body="x" * 100)
+    files = [
+        world.skill(
+            ".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files={"a.md": "text"}, allowed_tools="Read", extra=1
+        ),
+        world.skill("~/.rip/skills/one"),
+        world.skill(".rip/skills/two", body="x" * 100),
+    ]
+    for file in files:
+        os.utime(file, (1_700_000_000, 1_700_000_000))  # the record has the time of what was loaded
     session = open_session(world, **given)
     session.call("skill_search", {"query": "one"})
     session.call("skill_load", {"name": "one", "arguments": "a b"})

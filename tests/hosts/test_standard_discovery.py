@@ -184,7 +184,7 @@ def test_what_the_operating_system_refuses_is_reported_and_the_rest_loads(shared
     secret.chmod(0)
     closed.chmod(0)
     code = (
-        "import ctypes, hashlib, json, os, shutil, sys, tempfile, tomllib; from metier import Skills\n"
+        "import ctypes, hashlib, json, logging, os, shutil, sys, tempfile, tomllib; from metier import Skills\n"
         "if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "found = Skills.discover(sys.argv[1], home=sys.argv[1] + '/none', env={})\n"
         "said = [(d.code, d.path) for d in found.diagnostics]\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NotRequired, TypedDict, Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, SystemPrompt
+from metier.adapters.conversation import Conversation, RequestPrompt
 from metier.adapters.messages import value_of
 from metier.errors import MissingExtra
 from metier.files.shapes import is_items
@@ -94,7 +94,7 @@ class MessagesSkills:
             request["system"] = prompt.text
         return request
 
-    def _blocks(self, prompt: SystemPrompt) -> Iterator[TextBlockParam]:
+    def _blocks(self, prompt: RequestPrompt) -> Iterator[TextBlockParam]:
         if self._cache_control is None or not prompt.stable:
             if prompt.text:
                 yield {"type": "text", "text": prompt.text}

@@ -59,7 +59,7 @@ class AskedRequest(TypedDict):
     """The title, the facts, the content and the meaning of each answer; `text` has all of it as text."""
 
 
-class SystemPrompt(NamedTuple):
+class RequestPrompt(NamedTuple):
     """The system prompt of a request, in two parts that make up the text."""
 
     stable: str
@@ -126,17 +126,17 @@ class Conversation:
         """The names of all skill tools, including those that are not offered now."""
         return tool_names(self.session.profile)
 
-    def system(self, base: str, messages: Sequence[str], message: str | None) -> SystemPrompt:
+    def system(self, base: str, messages: Sequence[str], message: str | None) -> RequestPrompt:
         """The whole system prompt of a request with these messages; `message` is the user's latest."""
         prompt = self.prompt(base, message)
         text = joined(prompt.text, self.restored([prompt.text, *messages]))
-        return SystemPrompt(prompt.stable, text[len(prompt.stable) :])
+        return RequestPrompt(prompt.stable, text[len(prompt.stable) :])
 
-    def prompt(self, base: str = "", message: str | None = None) -> SystemPrompt:
+    def prompt(self, base: str = "", message: str | None = None) -> RequestPrompt:
         """The system prompt without the skills that are put back."""
         shown = queries.SystemPrompt(base=base, message=message, budget=self._budget)
         whole = self.session.perform(shown, wire=True)
-        return SystemPrompt(whole.text[: whole.stable], whole.text[whole.stable :])
+        return RequestPrompt(whole.text[: whole.stable], whole.text[whole.stable :])
 
     def restored(self, context: Sequence[str]) -> str:
         """The loaded skills that are missing from `context`, the texts that are about to be sent.

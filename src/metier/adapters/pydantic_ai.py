@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, Unpack, get_args
 
 from metier import limits
-from metier.adapters.conversation import Conversation, Conversations, SystemPrompt, joined, shown
+from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown
 from metier.adapters.messages import value_of
 from metier.app import App
 from metier.errors import MissingExtra
@@ -216,7 +216,7 @@ def _text(result: ToolResult) -> str:
     return result.text
 
 
-def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> SystemPrompt:
+def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> RequestPrompt:
     parts = list(_parts(messages))
     conversation.settle(part.tool_call_id for part in parts if isinstance(part, ToolReturnPart))
     by_user = [text for part in parts if isinstance(part, UserPromptPart) for text in _texts(part)]

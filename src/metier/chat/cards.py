@@ -7,6 +7,7 @@ the events, so they are the same, too.
 from collections.abc import Iterable, Mapping
 
 from metier.chat.items import ToolItem
+from metier.files.json_text import part_of
 from metier.files.shapes import as_table, is_table
 from metier.model import wire_name
 from metier.record.store import Frame
@@ -18,7 +19,7 @@ def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
     card.text, card.code, card.shown_at = result.text, result.code or None, result.shown_at
     card.state = "done" if result.ok else "failed"
     if result.code == "ACCESS_DENIED":
-        card.state, card.rule = "refused", result.rule or result.shown
+        card.state, card.rule = "refused", result.rule or part_of(result.text, result.shown_at)
     known = list(frames)
     op = operation_of(card, known)
     for frame in known:

@@ -5,8 +5,10 @@ No other program could read what is then sent or stored, so every way in parses 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
+
+from metier.files.shapes import as_table
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -27,6 +29,19 @@ def infinite_in(value: object) -> bool:
         elif isinstance(one, list):
             waiting += cast("list[object]", one)
     return False
+
+
+def part_of(text: str, keys: Sequence[str]) -> str:
+    """The text at these keys of a JSON text. The whole text where it has none there, or is no JSON."""
+    if not keys:
+        return text
+    try:
+        part: object = parse_json(text)
+    except (ValueError, RecursionError):
+        return text
+    for key in keys:
+        part = as_table(part).get(key)
+    return part if isinstance(part, str) else text
 
 
 def _refuse(name: str) -> NoReturn:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from metier.errors import ResourceError
+from metier.files.json_text import parse_json
 from metier.files.text import without_torn
 from metier.hosts.formats import (
     NOTHING,
@@ -112,7 +113,7 @@ def _envelope(data: JsonObject) -> str:
 
 def _context(call: Success | Failure) -> JsonObject:
     place = call.surroundings
-    given: JsonObject = json.loads(json.dumps(call.given, sort_keys=True))
+    given: JsonObject = parse_json(json.dumps(call.given, sort_keys=True))
     return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": given}
 
 

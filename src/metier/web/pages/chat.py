@@ -16,10 +16,10 @@ from starlette.responses import Response
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
+from metier.files.json_text import part_of
 from metier.files.shapes import is_items
 from metier.files.text import visible
 from metier.record.streams import chat_stream
-from metier.results import part_of
 from metier.web import sse
 from metier.web.endpoints import encode
 from metier.web.site import Site
