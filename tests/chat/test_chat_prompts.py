@@ -56,7 +56,8 @@ def test_every_turn_begins_with_the_same_prompt(
     assert texts[0] == texts[1] == texts[2]
     assert all(one.startswith(texts[0]) for one in texts)
     if profile == "remcochat":
-        assert "z-kettles" in texts[4][len(texts[0]) :], "what is said of one turn comes last"
+        assert texts[4][len(texts[0]) :] == "\n\nSkills activated in this conversation: z-jewels"
+        assert 'calls the skill "z-kettles"' in str(model.requests[4]["messages"][-1]), "said in the message itself"
 
 
 def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(

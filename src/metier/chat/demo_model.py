@@ -14,7 +14,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from metier.results import part_of
+from metier.files.json_text import part_of
 
 INTRODUCTION: Final = (
     "I am the offline guide, not a language model. I find, load and show skills, but I write nothing myself. "
