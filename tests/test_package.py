@@ -22,7 +22,7 @@ LAYERS = [
     ["skills", "testing"],
     ["replay"],
     ["app"],
-    ["install"],
+    ["install", "clients"],
     ["rpc", "mcp", "adapters"],
     ["chat"],
     ["web"],

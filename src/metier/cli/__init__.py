@@ -49,7 +49,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "store": "store",
     "serve": "serve",
     "rpc": "serve",
-    "mcp": "serve",
+    "mcp": "mcp",
     "completion": "completion",
 }
 """The module of each command. It is imported when the command is called, so that `list` does not load `replay`."""

@@ -1,17 +1,14 @@
-"""`serve`, `rpc` and `mcp`: the runtime for other programs."""
+"""`serve` and `rpc`: the runtime for other programs."""
 
 import contextlib
 import html
 import os
 import pathlib
-import signal
-import sys
 import webbrowser
 
 import click
 
 from metier import web
-from metier.cli import mcp_hints
 from metier.cli.session_options import Opening, opens_sessions
 
 
@@ -152,50 +149,4 @@ class BrowserPage:
                 os.unlink(self._file)
 
 
-_MCP_EXAMPLES = """Examples:
-
-\b
-  metier mcp --cwd ~/project
-  metier mcp --instructions-chars 8000
-"""
-
-
-@click.command("mcp", epilog=_MCP_EXAMPLES)
-@click.option(
-    "--instructions-chars",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="How many characters the server's instructions may have, which say which skill is for what. 0 leaves the "
-    "skills out. Default: 2000, because some clients cut the rest.",
-)
-@click.option(
-    "--description-chars",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="The same for the description of the tool that loads skills.",
-)
-@opens_sessions
-def mcp_command(opening: Opening, instructions_chars: int | None, description_chars: int | None) -> None:
-    """Serve MCP on standard input and output, for a client that starts it.
-
-    On a terminal, it says first how to add it to a client.
-    """
-    from metier.mcp import server
-
-    given = {"instructions_chars": instructions_chars, "description_chars": description_chars}
-    limits = {key: value for key, value in given.items() if value is not None}
-    if limits:
-        opening.context.overrides["mcp"] = limits
-    app = opening.app("mcp")
-    if sys.stdin.isatty():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread waits for the next line, and would delay Ctrl+C
-        if not opening.quiet:
-            click.echo(mcp_hints.HINTS, err=True)
-    server.main(app, opening.context.session)
-
-
-COMMANDS = (
-    serve_command,
-    rpc_command,
-    mcp_command,
-)
+COMMANDS = (serve_command, rpc_command)

@@ -1,0 +1,372 @@
+"""A change of a client's file: planned and shown first, then written in one step if the file is still the same.
+
+What an addition made besides its entry is kept in the user's configuration folder, so that its removal is exact.
+"""
+
+import contextlib
+import difflib
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from metier import limits
+from metier.clients import json_entry, toml_entry
+from metier.clients.programs import Place, is_ours
+from metier.clients.undo import Undo
+from metier.errors import ConfigError
+from metier.files.beneath import read_regular
+from metier.files.json_file import replace_json
+from metier.files.json_text import parse_json
+from metier.files.shapes import as_table, is_table
+
+Action = Literal["add", "replace", "remove", "none"]
+
+_RECORD: Final = "mcp-clients.json"
+_MARK: Final = "\ufeff"
+_LONGEST_LINE: Final = 200
+"""A file with longer lines was not formatted for people, and is not shown as lines."""
+
+
+class NotEdited(ConfigError):
+    """The file is left as it is, because it cannot be changed safely. A person has to do it."""
+
+
+class FileChanged(ConfigError):
+    """Another program changed the file after the change was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a file is and what it would be. `target` is the real file if the path is a link."""
+
+    place: Place
+    name: str
+    target: str
+    action: Action
+    before: bytes | None
+    after: bytes | None
+    entry: Mapping[str, object] | None
+    old: Mapping[str, object] | None
+    undo: Undo
+
+    def lines(self) -> list[str]:
+        """The lines that go, with a minus, and those that come, with a plus."""
+        old, new = ((data or b"").decode().removeprefix(_MARK).splitlines() for data in (self.before, self.after))
+        found = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+        found = [line for line in found if not line.startswith("@@")]
+        if any(len(line) > _LONGEST_LINE for line in found):
+            found = [
+                f"{sign}{line}"
+                for sign, one in (("-", self.old), ("+", self.entry))
+                if one is not None
+                for line in snippet(self.place, self.name, one).splitlines()
+            ]
+        return found
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "action": self.action,
+            "name": self.name,
+            "scope": self.place.scope,
+            "file": self.place.file,
+            "entry": dict(self.entry) if self.entry is not None else None,
+            "lines": self.lines(),
+        }
+
+
+def snippet(place: Place, name: str, entry: Mapping[str, object]) -> str:
+    """The entry as it stands in a file that has nothing else."""
+    if place.client.is_toml:
+        return toml_entry.table(name, entry)
+    return json.dumps({place.client.section: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+
+# --- planning ---
+
+
+def plan_add(place: Place, name: str, entry: Mapping[str, object], *, force: bool = False) -> Change:
+    """Plan the entry. What a person added to an earlier one stays. Raises `NotEdited` or another `ConfigError`."""
+    found = _read(place, name)
+    wanted = {**found.old, **entry} if found.old is not None and is_ours(found.old) else dict(entry)
+    if found.old == wanted:
+        return found.change("none", found.before, wanted, Undo())
+    if found.old is not None and not is_ours(found.old) and not force:
+        raise _foreign(place, name, "another --name, or --force to replace it")
+    with found.editing():
+        if place.client.is_toml:
+            text = found.text
+            if text is not None and found.old is not None and not is_ours(found.old):
+                text = toml_entry.take(text, name, Undo())
+            made, undo = toml_entry.put(text, name, entry)
+        else:
+            made, undo = json_entry.put(found.text, place.client.section, name, wanted)
+        return found.change("add" if found.old is None else "replace", found.encoded(made), wanted, undo)
+
+
+def plan_remove(place: Place, name: str, config_folder: str, *, force: bool = False) -> Change:
+    """Plan the removal of the entry. Raises `NotEdited` or another `ConfigError`."""
+    found = _read(place, name)
+    if found.old is None:
+        return found.change("none", found.before, None, Undo())
+    if not is_ours(found.old) and not force:
+        raise _foreign(place, name, "another --name, or --force to remove it")
+    undo = _recorded(config_folder, found.target, name)
+    with found.editing():
+        assert found.text is not None
+        if place.client.is_toml:
+            left = toml_entry.take(found.text, name, undo)
+        else:
+            left = json_entry.take(found.text, place.client.section, name, undo)
+        return found.change("remove", None if left is None else found.encoded(left), None, undo)
+
+
+def _foreign(place: Place, name: str, way_out: str) -> ConfigError:
+    message = f"`{place.client.section}.{name}` is there and does not start `metier mcp`"
+    return ConfigError(message, file=place.file, key=name, hint=f"use {way_out}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file as it is. `why_not` tells why it cannot be edited, although it can be read."""
+
+    place: Place
+    name: str
+    target: str
+    before: bytes | None
+    text: str | None
+    old: dict[str, object] | None
+    why_not: str
+
+    def change(self, action: Action, after: bytes | None, entry: Mapping[str, object] | None, undo: Undo) -> Change:
+        return Change(self.place, self.name, self.target, action, self.before, after, entry, self.old, undo)
+
+    def encoded(self, text: str) -> bytes:
+        mark = _MARK if self.before is not None and self.before.startswith(_MARK.encode()) else ""
+        return (mark + text).encode()
+
+    @contextlib.contextmanager
+    def editing(self) -> Generator[None]:
+        try:
+            if self.why_not:
+                raise ValueError(self.why_not)
+            yield
+        except ValueError as error:  # also text that is not UTF-8
+            reason = "an option is not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error)
+            raise NotEdited(f"{reason}; the file was left as it is", file=self.place.file) from error
+
+
+def _read(place: Place, name: str) -> _Found:
+    target = os.path.realpath(place.file)
+    base = os.path.join(os.path.realpath(place.base), "")
+    if not target.startswith(base):
+        hint = f"change {target} by hand, or replace the link"
+        raise NotEdited(f"is a link out of {place.base}, which is not followed", file=place.file, hint=hint)
+    try:
+        before = read_regular(target, limits.CLIENT_FILE_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return _Found(place, name, target, None, None, None, "")
+    except OSError as error:
+        raise NotEdited(f"cannot be read: {error.strerror}", file=place.file) from error
+    try:
+        text = before.decode().removeprefix(_MARK)
+        data, why_not = _parse(text, place)
+        servers = json_entry.section_of(data, place.client.section)
+        old = servers.get(name)
+        if old is not None and not is_table(old):
+            raise ValueError(f"`{place.client.section}.{name}` is not an object")
+    except (ValueError, RecursionError) as error:
+        raise _broken(error, place) from error
+    return _Found(place, name, target, before, text, old, why_not)
+
+
+def _parse(text: str, place: Place) -> tuple[object, str]:
+    """The data, and why the text cannot be edited."""
+    if not text.strip():
+        return {}, ""
+    if place.client.is_toml:
+        return tomllib.loads(text), ""
+    try:
+        return json_entry.read(text), ""
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            return json_entry.read_commented(text), "has comments or trailing commas, which could be lost"
+        raise
+
+
+def _broken(error: Exception, place: Place) -> NotEdited:
+    kind = "TOML" if place.client.is_toml else "JSON"
+    hint = "repair it, then try again; it was left as it is"
+    if isinstance(error, json.JSONDecodeError):
+        message = f"is not {kind}: {error.msg} in column {error.colno}"
+        return NotEdited(message, file=place.file, line=error.lineno, hint=hint)
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return NotEdited(f"is not {kind}: {error}", file=place.file, hint=hint)
+    if isinstance(error, UnicodeDecodeError):
+        return NotEdited("is not UTF-8", file=place.file, hint=hint)
+    message = "nests without end" if isinstance(error, RecursionError) else str(error)
+    return NotEdited(message, file=place.file, hint=hint)
+
+
+# --- writing ---
+
+
+def write(change: Change, config_folder: str) -> None:
+    """Write the file. Raises `FileChanged` if it is no longer what the plan began with."""
+    folder = os.path.dirname(change.target)
+    made = _make_folders(folder, change)
+    with _locked(folder, change.place.file):
+        if _current(change) != change.before:
+            _pass_on(config_folder, change.target, Undo(folders=made))
+            message = "was changed by another program, and nothing was written"
+            raise FileChanged(message, file=change.place.file, hint="try again")
+        if change.action == "add":
+            _record(config_folder, change, replace(change.undo, folders=made))
+        try:
+            if change.after is None:
+                os.unlink(change.target)
+            else:
+                _replace(change.target, change.after, 0o600 if change.place.scope == "user" else 0o666)
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", file=change.place.file) from error
+        if change.action == "remove":
+            _record(config_folder, change, None)
+            if change.after is not None:
+                blank = "" if change.place.client.is_toml else change.undo.blank  # a table of TOML has its own
+                _pass_on(config_folder, change.target, replace(change.undo, blank=blank))
+    if change.after is None:
+        for one in reversed(change.undo.folders):
+            with contextlib.suppress(OSError):  # something else is in it
+                os.rmdir(one)
+
+
+def _make_folders(folder: str, change: Change) -> tuple[str, ...]:
+    """Make the folder of the file. Returns the new ones, the innermost last."""
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        for one in reversed(missing):
+            os.makedirs(one, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=change.place.file) from error
+    return tuple(reversed(missing))
+
+
+@contextlib.contextmanager
+def _locked(folder: str, file: str) -> Generator[None]:
+    """One process at a time changes files in this folder."""
+    import fcntl
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _current(change: Change) -> bytes | None:
+    try:
+        return read_regular(change.target, limits.CLIENT_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=change.place.file) from error
+
+
+def _replace(target: str, data: bytes, mode: int) -> None:
+    """Replace the file in one step. It keeps its mode and, if that is allowed, its owner."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(target))
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            try:
+                status = os.stat(target)
+            except FileNotFoundError:
+                os.fchmod(stream.fileno(), mode & ~_umask())
+            else:
+                with contextlib.suppress(PermissionError):
+                    os.fchown(stream.fileno(), status.st_uid, status.st_gid)
+                os.fchmod(stream.fileno(), status.st_mode & 0o777)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+# --- the record ---
+
+
+def _records(config_folder: str) -> dict[str, dict[str, object]]:
+    """The record: for each file, each name that was added. One that cannot be read is as good as none."""
+    try:
+        found: object = parse_json(read_regular(os.path.join(config_folder, _RECORD), limits.REGISTRY_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {file: as_table(names) for file, names in as_table(found).items()}
+
+
+def _recorded(config_folder: str, target: str, name: str) -> Undo:
+    return Undo.read(as_table(_records(config_folder).get(target, {}).get(name)))
+
+
+def _record(config_folder: str, change: Change, undo: Undo | None) -> None:
+    """Remember what was made for an entry, or forget it."""
+    with _changing_records(config_folder) as records:
+        names = records.pop(change.target, {})
+        names.pop(change.name, None)
+        if undo is not None:
+            names[change.name] = undo.as_dict()
+        if names:
+            records[change.target] = names
+
+
+def _pass_on(config_folder: str, target: str, undo: Undo) -> None:
+    """Let another entry of the file answer for what was made and is still there. The last one to go takes it along."""
+    if undo == Undo():
+        return
+    with _changing_records(config_folder) as records:
+        names = records.get(target, {})
+        for name in [*names][:1]:
+            known = Undo.read(as_table(names[name]))
+            made = Undo(
+                created=known.created or undo.created,
+                section=known.section or undo.section,
+                blank=known.blank or undo.blank,
+                folders=tuple(sorted({*known.folders, *undo.folders}, key=len)),
+            )
+            names[name] = made.as_dict()
+
+
+@contextlib.contextmanager
+def _changing_records(config_folder: str) -> Generator[dict[str, dict[str, object]]]:
+    file = os.path.join(config_folder, _RECORD)
+    try:
+        os.makedirs(config_folder, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
+    with _locked(config_folder, file):
+        records = _records(config_folder)
+        yield records
+        if records:
+            replace_json(file, records)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(file)
