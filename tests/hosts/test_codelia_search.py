@@ -13,6 +13,7 @@ from calling import caller
 from hosts.asking import left, listening, metier
 from metier import Skills
 from metier.app import App
+from metier.mcp.handlers import RESULT_KEY
 from metier.mcp.server import McpServer
 from metier.rpc import Dispatcher
 from worlds import World
@@ -158,7 +159,7 @@ def by_mcp(world: World, query: str) -> tuple[str, Any]:
     async def talk() -> tuple[str, Any]:
         async with Client(McpServer(app, watch=False)) as client:
             answer = await client.call_tool("skill_search", {"query": query})
-            return "".join(getattr(one, "text", "") for one in answer.content), answer.structured_content
+            return "".join(getattr(one, "text", "") for one in answer.content), (answer.meta or {})[RESULT_KEY]
 
     return asyncio.run(talk())
 

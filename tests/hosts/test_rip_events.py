@@ -41,11 +41,18 @@ def frames(session: Session, kind: str) -> Frames:
 
 def busy(world: World, **given: Any) -> Session:
     """A session in which something of every kind has happened."""
-    world.skill(
-        ".rip/skills/one", body=BODY + "For $ARGUMENTS\n", files={"a.md": "text"}, allowed_tools="Read", extra=1
-    )
-    world.skill("~/.rip/skills/one")
-    world.skill(".rip/skills/two", body="x" * 100)
+    one: dict[str, Any] = {
+        "body": BODY + "For $ARGUMENTS\n",
+        "files": {"a.md": "text"},
+        "allowed_tools": "Read",
+        "extra": 1,
+    }
+    for path in (
+        world.skill(".rip/skills/one", **one),
+        world.skill("~/.rip/skills/one"),
+        world.skill(".rip/skills/two", body="x" * 100),
+    ):
+        os.utime(path, (1_000_000_000, 1_000_000_000))  # the record of a load has the time of its file
     session = open_session(world, **given)
     session.call("skill_search", {"query": "one"})
     session.call("skill_load", {"name": "one", "arguments": "a b"})
