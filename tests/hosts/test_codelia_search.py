@@ -116,7 +116,11 @@ def test_a_scope_limits_the_search(shelf: Skills, scope: str, expected: list[str
 
 @pytest.mark.behaviour("C-033", "C-099")
 def test_the_search_tool_takes_query_limit_and_scope(world: World, shelf: Skills) -> None:
-    tools = {tool["name"]: tool["input_schema"] for tool in metier(world, "tools", "--profile", "codelia")}
+    offered = metier(world, "tools", "--profile", "codelia")
+    described = {tool["name"]: tool["description"] for tool in offered}
+    assert "by name, or by path where several skills bear one name" in described["skill_load"]
+    assert described["skill_search"].startswith("Finds skills by what they are for.")
+    tools = {tool["name"]: tool["input_schema"] for tool in offered}
     kinds = {key: value["type"] for key, value in tools["skill_search"]["properties"].items()}
     assert kinds.pop("limit") in ("integer", "number")
     assert kinds == {"query": "string", "scope": "string"}

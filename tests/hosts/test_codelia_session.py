@@ -18,9 +18,16 @@ def session(world: World, **given: Any) -> Session:
     return world.discover("codelia").session(**given)
 
 
+def answer(opened: Session, tool: str, given: Any) -> Any:
+    """The data of a result, whose content or error is what the model reads."""
+    result = opened.call(tool, given)
+    assert result.text == result.data["content" if result.ok else "error"]
+    return result.data
+
+
 def load(opened: Session, name: str | None = None, path: object = None) -> Any:
     given = {"name": name, "path": None if path is None else str(path)}
-    return opened.call("skill_load", {key: value for key, value in given.items() if value is not None}).data
+    return answer(opened, "skill_load", {key: value for key, value in given.items() if value is not None})
 
 
 @pytest.fixture
@@ -105,10 +112,10 @@ def test_an_explicit_request_means_the_same_skill_each_time(world: World, twins:
     "given", [{}, None, {"name": ""}, {"name": None}, {"name": 7}, {"path": ["x"]}, "solo", {"name": "absent"}]
 )
 def test_a_wrong_request_gives_an_error_and_no_exception(world: World, twins: list[Path], given: Any) -> None:
-    result = session(world).call("skill_load", given)
-    assert (result.ok, result.data["ok"]) == (False, False)
-    assert result.data["error"].strip()
-    assert "content" not in result.data
+    result = answer(session(world), "skill_load", given)
+    assert result["ok"] is False
+    assert result["error"].strip()
+    assert "content" not in result
 
 
 @pytest.mark.behaviour("C-064")
@@ -169,7 +176,7 @@ def test_an_output_comes_back_by_its_ref_whole_by_lines_and_by_grep(world: World
     lines = loaded["content"].split("\n")
 
     def cached(**given: Any) -> Any:
-        return opened.call("tool_output_cache", {"ref": loaded["ref"], **given}).data["content"]
+        return answer(opened, "tool_output_cache", {"ref": loaded["ref"], **given})["content"]
 
     assert cached() == loaded["content"]
     assert cached(start=2, end=4) == "\n".join(lines[1:4])
@@ -194,7 +201,7 @@ def test_an_unchanged_skill_is_not_sent_twice_in_a_session(world: World, again: 
     assert (second["ok"], second["already_loaded"]) == (True, True)
     assert "BODY" not in second["content"]
     assert len(second["content"]) < 300
-    assert first["ref"] in second["content"]
+    assert f"as ref {first['ref']}. Read it again with `tool_output_cache` and that ref." in second["content"]
     assert second["metadata"]["skill_id"] == first["metadata"]["skill_id"]
     assert opened.call("tool_output_cache", {"ref": second["ref"]}).data["content"] == first["content"]
     other = load(opened.skills.session(), "probe")

@@ -41,6 +41,12 @@ def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: 
         "- pdf: Fill forms",
     ]
     assert [json.loads(line[2:])["name"] for line in lines if line.startswith("- {")] == ["code-review"] * 2
+    assert lines[0].endswith("Call it before you follow a skill.")
+    assert re.findall(r"^- (\w+) \(string, (\w+)\): \w", tool.description, re.MULTILINE) == [
+        ("name", "required"),
+        ("args", "optional"),
+        ("parent", "optional"),
+    ]
     prompt = one.system_prompt("BASE")
     assert prompt.startswith(f"BASE\n\n# Tools\n\n## Skill\n\n{tool.description}\n\n# Skills\n")
     assert "Look at" not in prompt

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_the_tool_returns_the_body_as_the_file_has_it_at_the_call(world: World) 
         "base_dir": str(path.parent),
         "content": f"Base directory for this skill: {path.parent}\n\n{BODY}",
     }
+    assert result["text"] == "Loaded the skill code-review."
     assert "MARKER" not in str(result)
     path.write_text(path.read_text().replace("# Review", "# Changed"))
     assert content(one, "code-review") == BODY.replace("# Review", "# Changed")
@@ -193,6 +195,9 @@ def test_what_was_cut_is_partial(world: World, limit: int, status: str) -> None:
     result = call(session(world, {"load.max_bytes": limit}), "probe")
     assert (result["status"], result["data"].get("truncated", False)) == (status, status == "partial")
     assert "error" not in result
+    notice = re.search(r"\[truncated: (\d+) bytes of SKILL.md are left out\]$", result["data"]["content"])
+    left_out = f" {notice[1]} bytes were left out." if notice else ""
+    assert (result["text"], bool(notice)) == (f"Loaded the skill probe.{left_out}", status == "partial")
 
 
 @pytest.mark.behaviour("M-038")

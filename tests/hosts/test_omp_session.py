@@ -24,7 +24,10 @@ def session(world: World, settings: dict[str, Any] | None = None, **given: Any) 
 
 
 def read(opened: Session, url: str) -> Any:
-    return opened.call("read", {"path": url}).data
+    """The data of a result, whose content or error is what the model reads."""
+    result = opened.call("read", {"path": url})
+    assert result.text == result.data["content" if result.ok else "error"]
+    return result.data
 
 
 # --- the prompt ---
@@ -37,9 +40,17 @@ def test_the_prompt_lists_names_and_descriptions_where_the_model_can_read(world:
     world.skill("~/.claude/skills/undescribed", description=None, body=BODY)
     opened = session(world, has_read_tool=has_read_tool)
     text = opened.system_prompt("BASE")
-    assert text.startswith("BASE")
-    assert ("- pdf: Fills forms." in text.splitlines()) is has_read_tool
-    assert ("- undescribed:" in text) is has_read_tool
+    if has_read_tool:
+        assert text.splitlines()[:6] == [
+            *("BASE", "", "# Skills"),
+            "Instructions for particular tasks; use one when the task fits its description.",
+            "Read one with `read` at skill://<name>, and its files at skill://<name>/<path>.",
+            "- pdf: Fills forms.",
+        ]
+        assert "\n- undescribed:" in text
+        assert opened.prompt(budget=len("- pdf: Fills forms.") + 1).text.endswith(
+            "\n- pdf: Fills forms.\n(1 more are not shown)"
+        )
     assert "MARKER" not in text
     assert str(world.project) not in text
     assert str(world.home) not in text
@@ -58,7 +69,8 @@ def test_preloaded_skills_stand_whole_in_the_prompt_instead_of_the_list(world: W
         ).read_text()
     prompt = session(world, preload=["two", "one"], has_read_tool=has_read_tool).system_prompt("BASE")
     block = prompt[prompt.index("<preloaded_skills>") : prompt.index("</preloaded_skills>")]
-    assert block.index(texts["two"].strip()) < block.index(texts["one"].strip())
+    whole = [f'<skill name="{name}">\n{texts[name].strip()}\n</skill>' for name in ("two", "one")]
+    assert block == "<preloaded_skills>\n" + "\n".join(whole) + "\n"
     assert "three" not in prompt
     assert "- one: About one." not in prompt
 
@@ -273,7 +285,7 @@ def test_what_leads_outside_or_is_not_there_is_refused_each_with_its_own_message
     opened = world.discover("omp", world.project).session()
     result = opened.call("read", {"path": f"skill://pdf/{path}"})
     assert not result.ok
-    assert [other for other in REFUSED if other in result.data["error"]] == [word]
+    assert [other for other in REFUSED if other in result.text] == [word]
     assert OUTSIDE not in str(result)
 
 
@@ -326,7 +338,9 @@ def test_instructions_need_no_skills_and_no_activation(world: World, settings: d
 def test_skills_add_no_tools(world: World) -> None:
     world.skill(".omp/skills/first")
     before = [tool.as_dict() for tool in session(world).tools()]
-    assert [tool["name"] for tool in before] == ["read"]
+    assert [(tool["name"], tool["description"]) for tool in before] == [
+        ("read", "Reads a skill at skill://<name>, or one of its files at skill://<name>/<path>.")
+    ]
     for number in range(100):
         world.skill(f".omp/skills/skill-{number}", tools=["Launch"], allowed_tools="Launch")
     opened = session(world)

@@ -74,6 +74,9 @@ def test_the_tools_take_exactly_the_inputs_of_the_seed(world: World, probe: Path
     assert {key: value["type"] for key, value in activate["properties"].items()} == {"name": "string"}
     assert {key: value["type"] for key, value in resource["properties"].items()} == {"name": "string", "path": "string"}
     assert (activate["required"], resource["required"]) == (["name"], ["name", "path"])
+    described = {tool.name: tool.description for tool in chat(world).tools()}
+    assert described["skills.activate"].endswith("Call it before you use a skill's instructions.")
+    assert described["skills.readResource"].startswith("Reads a file of a skill")
 
 
 @pytest.mark.behaviour("K-044")

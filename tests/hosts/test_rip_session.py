@@ -9,7 +9,7 @@ import pytest
 
 from hosts.asking import left, listening, metier
 from metier.record.writer import Counter
-from metier.sandbox import Outcome
+from metier.sandbox import Outcome, WrittenFile
 from metier.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
@@ -40,6 +40,11 @@ def test_the_baseline_lists_names_and_descriptions_and_no_more(world: World) -> 
     world.skill(".rip/skills/one", description="First <b>", compatibility="COMPAT-MARKER", body=BODY, license="MIT")
     world.skill("~/.rip/skills/deep/two", description="Second", allowed_tools="TOOLS-MARKER", metadata={"k": "META"})
     text = open_session(world).prompt().text
+    assert text.partition("\n<available_skills>\n")[0].split("\n") == [
+        "Skills are folders of instructions for particular tasks. Use one when the task fits its description.",
+        "Call `skill_load` with a skill's name before you follow it; load only what you need.",
+        "Read further files of a loaded skill with `skill_read`, when its instructions say so.",
+    ]
     assert re.findall(r"<skill>.*?</skill>", text) == [
         "<skill><name>one</name><description>First &lt;b&gt;</description></skill>",
         "<skill><name>two</name><description>Second</description></skill>",
@@ -61,7 +66,10 @@ def test_all_skills_are_listed_while_the_budget_holds(world: World) -> None:
     cut = session.prompt(budget=800)
     assert len(cut.text) <= 800
     assert (cut.total, cut.truncated) == (40, True)
-    assert f"{40 - cut.shown} of 40 skills are not shown" in cut.text
+    left_out = f"{40 - cut.shown} of 40 skills are not shown; they load by name all the same."
+    assert cut.text.endswith(f"</available_skills>\n{left_out} Find them with `skill_search`.")
+    assert cut.more
+    assert f"<more_skills>{', '.join(cut.more)}</more_skills>" in cut.text
 
 
 @pytest.mark.behaviour("R-004")
@@ -93,7 +101,9 @@ def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, wa
     if way == "load":
         result = session.load("one").as_dict()
     elif way == "call":
-        result = session.call("skill_load", {"name": "one"}).as_dict()
+        called = session.call("skill_load", {"name": "one"})
+        assert called.text == BODY, "what the model reads"
+        result = called.as_dict()
     else:
         result = metier(world, "load", "one", "--profile", "rip")
     assert result["text"] == BODY
@@ -122,11 +132,48 @@ def test_references_and_assets_are_read_on_demand_each_by_a_call_of_its_own(worl
     session.call("skill_load", {"name": "one"})
     for number, path in enumerate(("references/a.md", "assets/b.json"), 1):
         result = session.call("skill_read", {"name": "one", "path": path})
-        assert result.data["text"] == FILES[path]
+        assert result.text == result.data["text"] == FILES[path]
         read = frames(session, "skill_resource_read")
         assert len(read) == number
         assert (read[-1]["name"], read[-1]["path"]) == ("one", path)
         assert read[-1]["digest"] == sha256(FILES[path].encode())
+
+
+@pytest.mark.behaviour("R-021", "R-045")
+def test_a_model_reads_what_a_script_printed_how_it_ended_and_what_it_wrote(world: World) -> None:
+    world.skill(".rip/skills/one", body=BODY, files=FILES)
+    wrote = (WrittenFile("out.txt", 5, sha256(b"12345"), b"12345"),)
+    outcomes = [
+        (Outcome(0, "exit", 3, b"", b""), "[no output]"),
+        (Outcome(0, "exit", 3, b"ran\n", b""), "ran"),
+        (Outcome(3, "exit", 3, b"ran\n", b"bad\n"), "ran\n[stderr]\nbad\n[exit code 3]"),
+        (
+            Outcome(137, "timeout", 3, b"", b"", files=wrote),
+            "[exit code 137, ended by its timeout]\n[wrote out.txt, 5 bytes]",
+        ),
+    ]
+    for outcome, text in outcomes:
+        session = open_session(world, policy={"allow": [{"tool": "skill_run"}]}, runner=FakeRunner(default=outcome))
+        session.call("skill_load", {"name": "one"})
+        assert session.call("skill_run", {"name": "one", "script": "scripts/x.sh"}).text == text
+
+
+def test_a_model_reads_a_line_for_each_skill_that_a_search_finds_and_that_there_are_more(world: World) -> None:
+    for name in ("one", "two"):
+        world.skill(f".rip/skills/{name}", description=f"Counts\n to {name}.")
+    session = open_session(world)
+    described = {tool.name: tool.description for tool in session.tools()}
+    assert described["skill_load"].startswith("Loads a skill's instructions. Call it before you follow a skill")
+    assert described["skill_search"].startswith("Finds skills by what they are for.")
+
+    def found(**given: object) -> list[str]:
+        return session.call("skill_search", given).text.split("\n")
+
+    assert sorted(found(query="counts")) == ["- one: Counts to one.", "- two: Counts to two."]
+    first, more = found(query="counts", limit=1)
+    assert first.startswith("- ")
+    assert more == "More skills match; ask more precisely or for more results."
+    assert found(query="zzz") == ["No skill matches 'zzz'."]
 
 
 # --- the hint ---
@@ -206,7 +253,7 @@ def test_no_key_of_a_skill_widens_what_policy_allows_unless_policy_says_so(world
         return said, [job.network for job in runner.jobs[ran:]], dict(session.overrides)
 
     said, ran, changed = tried()
-    assert said[0].startswith("there is no skill 'secret'")
+    assert said[0] == "there is no skill 'secret'; available: one"
     assert "policy refuses skill_read for one" in said[1]
     assert "policy refuses skill_run for one" in said[2]
     assert (ran, changed) == ([], {})
