@@ -341,7 +341,8 @@ def test_reads_are_decided_and_recorded_by_the_session(library: World) -> None:
             with pytest.raises(MCPError) as caught:
                 await client.read_resource("skill://csv/inner/SKILL.md")
             assert caught.value.code == -32000
-            assert caught.value.data == {"type": "PolicyDenied", "code": "ACCESS_DENIED", "tool": "skill_read"}
+            about = {"type": "PolicyDenied", "code": "ACCESS_DENIED", "tool": "skill_read"}
+            assert caught.value.data == about | {"uri": "skill://csv/inner/SKILL.md"}
 
     run(check)
     frames = app.store.read()
