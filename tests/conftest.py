@@ -1,6 +1,8 @@
 """Every test has a home, a project and an environment of its own; nothing of the machine's leaks in."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +13,10 @@ from worlds import World
 # No test depends on the speed of the machine.
 hypothesis.settings.register_profile("patient")
 hypothesis.settings.load_profile("patient")
+
+# A shell lets what it starts in the background ignore Ctrl+C, and the processes that tests interrupt would inherit it.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 

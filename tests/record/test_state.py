@@ -89,8 +89,10 @@ def test_the_states_of_a_driven_session_hold_something_of_everything(world: Worl
     world.skill("catalog/preloaded")
     begun = discover(world, "standard").session(store=MemoryStore(), preload=["preloaded"])
     begun.perform(Choose.of([begun.skills["preloaded"]]))
+    called = discover(world, "remcochat").session(store=MemoryStore())
+    called.invoke("/preloaded now")  # the model has yet to activate it
     seen: set[str] = set()
-    for some in (frames, begun.events):
+    for some in (frames, begun.events, called.events):
         state = SessionState()
         for frame in some:
             state = fold([frame], state)
