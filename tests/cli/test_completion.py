@@ -35,6 +35,7 @@ KEYS = [
     ("metier read release-notes ref", ["metier", "read", "release-notes", "references/style.md"]),
     ("metier run release-notes scr", ["metier", "run", "release-notes", "scripts/notes.py"]),
     ("metier mode release-notes pin", ["metier", "mode", "release-notes", "pinned"]),
+    ("metier mcp add gem", ["metier", "mcp", "add", "gemini-cli"]),
     ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the shell decides about the slash
 ]
 

@@ -126,7 +126,7 @@ def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
         return
     if "--verify" in line and "install" in line:
         call(base, "metier install ./pdf --yes")
-    if re.match(r"metier install (\./pdf|pdf\.skill)", line):
+    if re.match(r"metier install (\./pdf|pdf\.skill)|metier mcp add (?!.*--yes)", line):
         line += " --yes"  # instead of the question
     if "completion zsh" in line:
         if shutil.which("zsh") is None and not os.environ.get("CI"):

@@ -185,7 +185,7 @@ def test_every_set_up_of_a_client_is_well_formed_and_starts_metier() -> None:
         cast("dict[str, dict[str, Server]]", tomllib.loads(block))
         for block in re.findall(r"```toml\n(.*?)```", part, re.DOTALL)
     ]
-    assert len(documents) >= 6
+    assert len(documents) >= 5
     for document in documents:
         (tables,) = document.values()
         (server,) = tables.values()
@@ -197,4 +197,4 @@ def test_every_set_up_of_a_client_is_well_formed_and_starts_metier() -> None:
         line = command if isinstance(command, list) else [command, *server.get("args", [])]
         assert line[:2] == ["metier", "mcp"]
     for line in re.findall(r"^\$ (.*)$", part, re.MULTILINE):
-        assert line.endswith("-- metier mcp")
+        assert line.startswith("metier mcp add ")

@@ -221,8 +221,8 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
 def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(terminal: Terminal, key: str) -> None:
     terminal.run("trap true INT; metier mcp >answers; echo ended-$?", columns=120)
     shown = terminal.until("ends it.")
-    for host in ("claude mcp add", "codex mcp add", "gemini mcp add", "opencode.json", "code --add-mcp", ".cursor"):
-        assert host in shown
+    for host in ("claude-code", "codex", "gemini-cli", "opencode", "vscode", "cursor"):
+        assert f"metier mcp add {host}\n" in shown
     answers = terminal.world.project / "answers"
     assert answers.read_text() == ""
     terminal.keys("-l", "no message")

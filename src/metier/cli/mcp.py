@@ -93,7 +93,7 @@ class _Wanted:
     context: Context
     host: str
     name: str
-    place: programs.Place
+    place: programs.ClientFile
     config: Settings
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from metier import limits
 from metier.clients import json_entry, toml_entry
-from metier.clients.programs import Place, is_ours
+from metier.clients.programs import ClientFile, is_ours
 from metier.clients.undo import Undo
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
@@ -43,7 +43,7 @@ class FileChanged(ConfigError):
 class Change:
     """What a file is and what it would be. `target` is the real file if the path is a link."""
 
-    place: Place
+    place: ClientFile
     name: str
     target: str
     action: Action
@@ -78,7 +78,7 @@ class Change:
         }
 
 
-def snippet(place: Place, name: str, entry: Mapping[str, object]) -> str:
+def snippet(place: ClientFile, name: str, entry: Mapping[str, object]) -> str:
     """The entry as it stands in a file that has nothing else."""
     if place.client.is_toml:
         return toml_entry.table(name, entry)
@@ -88,7 +88,7 @@ def snippet(place: Place, name: str, entry: Mapping[str, object]) -> str:
 # --- planning ---
 
 
-def plan_add(place: Place, name: str, entry: Mapping[str, object], *, force: bool = False) -> Change:
+def plan_add(place: ClientFile, name: str, entry: Mapping[str, object], *, force: bool = False) -> Change:
     """Plan the entry. What a person added to an earlier one stays. Raises `NotEdited` or another `ConfigError`."""
     found = _read(place, name)
     wanted = {**found.old, **entry} if found.old is not None and is_ours(found.old) else dict(entry)
@@ -107,7 +107,7 @@ def plan_add(place: Place, name: str, entry: Mapping[str, object], *, force: boo
         return found.change("add" if found.old is None else "replace", found.encoded(made), wanted, undo)
 
 
-def plan_remove(place: Place, name: str, config_folder: str, *, force: bool = False) -> Change:
+def plan_remove(place: ClientFile, name: str, config_folder: str, *, force: bool = False) -> Change:
     """Plan the removal of the entry. Raises `NotEdited` or another `ConfigError`."""
     found = _read(place, name)
     if found.old is None:
@@ -124,7 +124,7 @@ def plan_remove(place: Place, name: str, config_folder: str, *, force: bool = Fa
         return found.change("remove", None if left is None else found.encoded(left), None, undo)
 
 
-def _foreign(place: Place, name: str, way_out: str) -> ConfigError:
+def _foreign(place: ClientFile, name: str, way_out: str) -> ConfigError:
     message = f"`{place.client.section}.{name}` is there and does not start `metier mcp`"
     return ConfigError(message, file=place.file, key=name, hint=f"use {way_out}")
 
@@ -133,7 +133,7 @@ def _foreign(place: Place, name: str, way_out: str) -> ConfigError:
 class _Found:
     """A file as it is. `why_not` tells why it cannot be edited, although it can be read."""
 
-    place: Place
+    place: ClientFile
     name: str
     target: str
     before: bytes | None
@@ -142,7 +142,17 @@ class _Found:
     why_not: str
 
     def change(self, action: Action, after: bytes | None, entry: Mapping[str, object] | None, undo: Undo) -> Change:
-        return Change(self.place, self.name, self.target, action, self.before, after, entry, self.old, undo)
+        return Change(
+            self.place,
+            self.name,
+            self.target,
+            action,
+            before=self.before,
+            after=after,
+            entry=entry,
+            old=self.old,
+            undo=undo,
+        )
 
     def encoded(self, text: str) -> bytes:
         mark = _MARK if self.before is not None and self.before.startswith(_MARK.encode()) else ""
@@ -159,7 +169,7 @@ class _Found:
             raise NotEdited(f"{reason}; the file was left as it is", file=self.place.file) from error
 
 
-def _read(place: Place, name: str) -> _Found:
+def _read(place: ClientFile, name: str) -> _Found:
     target = os.path.realpath(place.file)
     base = os.path.join(os.path.realpath(place.base), "")
     if not target.startswith(base):
@@ -183,7 +193,7 @@ def _read(place: Place, name: str) -> _Found:
     return _Found(place, name, target, before, text, old, why_not)
 
 
-def _parse(text: str, place: Place) -> tuple[object, str]:
+def _parse(text: str, place: ClientFile) -> tuple[object, str]:
     """The data, and why the text cannot be edited."""
     if not text.strip():
         return {}, ""
@@ -197,7 +207,7 @@ def _parse(text: str, place: Place) -> tuple[object, str]:
         raise
 
 
-def _broken(error: Exception, place: Place) -> NotEdited:
+def _broken(error: Exception, place: ClientFile) -> NotEdited:
     kind = "TOML" if place.client.is_toml else "JSON"
     hint = "repair it, then try again; it was left as it is"
     if isinstance(error, json.JSONDecodeError):

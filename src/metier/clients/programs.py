@@ -21,7 +21,7 @@ _WORKSPACE: Final = ("--cwd", "${workspaceFolder}")
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientProgram:
     """A program with a file of MCP servers."""
 
     title: str
@@ -61,8 +61,8 @@ class Client:
 _STDIO: Final = (("type", "stdio"),)
 _CODE: Final = ("Library", "Application Support") if sys.platform == "darwin" else (".config",)
 
-CLIENTS: Final[Mapping[str, Client]] = {
-    "claude-code": Client(
+CLIENTS: Final[Mapping[str, ClientProgram]] = {
+    "claude-code": ClientProgram(
         "Claude Code",
         "mcpServers",
         ".mcp.json",
@@ -72,7 +72,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         extra=_STDIO,
         project_note="Claude Code asks you before it starts the server of a project.",
     ),
-    "codex": Client(
+    "codex": ClientProgram(
         "Codex",
         "mcp_servers",
         ".codex/config.toml",
@@ -80,7 +80,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         "CODEX_HOME",
         project_note="Codex reads this file only in projects that you trust.",
     ),
-    "gemini-cli": Client(
+    "gemini-cli": ClientProgram(
         "Gemini CLI",
         "mcpServers",
         ".gemini/settings.json",
@@ -88,7 +88,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         "GEMINI_CLI_HOME",
         keeps=True,
     ),
-    "opencode": Client(
+    "opencode": ClientProgram(
         "OpenCode",
         "mcp",
         "opencode.json",
@@ -98,7 +98,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         one_command=True,
         alternative="opencode.jsonc",
     ),
-    "vscode": Client(
+    "vscode": ClientProgram(
         "VS Code",
         "servers",
         ".vscode/mcp.json",
@@ -108,7 +108,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         project_options=_WORKSPACE,
         user_note="VS Code starts it in your home folder. For the skills of a project, use --project there.",
     ),
-    "cursor": Client(
+    "cursor": ClientProgram(
         "Cursor",
         "mcpServers",
         ".cursor/mcp.json",
@@ -120,27 +120,27 @@ CLIENTS: Final[Mapping[str, Client]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClientFile:
     """The file of a client. `base` is the folder that a link must not lead out of."""
 
-    client: Client
+    client: ClientProgram
     scope: Scope
     file: str
     base: str
 
 
-def place_of(client: Client, *, home: str, project: str | None, env: Mapping[str, str]) -> Place:
+def place_of(client: ClientProgram, *, home: str, project: str | None, env: Mapping[str, str]) -> ClientFile:
     """The file for the user, or that of a project if its folder is given."""
     if project is not None:
-        return Place(client, "project", _existing(os.path.join(project, client.project), client), project)
+        return ClientFile(client, "project", _existing(os.path.join(project, client.project), client), project)
     named = env.get(client.variable, "") if client.variable else ""
     if not os.path.isabs(named):
-        return Place(client, "user", _existing(os.path.join(home, *client.user), client), home)
+        return ClientFile(client, "user", _existing(os.path.join(home, *client.user), client), home)
     parts = client.user if client.keeps else client.user[1:]
-    return Place(client, "user", _existing(os.path.join(named, *parts), client), named)
+    return ClientFile(client, "user", _existing(os.path.join(named, *parts), client), named)
 
 
-def _existing(file: str, client: Client) -> str:
+def _existing(file: str, client: ClientProgram) -> str:
     other = os.path.join(os.path.dirname(file), client.alternative)
     return other if client.alternative and not os.path.lexists(file) and os.path.lexists(other) else file
 
