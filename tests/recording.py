@@ -92,6 +92,8 @@ def drive(session: Session, steps: int, seed: int = 0, edit: Path | None = None)
             elif kind == "compact":
                 session.compact(chance.choice([100, 3000, 40_000]))
             elif kind == "end":
+                for budget in (400, 1_200):  # one of them forces a choice, whatever the format
+                    session.prompt(message=f"{name} and its body", budget=budget)
                 session.end_turn()
             elif kind == "output":
                 loaded = session.state()["loaded"]

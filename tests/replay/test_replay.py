@@ -61,6 +61,8 @@ def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
     assert kinds.count("session_called") > 500
     assert failed > 50
     unseen = {"policy_chosen", "policy_changed", "skill_warning", "skill_override_proposed", "sessions_pruned"}
+    if profile == "omp":
+        unseen.add("skills_chosen")  # a model that cannot read files sees no listing there
     assert {kind.type for kind in TYPES if not kind.type.startswith(("chat_", "skill_install"))} - set(kinds) <= unseen
     shutil.rmtree(world.project)
     expected = {
