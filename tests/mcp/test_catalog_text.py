@@ -159,7 +159,9 @@ def test_every_host_says_how_to_load_and_mentions_nothing_that_a_client_lacks(wo
         async with connected(world, "memory", "2026", app) as client:
             instructions, tools = await texts(client)
             loads = next(iter(tools))
-            assert f"`{loads}`" in instructions
+            urls = "skill://<name> and follow what it says. Its other files are at skill://<name>/<path>."
+            how = urls if profile == "omp" else "its name and follow what it says."
+            assert f"Before a task that fits a skill, call `{loads}` with {how}" in instructions
             for text in (instructions, tools[loads]):
                 assert text.count("- pdf: Fills <forms>.") == 1
             everything = " ".join((instructions, *tools.values()))
