@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from calling import Run
+from metier.clients import changes
 from metier.clients.changes import FileChanged, plan_add, write
 from metier.clients.programs import CLIENTS, place_of
 from terminals import Terminal
@@ -125,7 +126,7 @@ def test_the_rest_of_a_json_file_stays_byte_for_byte(text: bytes, world: World, 
     expected = {**before, "mcpServers": {**before.get("mcpServers", {}), "skills": STDIO}}
     assert json.dumps(data_of(file)) == json.dumps(expected)  # also in the same order
     written = file.read_bytes()
-    assert (b"\r\n" in written) == (b"\r\n" in text)
+    assert b"\r\n" not in text or written.count(b"\n") == written.count(b"\r\n")
     assert not text.strip() or (b"\n\t" in text) == (b'\n\t\t"skills": {\n\t\t\t"type"' in written)
     assert file.stat().st_mode & 0o777 == 0o640
     assert run("mcp", "remove", "claude-code", "--yes").code == 0
@@ -158,6 +159,7 @@ def test_the_rest_of_a_toml_file_stays_byte_for_byte(text: bytes, world: World, 
         assert "cannot be changed safely; the file was left as it is" in refused.err
         return
     added = file.read_bytes()
+    assert b"\r\n" not in text or added.count(b"\n") == added.count(b"\r\n")
     assert run("mcp", "remove", "codex", "--yes").code == 0
     assert file.read_bytes() == text
     more = b'[mcp_servers.skills.env]\nA = "1"\n\n# next\n[tui]\nx = 1\n'
@@ -413,6 +415,24 @@ def test_a_file_that_changed_since_it_was_shown_is_not_overwritten(world: World)
     with pytest.raises(FileChanged, match="was changed by another program, and nothing was written"):
         write(change, str(world.home / ".config/metier"))
     assert file.read_text() == '{"mcpServers": {"new": {}}}'
+
+
+def test_a_folder_that_one_process_made_for_the_file_of_another_goes_with_the_file(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = changes._make_folders
+
+    def overtaken(folder: str, change: changes.Change) -> tuple[str, ...]:
+        made = make(folder, change)
+        monkeypatch.setattr(changes, "_make_folders", make)
+        assert run("mcp", "add", "cursor", "--name", "faster", "--yes").code == 0
+        return made
+
+    monkeypatch.setattr(changes, "_make_folders", overtaken)
+    assert run("mcp", "add", "cursor", "--yes").code == 0
+    for name in ("skills", "faster"):
+        assert run("mcp", "remove", "cursor", "--name", name, "--yes").code == 0
+    assert everything(world.home) == {}
 
 
 def test_a_file_that_cannot_be_written_is_named(world: World, run: Run) -> None:
