@@ -133,7 +133,8 @@ def _context(entries: list[str], listed: CatalogView) -> str:
     if "load" in offered:
         rules.append(f"Load a skill with {offered['load']} before you follow it, by name, or by path if names repeat.")
     if left and "search" in offered:
-        rules.append(f"This list is cut: {left:,} more skills can be found with {offered['search']}.")
+        more = f"{left:,} more {'skill' if left == 1 else 'skills'}"
+        rules.append(f"This list is cut: {more} can be found with {offered['search']}.")
     usage = "".join(f"  <rule>{escape(rule)}</rule>\n" for rule in rules)
     flag = "true" if left else "false"
     return (

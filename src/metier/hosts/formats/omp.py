@@ -24,7 +24,8 @@ class OmpFormats(StandardFormats):
             text.append(f"Read one with `{tool}` at skill://<name>, and its files at skill://<name>/<path>.")
         text += lines
         if len(lines) < listed.total:
-            text.append(f"({listed.total - len(lines):,} more are not shown)")
+            left = listed.total - len(lines)
+            text.append(f"({left:,} more {'is' if left == 1 else 'are'} not shown)")
         return counted("\n".join(text), len(lines), listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
