@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from metier.files.json_text import part_of
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 from worlds import World
@@ -123,7 +124,8 @@ def test_steps_3_and_4_reference_and_asset_return_their_markers_unharmed(walk: t
     reference = host.read(session, "references/REFERENCE.md")
     assert REFERENCE in reference.text
     assert "Grüße, Ελληνικά, हिन्दी, 日本語, العربية, 🧭" in reference.text
-    asset = json.loads(host.read(session, "assets/fixture.json").shown)
+    result = host.read(session, "assets/fixture.json")
+    asset = json.loads(part_of(result.text, result.shown_at))
     assert (asset["marker"], asset["text"]) == (ASSET, "Grüße")
 
 
