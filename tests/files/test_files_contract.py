@@ -37,12 +37,13 @@ class MemoryFiles:
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         chosen: list[str] = []
-        for path in sorted(path for path in self.files if path != "SKILL.md"):
+        others = sorted(path for path in self.files if path != "SKILL.md")
+        for path in others:
             total = sum(len(self.files[one]) for one in (*chosen, path))
-            if len(chosen) == max_files or total > max_bytes:
-                return Listing(tuple(chosen), True)
-            chosen.append(path)
-        return Listing(tuple(chosen), False)
+            if len(chosen) < max_files and total <= max_bytes:
+                chosen.append(path)
+        left_out = len(others) - len(chosen)
+        return Listing(tuple(chosen), left_out > 0, left_out)
 
     def folder(self, skill: Skill) -> str:
         return skill.dir
@@ -86,7 +87,7 @@ def test_a_listing_is_sorted_and_without_the_skill_file(skills: Skills, files: F
 def test_a_listing_that_a_limit_cuts_is_truncated(
     skills: Skills, files: Files, max_files: int, max_bytes: int, listed: tuple[str, ...]
 ) -> None:
-    assert files.listing(skills["pdf"], max_files, max_bytes) == Listing(listed, True)
+    assert files.listing(skills["pdf"], max_files, max_bytes) == Listing(listed, True, 3 - len(listed))
 
 
 def test_threads_read_at_the_same_time(skills: Skills, files: Files) -> None:

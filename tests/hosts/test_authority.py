@@ -124,6 +124,7 @@ HARMLESS: dict[str, Any] = {
     "discovery.missing_root": "warn",
     "catalog.order": "found",
     "catalog.reads": ["x"],
+    "prompt.order": "relevance",
     "search.scoring": "overlap",
     "tools.enumerate_names": False,
 }
