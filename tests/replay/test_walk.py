@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-PARTS, SESSIONS, STEPS = 20, 10, 25
+PARTS, SESSIONS, STEPS = 10, 10, 25
 
 
 def walk(*options: str) -> str:
