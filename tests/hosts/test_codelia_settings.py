@@ -103,15 +103,15 @@ def test_a_root_that_can_be_used_is_used_however_it_is_written(
 
 
 @pytest.mark.behaviour("C-003", "C-028", "N-019")
-@pytest.mark.parametrize("where", ["", "work", "work/deep"])
+@pytest.mark.parametrize("where", ["", "code", "code/deep"])
 @pytest.mark.parametrize("link", [False, True])
 def test_the_home_folder_is_the_users_also_inside_of_a_project(
     world: World, run: Run, tmp_path: Path, where: str, link: bool
 ) -> None:
     (world.home / ".git").mkdir()
     world.skill(f"~/{SKILLS}/mine")
-    world.skill(f"~/work/{SKILLS}/of-the-project")
-    (world.home / "work/deep").mkdir()
+    world.skill(f"~/code/{SKILLS}/of-the-project")
+    (world.home / "code/deep").mkdir()
     (tmp_path / "link").symlink_to(world.home)
     home = tmp_path / "link" if link else world.home
     listed = run("list", *CODELIA, "--cwd", str(world.home / where), "--home", str(home), "--json").json
