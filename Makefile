@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo-installed
 MODEL_VENV ?= .venv-model
 HOSTS ?= .hosts
 OLDEST := .venv-oldest
@@ -16,24 +17,24 @@ ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 .PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance lint format bench \
 	walk attack docs screenshots site clean
 
-$(STAMP): pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python --editable . --group dev; \
-	else \
-		$(PYTHON) -m venv $(VENV) && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev; \
-	fi
-	@touch $(STAMP)
+# `make demo` installs the web app only. The tools of the tests come with the first command that needs them.
+$(DEMO): pyproject.toml
+	@$(PYTHON) tools/prepare.py environment demo $(VENV)
+	@touch $(DEMO)
 
-demo: $(STAMP)  ## set up and start the product on the bundled example skills
+$(STAMP): pyproject.toml
+	@$(PYTHON) tools/prepare.py environment dev $(VENV)
+	@touch $(DEMO) $(STAMP)
+
+demo: $(DEMO)  ## set up and start the product on the bundled example skills
+	@$(PYTHON) tools/prepare.py parts demo
 	@$(BIN)/python examples/demo.py
 
-tour: $(STAMP)  ## the same skills on the command line, step by step
+tour: $(DEMO)  ## the same skills on the command line, step by step
 	@$(BIN)/python examples/tour.py
 
 test: $(STAMP)  ## set up and run all tests
+	@$(PYTHON) tools/prepare.py parts test
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: ## run the tests on every supported interpreter that is found
