@@ -18,6 +18,7 @@ from langchain_core.messages import SystemMessage
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, SystemPromptPart, UserPromptPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from scenario import LOAD, MARK, Model, Step, skills
@@ -201,6 +202,7 @@ def test_the_agents_sdk_gets_one_system_prompt(world: World) -> None:
 
 def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: World) -> None:
     model = Model(["Hello.", "Hello."])
+    history: list[ModelMessage] = []
 
     async def converse(url: str) -> None:
         provider = OpenAIProvider(base_url=url, api_key="none")
@@ -211,7 +213,8 @@ def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: Worl
             capabilities=[SkillsCapability(skills(world))],
         )
         first = await agent.run("Hi")
-        await agent.run("Hi again", message_history=first.all_messages())
+        second = await agent.run("Hi again", message_history=first.all_messages())
+        history.extend(second.all_messages())
 
     with endpoints.serve(model) as url:
         asyncio.run(converse(url))
@@ -219,6 +222,8 @@ def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: Worl
     (text,) = {*systems(model)}
     assert text.startswith(f"Be kind.\n\n{INSTRUCTIONS}\n\nToday is Monday.\n\nSkills are")
     assert text.count("Be kind.") == 1
+    kept = [part.content for part in history[0].parts if isinstance(part, SystemPromptPart | UserPromptPart)]
+    assert kept == ["Be kind.", "Hi"], "the history keeps the agent's own prompt"
 
 
 # --- blocks and breakpoints ---
