@@ -14,7 +14,7 @@ MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance lint format bench \
+.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance test-image lint format bench \
 	walk attack docs screenshots site clean
 
 # `make demo` installs the web app only. The tools of the tests come with the first command that needs them.
@@ -82,6 +82,9 @@ test-hosts: $(STAMP)  ## Claude Code, Codex, OpenCode and Gemini CLI with our MC
 
 test-conformance: $(STAMP)  ## the official conformance suite of MCP, for our server and our client
 	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_conformance.py
+
+test-image: $(STAMP)  ## build the image of the Dockerfile with podman, and start it on a volume
+	@METIER_TEST_IMAGE=1 $(BIN)/python -m pytest tests/image
 
 lint: $(STAMP)  ## formatting, style and types
 	@$(BIN)/ruff format --check .
