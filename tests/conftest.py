@@ -11,7 +11,7 @@ import pytest
 from worlds import World
 
 # No test depends on the speed of the machine.
-hypothesis.settings.register_profile("patient")
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
 
 # A shell lets what it starts in the background ignore Ctrl+C, and the processes that tests interrupt would inherit it.
