@@ -28,6 +28,7 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
+import forking
 from asked import BEFORE, ask_about_it, missing
 from metier import Question
 from metier.adapters.langchain import skill_tools
@@ -69,7 +70,7 @@ class Surface:
         line += ["--cwd", str(self.world.project), "--home", str(self.world.home)]
         path = ":".join(one for one in sys.path if one)
         env = {"PYTHONPATH": path, "HOME": str(self.world.home)}
-        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        return forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def command_line(surface: Surface) -> str:

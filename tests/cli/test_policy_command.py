@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import forking
 from calling import Run
 from metier.session.rules import Rule
 from worlds import World
@@ -127,8 +127,8 @@ def test_a_script_that_a_person_runs_without_a_terminal_runs_and_a_models_call_d
     shared = ["--cwd", str(world.project), "--home", str(world.home), "--store", f"sqlite://{tmp_path}/s.db"]
 
     def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-c", "from metier.cli import main; main()", *arguments, *shared]
-        return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ))
+        line = [*forking.METIER, *arguments, *shared]
+        return forking.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ))
 
     done = metier("run", "one", "scripts/x.sh")
     if done.returncode == 4:

@@ -1,13 +1,12 @@
 """Codelia: what the model reads of a skill's files, when it gets a text again, and refs that last."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forking
 from metier import replay
 from metier.record.store import open_store
 from metier.session.session import Session
@@ -28,10 +27,10 @@ def read(opened: Session) -> str:
 
 def printed(world: World, store: Path, *arguments: str) -> str:
     """What the command prints in a process of its own, in the session `kept`."""
-    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+    command = [*forking.METIER, *arguments]
     command += ["--profile", "codelia", "--store", str(store), "--session", "kept"]
     env = {**os.environ, "HOME": str(world.home)}
-    done = subprocess.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
+    done = forking.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import forking
 from calling import Run, caller
 from metier.errors import ConfigError, MetierError, PolicyDenied, ResourceError, SandboxUnavailable, SkillNotFound
 from metier.files.digests import digest_of
@@ -646,7 +646,7 @@ print(len(asked), done.ok)
 
 def in_process(world: World, answer: str) -> str:
     line = [sys.executable, "-c", PROCESS, str(world.project), str(world.home), answer]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return forking.run(line, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
 
 def test_always_in_one_process_holds_in_the_next_for_these_files(world: World) -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,11 +14,10 @@ from typing import IO, Any
 
 import httpx2
 
+import forking
 from worlds import World
 
 JsonObject = dict[str, Any]
-
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
 class Process:
@@ -80,8 +78,8 @@ def serve(
     Its further output is written to `serve.log` in the home folder.
     """
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", store]
-    command = [*METIER, "serve", "--port", "0", *place, *more]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+    command = [*forking.METIER, "serve", "--port", "0", *place, *more]
+    process = forking.start(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
     assert process.stderr is not None
     log = Path(world.home, "serve.log")
     copy = threading.Thread(target=_copy, args=(process.stderr, log), daemon=True)
