@@ -28,6 +28,8 @@ from worlds import World
 
 TOKEN = "a-token-of-some-length"
 SKILLS = ".agents/skills"
+RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'
+"""Scripts run in the sandbox, and on a machine without one they run, too."""
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -254,7 +256,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
     world.skill(f"{SKILLS}/job", files={"scripts/wait.py": "import time\ntime.sleep(1)\nprint('done')\n"})
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{tool = "skill_run"}]\n')
+    config.write_text(RUNS)
     with serve(world) as process:
         session = process.begin()
         answers: list[httpx2.Response] = []
@@ -289,7 +291,7 @@ def test_scripts_run_while_more_than_a_thousand_connections_are_open(world: Worl
     world.skill(f"{SKILLS}/job", files={"scripts/say.py": "print('done')\n"})
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{tool = "skill_run"}]\n')
+    config.write_text(RUNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4_000:
         pytest.skip("this machine does not let a process hold so many connections")
