@@ -93,7 +93,7 @@ def json_rpc(surface: Surface) -> str:
         while (got := json.loads(lines.get(timeout=30))).get("method") != "session.ask":
             pass
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     return parts(got["params"]["question"])
 
 

@@ -192,15 +192,15 @@ def test_the_whole_tree_ends_at_the_time_limit(case: Case) -> None:
     text = """
         import os, signal, subprocess, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        children = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
         print("started", flush=True)
         os.close(1); os.close(2)
-        time.sleep(60)
+        time.sleep(600)
     """
     started = time.monotonic()
-    outcome = case.run(text, limits=RunLimits(seconds=1.5))
+    outcome = case.run(text, limits=RunLimits(seconds=3))
     assert (outcome.ended, outcome.stdout) == ("timeout", b"started\n")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 300
     assert settled(case.box.survivors, []) == []
 
 

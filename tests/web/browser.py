@@ -65,7 +65,7 @@ def serving(
     finally:
         application.end()
         server.should_exit = True
-        thread.join(20)
+        thread.join(120)
         app.close()
     assert not thread.is_alive(), "the server did not end"
 

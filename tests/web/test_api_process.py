@@ -117,7 +117,7 @@ def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.We
         yield made, listening.getsockname()
     finally:
         made.should_exit = True
-        thread.join(30)
+        thread.join(120)
         listening.close()
         app.close()
 
@@ -276,8 +276,8 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
             process.process.send_signal(signal.SIGTERM)
             for _ in arriving:  # the stream ends properly
                 pass
-            under_way.join(30)
-        assert process.process.wait(30) == 0
+            under_way.join(120)
+        assert process.process.wait(120) == 0
         assert (answers[0].status_code, answers[0].json()["stdout"]) == (200, "done\n")
     assert not cut_short(world)
 

@@ -126,7 +126,7 @@ def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: t
     assert enough.wait(60)
     one.end(signal.SIGKILL)
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     for session in sessions:
         frames = two.frames(session)
         assert [frame["seq"] for frame in frames] == list(range(len(frames)))
