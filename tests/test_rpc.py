@@ -28,7 +28,7 @@ def pipe(world: World) -> Generator[subprocess.Popen[str], None, None]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def send(pipe: subprocess.Popen[str], method: str) -> None:

@@ -5,12 +5,12 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from docs.pages import PROGRAMS, REPOSITORY, a_project, has_commands, matches, run_page, steps
+from parts import needs
 
 PAGES = [
     path
@@ -20,23 +20,16 @@ PAGES = [
 INSTALLED = Path(os.environ["METIER_TEST_INSTALLED"]) / "bin" if "METIER_TEST_INSTALLED" in os.environ else PROGRAMS
 
 
-@pytest.fixture
-def programs() -> None:
-    for program in ("curl", "git", "openssl"):
-        if shutil.which(program) is None:
-            if os.environ.get("CI"):
-                pytest.fail(f"CI needs {program}")
-            pytest.skip(f"{program} is not installed")
-
-
+@needs("curl", "git", "openssl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_of_a_page_run_and_print_what_it_shows(programs: None, page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     a_project(folder)
     run_page(page.read_text(), folder, INSTALLED)
 
 
-def test_the_tutorial_runs_from_the_first_command_to_the_last(programs: None, tmp_path: Path) -> None:
+@needs("curl", "git")
+def test_the_tutorial_runs_from_the_first_command_to_the_last(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "tutorial.md").read_text()
     assert len(steps(page)) > 15
     printed = run_page(page, tmp_path, INSTALLED)

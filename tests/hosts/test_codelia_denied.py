@@ -120,10 +120,10 @@ def at_terminal(world: World, *arguments: str) -> tuple[int, str]:
                 os.write(ours, b"n\n")
         pytest.fail(f"it did not end: {shown.decode()}")
     except OSError:  # the other side is closed
-        return process.wait(30), shown.decode()
+        return process.wait(120), shown.decode()
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
         os.close(ours)
 
 

@@ -55,7 +55,7 @@ def client(world: World, *options: str) -> Generator[Client]:
     finally:
         assert opened.process.stdin is not None
         opened.process.stdin.close()
-        opened.process.wait(30)
+        opened.process.wait(120)
 
 
 def edit(path: Path, description: str, body: str, time: int) -> int:

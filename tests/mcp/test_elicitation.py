@@ -254,4 +254,4 @@ def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: Wor
             pass
         server.stdin.close()
         server.stdout.read()
-        assert server.wait(30) == 0
+        assert server.wait(120) == 0

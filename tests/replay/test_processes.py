@@ -205,7 +205,7 @@ def test_sessions_of_two_apps_in_two_threads_keep_their_runs_apart(world: World,
     assert apps[1].session("s").run("one", "scripts/b.sh").stdout == "quick\n"
     apps[1].session("s").end_turn()
     go.set()
-    thread.join(30)
+    thread.join(120)
     assert got == ["slow\n"]
     assert Lives(world, url).replayed("s").not_compared == 0
     for app in apps:

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 import forking
+import parts
 from lives import Lives
 from metier import replay
 from metier.cli import cli
 from metier.record.events import TYPES
 from metier.record.store import Frame, Store, canonical, open_store
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome, SandboxUnavailable, choose
+from metier.sandbox import Outcome, choose
 from metier.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from metier.testing import write_skill
@@ -320,10 +321,8 @@ def test_a_redacted_record_verifies_and_says_that_it_cannot_run(world: World, tm
 
 @pytest.mark.behaviour("R-021", "R-044", "R-045", "R-048", "R-053")
 def test_a_real_run_in_the_sandbox_replays_without_its_files(world: World) -> None:
-    try:
-        runner = choose()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
+    parts.require_sandbox()
+    runner = choose()
     script = '#!/bin/sh\necho "given $1"\necho oops >&2\necho kept > "$WORK_DIR/out.txt"\nexit 3\n'
     world.skill(".agents/skills/one", files={"scripts/x.sh": script})
     store = MemoryStore()

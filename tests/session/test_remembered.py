@@ -61,7 +61,7 @@ class Other:
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(120) == 0
 
 
 def answers(world: World) -> Path:

@@ -33,12 +33,12 @@ class Process:
 
     def connected(self) -> httpx2.Client:
         """A client with the token. It is closed with the server."""
-        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=30, trust_env=False))
+        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=120, trust_env=False))
         return self._clients[-1]
 
     def browser(self) -> httpx2.Client:
         """A client without the token, which can sign in. It is closed with the server."""
-        self._clients.append(httpx2.Client(base_url=self.url, timeout=30, trust_env=False))
+        self._clients.append(httpx2.Client(base_url=self.url, timeout=120, trust_env=False))
         return self._clients[-1]
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Process:
         """The header that carries the token, for requests that are written by hand."""
         return f"authorization: Bearer {self.token}\r\n" if self.token else ""
 
-    def connect(self, timeout: float = 20) -> socket.socket:
+    def connect(self, timeout: float = 120) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=timeout)
 
     def begin(self) -> str:
@@ -66,7 +66,7 @@ class Process:
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def serve(
             running.close()
         if process.poll() is None:
             process.kill()
-        process.wait(30)
+        process.wait(120)
         if running is not None:
             copy.join(10)
         process.stderr.close()

@@ -64,7 +64,7 @@ def statuses(process: Process, requests: Sequence[bytes]) -> Iterator[int]:
             sender.start()
             for _ in batch:
                 yield _status(answers)
-            sender.join(20)
+            sender.join(120)
 
 
 def _status(answers: IO[bytes]) -> int:
