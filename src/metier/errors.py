@@ -137,14 +137,14 @@ class BadArguments(MetierError):
 
 
 class PolicyDenied(MetierError):
-    """A rule of the policy refuses the request. `rule` is the one that decided."""
+    """The policy, or a person, refuses the request. `rule` is why, and `way_out` how a person can allow it."""
 
     exit_code = 3
 
-    def __init__(self, tool: str, skill: str = "", rule: str = "") -> None:
-        self.tool, self.skill, self.rule = tool, skill, rule
+    def __init__(self, tool: str, skill: str = "", rule: str = "", way_out: str = "") -> None:
+        self.tool, self.skill, self.rule, self.way_out = tool, skill, rule, way_out
         what = f"{tool} for {skill}" if skill else tool
-        super().__init__(f"policy refuses {what}{f' ({rule})' if rule else ''}")
+        super().__init__(f"policy refuses {what}{f' ({rule})' if rule else ''}{f'; {way_out}' if way_out else ''}")
 
 
 class InvocationError(MetierError):
