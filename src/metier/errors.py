@@ -24,7 +24,8 @@ Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit r
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from importlib.util import find_spec
+from typing import Literal, NoReturn
 
 from metier.model import Diagnostic
 
@@ -218,3 +219,15 @@ class MissingExtra(MetierError):
     def __init__(self, what: str, extra: str) -> None:
         self.what, self.extra, self.install = what, extra, f"pip install 'metier[{extra}]'"
         super().__init__(f"{what} needs an optional dependency; install it with: {self.install}")
+
+
+def report_missing(error: ImportError, what: str, extra: str) -> NoReturn:
+    """Raise `MissingExtra` where a package of others is not installed. Any other error of an import is raised again.
+
+    An error without a name is that of a framework that asks for one of its own extras.
+    """
+    name = (error.name or "").partition(".")[0]
+    absent = isinstance(error, ModuleNotFoundError) and name and find_spec(name) is None
+    if name and not absent:
+        raise error
+    raise MissingExtra(what, extra) from error
