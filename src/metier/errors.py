@@ -226,8 +226,17 @@ def report_missing(error: ImportError, what: str, extra: str) -> NoReturn:
 
     An error without a name is that of a framework that asks for one of its own extras.
     """
-    name = (error.name or "").partition(".")[0]
-    absent = isinstance(error, ModuleNotFoundError) and name and find_spec(name) is None
-    if name and not absent:
+    if error.name and not (isinstance(error, ModuleNotFoundError) and _is_absent(error.name)):
         raise error
     raise MissingExtra(what, extra) from error
+
+
+def _is_absent(module: str) -> bool:
+    """Whether no installed package has the module: it is not that a package is there and lacks it."""
+    shared = True
+    for end in (*(at for at, sign in enumerate(module) if sign == "."), len(module)):
+        found = find_spec(module[:end])
+        if found is None:
+            return shared
+        shared = found.origin is None  # a folder of several packages, such as `google`
+    return False
