@@ -378,7 +378,8 @@ def test_every_provider_is_asked_at_its_address_and_its_refusal_is_told(
 def test_a_provider_whose_package_is_missing_says_what_to_install(
     skilled: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pydantic_ai.models.google", None)
+    monkeypatch.delitem(sys.modules, "pydantic_ai.models.google", raising=False)
+    monkeypatch.setitem(sys.modules, "google.genai", None)
     with serving(app_of(skilled, provider="google", name="some-model")) as chatting:
         shown = chatting.say(chatting.chat(), "hi")
         assert "pip install 'metier[models]'" in shown[-1]["message"]

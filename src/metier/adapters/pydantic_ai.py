@@ -18,7 +18,7 @@ from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown
 from metier.adapters.messages import value_of
 from metier.app import App
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.shapes import as_table, is_items
 from metier.session.options import SharedOptions
 from metier.session.session import Session
@@ -48,7 +48,7 @@ try:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ImportError as error:
-    raise MissingExtra("the adapter for Pydantic AI", "pydantic-ai") from error
+    report_missing(error, "the adapter for Pydantic AI", "pydantic-ai")
 
 _RETRIES: Final = 3
 """How many times in a row a model may send arguments that are not JSON. Those never reach a tool."""

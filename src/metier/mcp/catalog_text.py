@@ -12,6 +12,7 @@ from typing import Final
 from metier.files.text import one_line, shorten
 from metier.hosts import formats
 from metier.hosts.formats import Offered
+from metier.hosts.formats.standard import way_to_others
 from metier.model import SCOPE_ORDER, Skill
 from metier.results import Tool
 from metier.session.session import Session
@@ -96,7 +97,7 @@ def _heading(shown: int, total: int, offered: Offered) -> str:
     heading = f"{shown:,} of {total:,} skills, the most general first."
     if "search" in offered:
         return f"{heading} If none of these fits the task, call `{offered['search']}` with what it is about:"
-    return f"{heading} The others load by name all the same:"
+    return f"{heading} The others load by name all the same. {way_to_others(offered).removesuffix('.')}:"
 
 
 def _rank(skill: Skill) -> tuple[bool, int, int, int, str, str]:

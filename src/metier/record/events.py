@@ -12,11 +12,11 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
 digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
 a skill's folder sent its text again, a message could not name a skill by its path, and skills that are left out had no
-warning."""
+warning. In version 4, refusals and notices of what was cut did not say how to allow it, or how to get the rest."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
@@ -310,7 +310,11 @@ class PolicyChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAsked(Event):
-    """A person was asked for approval and answered. The answer is `nobody` where nobody could be asked."""
+    """A person was asked for approval and answered `once`, `always` or `no`.
+
+    The answer is `nobody` where nobody could be asked, and `declined`, `cancelled` or `unanswered` where a host was
+    asked and no person said no.
+    """
 
     type: ClassVar[str] = "policy_asked"
     tool: str

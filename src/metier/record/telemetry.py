@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.text import from_utf8
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def enable(
     try:
         active = Telemetry(content, tracer_provider, meter_provider)
     except ImportError as error:
-        raise MissingExtra("telemetry", "otel") from error
+        report_missing(error, "telemetry", "otel")
     return active
 
 
