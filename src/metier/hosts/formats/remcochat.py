@@ -27,9 +27,8 @@ class RemcoChatFormats(StandardFormats):
         while listed.budget is not None and len(block) > listed.budget and entries:
             entries.pop()
             block = _block(entries)
-        return counted(
-            block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed)), len(entries), shown, listed.total
-        )
+        text = block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed))
+        return counted(text, [json.dumps(one, ensure_ascii=False) for one in entries], shown, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         return activation.loaded.body
