@@ -156,7 +156,7 @@ def drive(
         (session,) = {frame["session_id"] for frame in kept.read()}
         outcome = replay(from_store(kept, session))
         assert outcome.identical, outcome.differences[:2]
-        return kept.read(session), answers
+        return kept.read(session, session), answers  # what a surface shows its model has a stream of its own
 
 
 ASIDE = (

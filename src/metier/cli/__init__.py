@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "trust": "trust",
     "install": "install",
     "events": "events",
+    "usage": "usage",
     "replay": "replay",
     "policy": "policy",
     "store": "store",

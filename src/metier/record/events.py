@@ -205,6 +205,27 @@ class SkillsChosen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SkillsOffered(Event):
+    """A model was shown a list of skills. These events have their own stream, of the kind `offers`.
+
+    Each list is recorded once in a session, however often it is shown. `digest` names the artifact with the skills:
+    the name of each, the number of its characters in the list, and whether the list has its description, only its
+    name, or the whole skill.
+    """
+
+    type: ClassVar[str] = "skills_offered"
+    place: str
+    """Where the list stood: `prompt`, or `instructions` or `tools` of the MCP server."""
+    count: int
+    """How many skills the list has."""
+    total: int
+    """How many skills there were to show."""
+    characters: int
+    """The length of the list."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
     """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added.
 
@@ -444,6 +465,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ResourceRefused,
     SkillsSearched,
     SkillsChosen,
+    SkillsOffered,
     ToolStarted,
     ToolStdout,
     ToolStderr,

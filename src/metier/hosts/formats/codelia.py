@@ -47,7 +47,7 @@ class CodeliaFormats(StandardFormats):
             if too_many or (used > limit and (limit or listed.budget is not None)):
                 break
             entries.append(element)
-        return counted(_context(entries, listed), len(entries), listed.entries, listed.total)
+        return counted(_context(entries, listed), entries, listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded

@@ -60,7 +60,7 @@ class MyCodeAgentFormats(StandardFormats):
         ]
         described = _tool_prompt(lines, listed.total, listed.offered)
         text = "\n".join((f"# {_HEADING}", "", f"## {name}", "", described, "", "# Skills", "", *rules))
-        return replace(counted(text, len(lines), listed.entries, listed.total), heading=_HEADING)
+        return replace(counted(text, lines, listed.entries, listed.total), heading=_HEADING)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded

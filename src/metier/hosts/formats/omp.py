@@ -26,7 +26,7 @@ class OmpFormats(StandardFormats):
         if len(lines) < listed.total:
             left = listed.total - len(lines)
             text.append(f"({left:,} more {'is' if left == 1 else 'are'} not shown. {way_to_others(listed.offered)})")
-        return counted("\n".join(text), len(lines), listed.entries, listed.total)
+        return counted("\n".join(text), lines, listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded

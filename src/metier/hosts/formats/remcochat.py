@@ -30,7 +30,8 @@ class RemcoChatFormats(StandardFormats):
         rules = _rules(listed)
         if left := listed.total - len(entries):
             rules.append(f"{left:,} of {listed.total:,} skills are not listed. {way_to_others(listed.offered)}")
-        return counted(block + "\n\n" + "\n".join(f"- {rule}" for rule in rules), len(entries), shown, listed.total)
+        text = block + "\n\n" + "\n".join(f"- {rule}" for rule in rules)
+        return counted(text, [json.dumps(one, ensure_ascii=False) for one in entries], shown, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         return activation.loaded.body

@@ -169,11 +169,11 @@ def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
     return lines
 
 
-def counted(text: str, shown: int, skills: Sequence[Skill], total: int | None = None) -> Prompt:
-    """The prompt of a text that shows the first skills, of as many as there are or a larger `total`."""
+def counted(text: str, entries: Sequence[str], skills: Sequence[Skill], total: int) -> Prompt:
+    """The prompt of a text that has these entries, one for each of the first skills, of a `total` of skills."""
+    shown = len(entries)
     names = tuple(skill.name for skill in skills[:shown])
-    total = len(skills) if total is None else total
-    return Prompt(text, shown, total, shown < total, names)
+    return Prompt(text, shown, total, shown < total, names, sizes=tuple(map(len, entries)))
 
 
 def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
@@ -249,21 +249,25 @@ class _Xml:
     def fit(self) -> Prompt:
         if self.listed.others and self.limit is not None:
             return self.with_choices(self.limit)
-        whole = self.text([self.entry(skill, None) for skill in self.described], self.named)
+        entries = [self.entry(skill, None) for skill in self.described]
+        whole = self.text(entries, self.named)
         total = len(self.skills)
         if self.limit is None or len(whole) <= self.limit:
             names = tuple(skill.name for skill in self.described)
-            return Prompt(whole, total, total, truncated=False, names=names, more=tuple(self.named))
+            more, sizes = tuple(self.named), tuple(map(len, entries))
+            return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
         kept, rest, length = self.squeeze(self.limit)
         shown = len(kept) + len(rest)
+        entries = [self.entry(skill, length) for skill in kept]
         return Prompt(
-            self.text([self.entry(skill, length) for skill in kept], rest),
+            self.text(entries, rest),
             shown,
             total,
             truncated=shown < total,
             names=tuple(skill.name for skill in kept),
             more=tuple(rest),
             shortened=True,
+            sizes=tuple(map(len, entries)),
         )
 
     def squeeze(self, limit: int) -> tuple[list[Skill], list[str], int]:
@@ -297,14 +301,16 @@ class _Xml:
         named = set(rest)
         shown = len(entries) + len(rest) + sum(skill.name not in named for skill in chosen)
         names = tuple(skill.name for skill in (*self.described, *chosen))
+        last = [self.entry(skill, SHORTEST) for skill in chosen]
         return Prompt(
-            self.text(entries, rest, [self.entry(skill, SHORTEST) for skill in chosen], shown),
+            self.text(entries, rest, last, shown),
             shown,
             self.listed.total,
             truncated=shown < self.listed.total,
             names=names,
             more=tuple(name for name in rest if name not in names),
             shortened=True,
+            sizes=tuple(map(len, (*entries, *last))),
         )
 
     def room(self, limit: int) -> int:
