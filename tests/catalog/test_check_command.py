@@ -21,10 +21,14 @@ def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, r
     world.skill(".agents/skills/x", zap=1)
     result = run("check", ".agents/skills/x")
     lines = result.out.splitlines()
-    assert lines[0].split() == ["HOST", "FOUND", "NAME", "MODEL", "USER"]
-    assert [line.split()[0] for line in lines[1:12]] == list(profiles.BUILT_IN)
-    assert ["codex", "yes", "x", "yes", "yes"] in [line.split() for line in lines]
-    assert ["opencode", "yes", "x", "yes", "-"] in [line.split() for line in lines]
+    assert lines[0].split() == ["HOST", "FOUND", "NAME", "MODEL", "USER", "SURE"]
+    assert [line.split()[0] for line in lines[1 : len(profiles.BUILT_IN) + 1]] == list(profiles.BUILT_IN)
+    rows = [line.split() for line in lines]
+    assert ["codex", "yes", "x", "yes", "yes", "documented"] in rows
+    assert ["goose", "yes", "x", "yes", "yes", "source"] in rows
+    assert ["codelia", "yes", "x", "yes", "yes", "tested"] in rows
+    assert ["opencode", "yes", "x", "yes", "-", "assumed"] in rows
+    assert "assumed: no way to call a skill in a message is named (`invocation.forms`)\n  (opencode, amp)" in result.out
     assert "put it into .claude/skills/x or" in result.out
     assert "ignored: `zap`" in result.out
     assert max(map(len, lines)) <= 80
@@ -38,7 +42,11 @@ def test_check_of_a_repository_counts_and_lists_what_is_wrong(world: World, run:
     assert result.code == 1
     assert "codex           2        0      0" not in result.out
     assert [line.split() for line in result.out.splitlines() if line.startswith("codex")] == [
-        ["codex", "1", "0", "0", "0", "1", "0"]
+        ["codex", "1", "0", "0", "0", "1", "0", "0"]
+    ]
+    assert [line.split()[-1] for line in result.out.splitlines() if line.startswith(("HOST", "amp"))] == [
+        "ASSUMED",
+        "2",
     ]
     assert "deep/down/bad/SKILL.md" in result.out
     assert ".agents/skills/good" not in result.out
@@ -67,6 +75,8 @@ def test_check_asks_only_the_hosts_that_were_named(world: World, run: Run) -> No
         "ignored",
         "notes",
         "diagnostics",
+        "certainty",
+        "assumed",
     }
     assert run("check", "x", "--profile", "rip", "--json").json["hosts"] == ["rip"]
     assert run("check", "x", "--host", "codx").code == 2
@@ -209,8 +219,11 @@ def test_sarif_is_well_formed_and_points_into_the_repository(world: World, run: 
         place = result["locations"][0]["physicalLocation"]
         assert place["artifactLocation"] == {"uri": "docs/sub%20dir/gr%C3%B6%C3%9Fe/SKILL.md", "uriBaseId": "PROJECT"}
         assert result["properties"]["hosts"]
+        assert list(result["properties"]["certainty"]) == result["properties"]["hosts"]
     mismatch = next(r for r in only["results"] if r["ruleId"] == "name-mismatch")
     assert mismatch["level"] == "error"
+    sure = mismatch["properties"]["certainty"]
+    assert (sure["codelia"], sure["cursor"], sure["roo"]) == ("tested", "documented", "source")
     assert mismatch["locations"][0]["physicalLocation"]["region"]["startLine"] == 2
     assert "vscode-copilot" in mismatch["message"]["text"]
     assert {r["level"] for r in only["results"]} == {"error", "warning"}

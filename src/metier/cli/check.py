@@ -40,6 +40,8 @@ class Remark(NamedTuple):
     line: int
     column: int
     hosts: tuple[str, ...] = ()
+    certainty: tuple[str | None, ...] = ()
+    """How sure the verdict of each of these hosts is."""
 
 
 @click.command(
@@ -62,8 +64,9 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     """Show how each host would treat a skill, or all skills below a folder.
 
     For each host: whether it finds the skill, the name, who sees it, where text is cut, and which fields are ignored.
-    The rules of a host come from its public documentation; `metier profiles NAME` shows them. Exits with 1 if a host
-    rejects a skill.
+    SURE says where the rules behind the verdict come from: all of them have tests, or are documented, or some were
+    read from the host's source, or some are assumed. `metier profiles NAME` shows the source of each rule. Exits with
+    1 if a host rejects a skill.
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
     asked = list(hosts) or ([context.profile] if context.profile else None)
@@ -91,8 +94,11 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
 
 
 def _one(verdicts: Sequence[HostVerdict], context: Context) -> None:
-    rows = [(v.profile, _FOUND[v.status], v.name, _seen(v, v.model), _seen(v, v.user, v.called)) for v in verdicts]
-    output.table(("host", "found", "name", "model", "user"), rows, 2)
+    rows = [
+        (v.profile, _FOUND[v.status], v.name, _seen(v, v.model), _seen(v, v.user, v.called), v.certainty or "-")
+        for v in verdicts
+    ]
+    output.table(("host", "found", "name", "model", "user", "sure"), rows, 2)
     if not context.quiet:
         _remarks(verdicts, context.verbose, _RANK)
 
@@ -102,11 +108,11 @@ def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
 
 
 def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> None:
-    counts: dict[str, Counter[Status]] = {}
+    counts: dict[str, Counter[str]] = {}
     for verdict in (v for each in skills.values() for v in each):
-        counts.setdefault(verdict.profile, Counter())[verdict.status] += 1
-    headers = ("host", *(status for status in _FOUND))
-    output.table(headers, [(host, *(str(count[s]) for s in _FOUND)) for host, count in counts.items()], 0)
+        counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+    headers = (*_FOUND, "assumed")
+    output.table(("host", *headers), [(host, *(str(count[s]) for s in headers)) for host, count in counts.items()], 0)
     for path, verdicts in skills.items():
         severities: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
         if not context.quiet and any(remark.severity in severities for remark in remarks(verdicts)):
@@ -120,7 +126,10 @@ def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> N
 
 def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterable[Severity]) -> None:
     everyone = tuple(verdict.profile for verdict in verdicts)
-    for remark in (*_without_ignored(verdicts), *_ignored(verdicts)):
+    told = remarks(verdicts)
+    assumed = [remark for remark in told if remark.code == "host-assumed"]
+    others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
+    for remark in (*others, *_ignored(verdicts), *assumed):
         of_file = remark.code in validate.CODES
         if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
             continue
@@ -128,10 +137,6 @@ def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterabl
         label = f"{remark.severity}[{remark.code}] in line {remark.line}: " if of_file else ""
         text = f"{label}{printable(remark.message)} ({who})"
         click.echo(fill(text, output.width(), initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
-
-
-def _without_ignored(verdicts: Sequence[HostVerdict]) -> list[Remark]:
-    return [remark for remark in remarks(verdicts) if remark.code != "host-ignores"]
 
 
 def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
@@ -150,11 +155,11 @@ def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
 
 def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
     """The remarks about the files, the most severe first. A remark that applies to several hosts occurs once."""
-    hosts: dict[Remark, list[str]] = {}
+    hosts: dict[Remark, dict[str, str | None]] = {}
     for verdict in verdicts:
         for remark in _remarks_of(verdict):
-            hosts.setdefault(remark, []).append(verdict.profile)
-    found = [remark._replace(hosts=tuple(dict.fromkeys(names))) for remark, names in hosts.items()]
+            hosts.setdefault(remark, {})[verdict.profile] = verdict.certainty
+    found = [remark._replace(hosts=tuple(sure), certainty=tuple(sure.values())) for remark, sure in hosts.items()]
     return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
 
 
@@ -200,6 +205,7 @@ def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
         if inside
         else {"uri": f"file://{_uri(remark.path)}"}
     )
+    sure = dict(zip(remark.hosts, remark.certainty, strict=True))
     region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
     return {
         "ruleId": remark.code,
@@ -207,7 +213,7 @@ def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
         "level": _LEVEL[remark.severity],
         "message": {"text": f"{printable(remark.message)} ({', '.join(remark.hosts)})"},
         "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
-        "properties": {"hosts": list(remark.hosts)},
+        "properties": {"hosts": list(remark.hosts), "certainty": sure},
     }
 
 

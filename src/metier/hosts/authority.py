@@ -131,7 +131,6 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     # --- the profile ---
     "name": _TRUSTED,
     "summary": _ANY,
-    "documented": _ANY,
     "enabled": _project(_off),
     "directories": _project(_fewer_but_some),
     "custom_directories": _project(_fewer),
