@@ -4,16 +4,15 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
-from typing import Final, NamedTuple
-from urllib.parse import quote
+from typing import Final
 
 import click
 
-from metier import __version__
 from metier.catalog import check, validate
 from metier.catalog.check import HostVerdict, Status
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
+from metier.cli.sarif import Remark, sarif_log
 from metier.files.text import printable
 from metier.hosts.settings import project_of
 from metier.model import SKILL_FILE, Severity
@@ -27,19 +26,6 @@ _FOUND: Final[dict[Status, str]] = {
     "invalid": "invalid",
 }
 _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
-_LEVEL: Final[dict[Severity, str]] = {"error": "error", "warning": "warning", "info": "note"}
-
-
-class Remark(NamedTuple):
-    """One remark about a file, and the hosts to which it applies."""
-
-    code: str
-    severity: Severity
-    message: str
-    path: str
-    line: int
-    column: int
-    hosts: tuple[str, ...] = ()
 
 
 @click.command(
@@ -74,7 +60,8 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     for verdict in verdicts:
         skills.setdefault(verdict.path, []).append(verdict)
     if sarif:
-        output.json_out(_sarif(verdicts, project_of(cwd), context.verbose))
+        told = [remark for remark in remarks(verdicts) if context.verbose or remark.severity != "info"]
+        output.json_out(sarif_log(told, project_of(cwd), "check"))
     elif context.as_json:
         output.json_out(
             {
@@ -161,54 +148,11 @@ def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
 def _remarks_of(verdict: HostVerdict) -> Iterator[Remark]:
     """The remarks of one host, which is not named in them yet."""
     for d in verdict.diagnostics:
-        yield Remark(
-            code=d.code, severity=d.severity, message=d.message, path=verdict.path, line=d.line, column=d.column
-        )
+        yield Remark.of(d)._replace(path=verdict.path)
     for one in verdict.findings():
         yield Remark(
             code=one.code, severity=one.severity, message=one.message, path=verdict.path, line=one.line, column=1
         )
-
-
-# --- SARIF ---
-
-
-def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str, object]:
-    """The remarks as a SARIF log. Those of severity `info` are included only if `notes` is set."""
-    included = [remark for remark in remarks(verdicts) if notes or remark.severity != "info"]
-    codes = list(dict.fromkeys(remark.code for remark in included))
-    described = {**validate.CODES, **check.FINDINGS}
-    rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
-    driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
-        "results": [_result(remark, codes.index(remark.code), base) for remark in included],
-    }
-    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-
-
-def _uri(path: str) -> str:
-    return quote(os.fsencode(path))  # the name of a folder may contain bytes that are not UTF-8
-
-
-def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
-    inside = remark.path.startswith(f"{base.rstrip('/')}/")
-    artifact = (
-        {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
-        if inside
-        else {"uri": f"file://{_uri(remark.path)}"}
-    )
-    region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
-    return {
-        "ruleId": remark.code,
-        "ruleIndex": rule,
-        "level": _LEVEL[remark.severity],
-        "message": {"text": f"{printable(remark.message)} ({', '.join(remark.hosts)})"},
-        "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
-        "properties": {"hosts": list(remark.hosts)},
-    }
 
 
 COMMANDS = (check_command,)
