@@ -58,9 +58,9 @@ def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Any) -
     for archive in ("skills", "odd"):
         for number, file in enumerate(sorted(unpacked(archive).rglob("SKILL.md"))):
             data, folder = file.read_bytes(), file.parent.name
-            # Every skill meets two of the schemas, and so every schema meets a share of all skills.
-            chosen = [SCHEMAS[number % len(SCHEMAS)], SCHEMAS[(number + 1) % len(SCHEMAS)]]
-            for name, rules, validator in SCHEMAS if archive == "odd" else chosen:
+            # Every skill meets one of the schemas, and so every schema meets hundreds of skills. Odd files meet three.
+            chosen = [SCHEMAS[(number + more) % len(SCHEMAS)] for more in ((0, 5, 11) if archive == "odd" else (0,))]
+            for name, rules, validator in chosen:
                 found = judged(data, folder, rules)
                 if found is None:
                     continue
@@ -69,7 +69,7 @@ def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Any) -
                 rejected += not fits
                 if found[1] and not fits:
                     wrong.append((name, str(file), next(validator.iter_errors(found[0])).message[:100]))
-            if archive == "odd" or number % 10 == 0:
+            if archive == "odd" or number % 20 == 0:
                 for note in review(str(file.parent)):
                     reviewed[note.code] = reviewed.get(note.code, 0) + 1
                     assert note.line >= 1
@@ -83,9 +83,9 @@ def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Any) -
                         file.write_bytes(fix.before)
                         assert again == [], fix.diff()
     assert wrong == []
-    assert accepted > 10_000
-    assert rejected > 300, "a schema that accepts everything is none"
-    checked = sum(1 for _ in unpacked("skills").rglob("SKILL.md")) // 10
+    assert accepted > 4_000
+    assert rejected > 100, "a schema that accepts everything is none"
+    checked = sum(1 for _ in unpacked("skills").rglob("SKILL.md")) // 20
     for rare in ("description-placeholder", "description-vague", "hidden-characters", "invisible-characters"):
         assert reviewed.get(rare, 0) < 0.02 * checked, rare
 

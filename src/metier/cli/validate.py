@@ -101,11 +101,11 @@ def _show_fixes(context: Context, folders: list[tuple[str, str]]) -> None:
 
 
 def _skills_with(paths: Iterable[str], cwd: str) -> Iterable[str]:
-    """The folders of the skills that contain these files, each once."""
+    """The folders of the skills that contain these files, each once. Nothing above the working directory counts."""
     seen: set[str] = set()
     for path in paths:
         folder = os.path.dirname(os.path.normpath(os.path.join(cwd, path)))
-        while folder != os.path.dirname(folder):
+        while f"{folder}/".startswith(f"{cwd.rstrip('/')}/"):
             if os.path.lexists(os.path.join(folder, SKILL_FILE)):
                 if folder not in seen:
                     seen.add(folder)
