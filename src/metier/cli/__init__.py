@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "call": "session_commands",
     "validate": "validate",
     "check": "check",
+    "schema": "schema",
     "doctor": "doctor",
     "enable": "modes",
     "disable": "modes",
