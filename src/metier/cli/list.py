@@ -9,7 +9,6 @@ from metier.cli import output
 from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
 from metier.files.beneath import Listing, list_files
-from metier.files.text import printable
 from metier.model import Skill
 
 
@@ -99,7 +98,7 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
         return  # which was said already
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
-        click.echo(f"no skills found; searched: {printable(searched)}", err=True)
+        output.note(f"no skills found; searched: {searched}")
     output.warnings(skills.warnings)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     others = ", ".join(f"{number:,} {what}" for number, what in rest if number)

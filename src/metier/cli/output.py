@@ -146,11 +146,21 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
         click.echo(f"   = help: {printable(d.hint)}")
 
 
-def warnings(found: Iterable[Diagnostic]) -> None:
+def note(text: str, as_json: bool = False) -> None:
+    """Print a line on stderr, which with --json is an object as well, so that a program can read all of stderr."""
+    import json
+
+    if as_json:
+        click.echo(json.dumps({"warning": {"message": text.removeprefix("warning: ")}}), err=True)
+    else:
+        click.echo(printable(text), err=True)
+
+
+def warnings(found: Iterable[Diagnostic], as_json: bool = False) -> None:
     """Print diagnostics on stderr, one line each."""
     for d in found:
-        path = f"{printable(d.path)}: " if d.path and d.path not in d.message else ""
-        click.echo(f"{d.severity}: {path}{printable(d.message)}{f'; {d.hint}' if d.hint else ''}", err=True)
+        path = f"{d.path}: " if d.path and d.path not in d.message else ""
+        note(f"{d.severity}: {path}{d.message}{f'; {d.hint}' if d.hint else ''}", as_json)
 
 
 def _line(d: Diagnostic) -> str | None:

@@ -8,6 +8,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.cli.suggest import SuggestingGroup
 from metier.errors import ConfigError, ResourceError
 from metier.files.source import take_folder
 from metier.hosts.settings import Settings
@@ -26,6 +27,7 @@ _ID = 8
 
 @click.group(
     "policy",
+    cls=SuggestingGroup,
     epilog="Examples:\n\n\b\n  metier policy list\n  metier policy explain skill_run --skill release-notes",
 )
 @shared
@@ -48,7 +50,7 @@ def policy_show(context: Context) -> None:
     if rows:
         output.table(("verdict", "rule"), rows)
     for warning in rules.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        context.note(f"warning: {warning}")
 
 
 @policy_group.command("explain", epilog="Example:\n\n\b\n  metier policy explain skill_load --skill pdf")
@@ -74,7 +76,7 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
     decision = policy.decide(request)
     if not context.quiet:
-        output.warnings(dropped_rules(config))
+        output.warnings(dropped_rules(config), context.as_json)
     if skills is not None and context.session is not None and decision.verdict != "deny":
         with context.open_store() as store:
             active = read_state(store, context.session).state.windows
@@ -150,7 +152,7 @@ def policy_list(context: Context) -> None:
     else:
         click.echo("no rules; the defaults of the policy decide")
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        context.note(f"warning: {warning}")
 
 
 @policy_group.command("revoke", epilog="Examples:\n\n\b\n  metier policy revoke 7b95d83f\n  metier policy revoke --all")

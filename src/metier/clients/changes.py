@@ -309,9 +309,10 @@ def _replace(target: str, data: bytes, mode: int) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        error.filename = target
         raise
 
 
