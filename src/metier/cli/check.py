@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import fill
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -128,7 +127,7 @@ def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterabl
         who = "every host" if remark.hosts == everyone and len(everyone) > 1 else ", ".join(remark.hosts)
         label = f"{remark.severity}[{remark.code}] in line {remark.line}: " if of_file else ""
         text = f"{label}{printable(remark.message)} ({who})"
-        click.echo(fill(text, output.width(), initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
+        click.echo(output.wrap(text, "- ", "  "))
 
 
 def _without_ignored(verdicts: Sequence[HostVerdict]) -> list[Remark]:

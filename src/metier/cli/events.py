@@ -80,7 +80,7 @@ class _Timeline:
                 self._heading = heading
             facts = printable(", ".join(_facts(frame)))
             line = f"{when:%H:%M:%S} {frame['seq']:>5}  {printable(frame['type']):<22} {facts}"
-            click.echo(output.fit(line, output.width()).rstrip())
+            click.echo(line.rstrip())
         sys.stdout.flush()
 
 
@@ -96,7 +96,9 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
             yield f"{len(value)} {key}"
         else:
             text = str(value)
-            short = text if len(text) <= 48 else f"{text[:20]}...{text[-25:]}"
+            # On a terminal, prose is shortened. A path, a URL or an id is of no use in parts.
+            prose = output.on_terminal() and len(text) > 48 and " " in text and not text.startswith(("/", "~", "."))
+            short = f"{text[:45]}..." if prose else text
             yield short if key in ("name", "operation", "status") else f"{key}={short}"
 
 

@@ -80,12 +80,13 @@ def _the_rest(skills: Skills) -> None:
     cwd = skills.settings.place.cwd
     if skills.shadowed:
         click.echo()
-        output.table(
-            ("shadowed", "path", "by"), [(e.skill.name, e.skill.path, e.winner.path) for e in skills.shadowed], 1
-        )
+        rows = [(e.skill.name, e.skill.path) for e in skills.shadowed]
+        below = [f"by {e.winner.path}" for e in skills.shadowed]
+        output.table(("shadowed", "path"), rows, below=below, whole=True)
     if skills.skipped:
         click.echo()
-        output.table(("left out", "why"), [(s.path, s.detail or s.reason) for s in skills.skipped], 0)
+        below = [s.path for s in skills.skipped]
+        output.table(("left out",), [(s.detail or s.reason,) for s in skills.skipped], below=below)
     for diagnostic in skills.diagnostics:
         if diagnostic.severity == "error":
             click.echo()

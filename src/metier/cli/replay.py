@@ -67,8 +67,8 @@ def _show(differences: Sequence[replay.Difference]) -> None:
     for one in differences[:_SHOWN]:
         click.echo(printable(f"{one.index}: {one.kind}: {one.detail}"))
         if one.expected or one.found:
-            click.echo(output.fit(printable(f"  was: {one.expected}"), output.width()).rstrip())
-            click.echo(output.fit(printable(f"  now: {one.found}"), output.width()).rstrip())
+            click.echo(output.cut(printable(f"  was: {one.expected}"), output.width()))
+            click.echo(output.cut(printable(f"  now: {one.found}"), output.width()))
 
 
 def _profile(record: replay.Record) -> str | None:
