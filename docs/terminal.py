@@ -77,9 +77,7 @@ def on_a_terminal(arguments: list[str], surroundings: dict[str, str]) -> list[st
 def shown_of(lines: list[str]) -> list[str]:
     """What fits: long lines and long outputs end with dots."""
     plain = [re.sub(r"\x1b\[\d*m", "", line) for line in lines]
-    cut = [
-        line if len(bare) <= COLUMNS else f"{bare[: COLUMNS - 1]}…" for line, bare in zip(lines, plain, strict=True)
-    ]
+    cut = [line if len(bare) <= COLUMNS else f"{bare[: COLUMNS - 1]}…" for line, bare in zip(lines, plain, strict=True)]
     return cut if len(cut) < ROWS else [*cut[: ROWS - 2], "…"]
 
 
@@ -123,12 +121,14 @@ def draw(commands: tuple[str, ...], scenes: list[list[str]]) -> str:
         drawn.append("</g></g>")
         start += length
     dots = "".join(f'<circle class="dot" cx="{20 + 20 * dot}" cy="{BAR / 2}" r="6"/>' for dot in range(3))
+    size = f'viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}"'
+    label = 'role="img" aria-label="Metier on the command line"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" '
-            f'height="{height}" role="img" aria-label="Metier on the command line">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
             f"<style>\n{STYLE}" + "\n".join(frames) + "\n</style>",
-            f'<rect class="back" width="100%" height="100%" rx="8"/><rect class="bar" width="100%" height="{BAR}" rx="8"/>',
+            '<rect class="back" width="100%" height="100%" rx="8"/>',
+            f'<rect class="bar" width="100%" height="{BAR}" rx="8"/>',
             dots,
             f'<svg y="0" width="{width - MARGIN:.0f}" height="{height}">',
             *drawn,

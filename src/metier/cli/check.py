@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import fill
 from typing import Final
 
 import click
@@ -12,6 +11,7 @@ from metier.catalog import check, validate
 from metier.catalog.verdict import HostVerdict, Status
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
+from metier.cli.failure import Refusal
 from metier.cli.sarif import Remark, sarif_log
 from metier.files.text import printable
 from metier.hosts.settings import project_of
@@ -82,7 +82,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     named = list(hosts) or ([context.profile] if context.profile else list(context.settings().check_hosts))
     verdicts = check.examine(paths, named or None, cwd, context.home, context.skills)
     if not verdicts:
-        raise click.ClickException(f"there is no {SKILL_FILE} in or below {', '.join(paths)}")
+        raise Refusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
     skills: dict[str, list[HostVerdict]] = {}
     for verdict in verdicts:
         skills.setdefault(verdict.path, []).append(verdict)
@@ -135,7 +135,7 @@ def _one(verdicts: Sequence[HostVerdict], context: Context) -> None:
 def _explain(meanings: Sequence[str], columns: str = "") -> None:
     """Say below a table what is in it."""
     text = "; ".join((*meanings, *([columns] if columns else [])))
-    click.secho(fill(text, output.width(), break_on_hyphens=False), dim=True)
+    click.secho(output.wrap(text), dim=True)
 
 
 def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
@@ -173,7 +173,7 @@ def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterabl
         who = "every host" if remark.hosts == everyone and len(everyone) > 1 else ", ".join(remark.hosts)
         label = f"{remark.severity}[{remark.code}] in line {remark.line}: " if of_file else ""
         text = f"{label}{printable(remark.message)} ({who})"
-        click.echo(fill(text, output.width(), initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
+        click.echo(output.wrap(text, "- ", "  "))
 
 
 def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:

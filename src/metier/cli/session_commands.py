@@ -118,9 +118,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
     words = (
         f"words 100 to 200, and a first hit below {THRESHOLD:g} counts as none" if ranked else "words 100 and one each"
     )
-    click.echo(
-        click.wrap_text(f"A path scores 1000, a name 900, the beginning of a name 700, {words}.", output.width())
-    )
+    click.echo(output.wrap(f"A path scores 1000, a name 900, the beginning of a name 700, {words}."))
 
 
 def _explained(result: SearchResult) -> JsonObject:
@@ -243,7 +241,7 @@ def invoke_command(opening: Opening, message: str) -> None:
     invocation = opening.session().invoke(text)
     if opening.as_json:
         output.json_out(invocation.as_dict())
-        return
+        raise click.exceptions.Exit(0 if invocation.skill is not None else 1)
     for choice in invocation.choices:
         click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
         for candidate in choice.candidates:
@@ -252,7 +250,7 @@ def invoke_command(opening: Opening, message: str) -> None:
         click.echo("the message calls no skill", err=True)
         raise click.exceptions.Exit(1)
     called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
-    output.facts((*(("skill", one) for one in called), ("message", invocation.message)))
+    output.facts((*(("skill", one) for one in called), ("message", invocation.message)), whole=("skill",))
     if invocation.loaded is not None:
         click.echo("\n" + output.safe(invocation.loaded.text))
 

@@ -9,6 +9,7 @@ import click
 from metier.catalog import authoring, check, discover, validate
 from metier.cli import fixing, output
 from metier.cli.context import Context, shared
+from metier.cli.failure import Refusal
 from metier.cli.sarif import Remark, sarif_log
 from metier.hosts.settings import Settings, project_of
 from metier.model import SKILL_FILE, Diagnostic, Root
@@ -138,7 +139,7 @@ def _examine(
                 known = [diagnostic.code for diagnostic in files[file]]
                 files[file] += authoring.review(os.path.dirname(file), known)
         if not found.skills and not found.failed and not found.diagnostics:
-            raise click.ClickException(f"there is no {SKILL_FILE} in or below {path}")
+            raise Refusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
     return files
 
 

@@ -23,9 +23,10 @@ def replace_file(target: str, data: bytes, mode: int = 0o666) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        error.filename = target
         raise
 
 
