@@ -10,6 +10,7 @@ CI, where everything must be there. `METIER_SETUP=none` leaves the system as it 
 
 from __future__ import annotations  # an old interpreter must get as far as the line that says it is too old
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -184,10 +185,8 @@ def install_parts(missing: list[Part], name: str, commands: list[list[str]]) -> 
         run([*install, *packages], f"installing {', '.join(packages)} with {name}", 1200)
     except Failed:
         for package in packages:
-            try:
+            with contextlib.suppress(Failed):  # the caller says what is not here
                 run([*install, package], f"installing {package}", 600)
-            except Failed:
-                pass  # the caller says what is not here
 
 
 # --- the environment ---
