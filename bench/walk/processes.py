@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from metier.cli import COMMANDS
+from metier.cli.registry import COMMANDS
 from metier.cli import main as command_line
 from metier.record import writer
 
 for _module in (
-    *(f"metier.cli.{name}" for name in sorted(set(COMMANDS.values()))),
+    *(f"metier.cli.{name}" for name in sorted({command.module for command in COMMANDS.values()})),
     "ctypes",
     "metier.app",
     "metier.catalog.search.finder",
