@@ -4,36 +4,39 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo-installed
 MODEL_VENV ?= .venv-model
 HOSTS ?= .hosts
 OLDEST := .venv-oldest
+INSTALLED := .venv-installed
 RECIPE_VENVS := .venv-recipes
 RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
 MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance lint format bench \
+.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
+	test-image test-install lint format bench \
 	walk attack docs screenshots site clean
 
-$(STAMP): pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python --editable . --group dev; \
-	else \
-		$(PYTHON) -m venv $(VENV) && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev; \
-	fi
-	@touch $(STAMP)
+# `make demo` installs the web app only. The tools of the tests come with the first command that needs them.
+$(DEMO): pyproject.toml
+	@$(PYTHON) tools/prepare.py environment demo $(VENV)
+	@touch $(DEMO)
 
-demo: $(STAMP)  ## set up and start the product on the bundled example skills
+$(STAMP): pyproject.toml
+	@$(PYTHON) tools/prepare.py environment dev $(VENV)
+	@touch $(DEMO) $(STAMP)
+
+demo: $(DEMO)  ## set up and start the product on the bundled example skills
+	@$(PYTHON) tools/prepare.py parts demo
 	@$(BIN)/python examples/demo.py
 
-tour: $(STAMP)  ## the same skills on the command line, step by step
+tour: $(DEMO)  ## the same skills on the command line, step by step
 	@$(BIN)/python examples/tour.py
 
 test: $(STAMP)  ## set up and run all tests
+	@$(PYTHON) tools/prepare.py parts test
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: ## run the tests on every supported interpreter that is found
@@ -82,6 +85,14 @@ test-hosts: $(STAMP)  ## Claude Code, Codex, OpenCode and Gemini CLI with our MC
 test-conformance: $(STAMP)  ## the official conformance suite of MCP, for our server and our client
 	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_conformance.py
 
+test-install: $(STAMP)  ## install as docs/setup.md says, and run every command of the pages there
+	@rm -rf $(INSTALLED) && $(PYTHON) -m venv $(INSTALLED)
+	@$(INSTALLED)/bin/python -m pip install --quiet --disable-pip-version-check '.[all]'
+	@METIER_TEST_INSTALLED=$(abspath $(INSTALLED)) $(BIN)/python -m pytest -n auto tests/docs/test_commands.py
+
+test-image: $(STAMP)  ## build the image of the Dockerfile with podman, and start it on a volume
+	@METIER_TEST_IMAGE=1 $(BIN)/python -m pytest tests/image
+
 lint: $(STAMP)  ## formatting, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -112,4 +123,4 @@ site: $(STAMP)  ## build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(RECIPE_VENVS) $(HOSTS) .venv-3.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(INSTALLED) $(RECIPE_VENVS) $(HOSTS) .venv-3.* .pytest_cache .ruff_cache .hypothesis

@@ -21,8 +21,11 @@ Metier with the six skills of examples/skills. Try these in the chat:
 
 Open the link below to sign in. It works once; the page says what to do after
 that. No model is configured, so an offline guide answers. Use the button above
-the chat to choose a model. Press Ctrl-C to stop. `make tour` shows the command
-line.
+the chat to choose a model. Press Ctrl-C to stop.
+
+In another terminal, `make tour` shows the command line, and this is yours:
+
+  .venv/bin/metier --skills examples/skills list
 """
 
 

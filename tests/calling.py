@@ -35,7 +35,7 @@ def caller(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
             main()
         shown = capsys.readouterr()
         assert "Traceback" not in shown.err + shown.out
-        assert "this is a bug" not in shown.err
+        assert "this is a bug" not in shown.err, shown.err
         return Result(int(stop.value.code or 0), shown.out, shown.err)
 
     return call

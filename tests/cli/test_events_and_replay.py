@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import forking
 from metier.cli import cli
 from metier.record.state import fold
 from metier.record.store import Frame, canonical, open_store
 from worlds import World
 
-COMMAND = [sys.executable, "-c", "from metier.cli import main; main()"]
 Run = Callable[..., Result]
 
 
@@ -35,7 +34,8 @@ def run(world: World) -> Run:
 
 def process(world: World, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "HOME": str(world.home), **env}
-    return subprocess.run([*COMMAND, *arguments], cwd=world.project, env=surroundings, capture_output=True, text=True)
+    command = [*forking.METIER, *arguments]
+    return forking.run(command, cwd=world.project, env=surroundings, capture_output=True, text=True)
 
 
 def default_store(world: World) -> Path:
@@ -116,8 +116,8 @@ def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
 
 def test_following_shows_every_event_of_another_process_once(world: World, run: Run) -> None:
     run("load", "one", "--session", "before")
-    follower = subprocess.Popen(
-        [*COMMAND, "events", "--follow", "--json"],
+    follower = forking.start(
+        [*forking.METIER, "events", "--follow", "--json"],
         cwd=world.project,
         stdout=subprocess.PIPE,
         text=True,

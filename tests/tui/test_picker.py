@@ -95,6 +95,39 @@ def shelf(world: World) -> World:
 # --- searching
 
 
+def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -> None:
+    shelf.skill(f"{SKILLS}/csv-profile", description="Looks at tables.")
+    shelf.skill(f"{SKILLS}/archive", description="Has csvprof in its text.")
+    shelf.skill(f"{SKILLS}/cloud-server-via-proxy-of-files", description="Other.")
+
+    async def act(driven: Driven) -> None:
+        await driven.press(*"csvprof")
+        names = ["csv-profile", "cloud-server-via-proxy-of-files", "archive"]
+        await driven.until(lambda: sorted(driven.names) == sorted(names))
+        await driven.until(lambda: driven.screen.answered == ("csvprof", "all"))
+        assert driven.names[0] == "csv-profile", "the name comes before descriptions"
+        marked = driven.screen.rows.get_component_rich_style("rows--hit", partial=True)
+        line = driven.screen.rows.render_line(0)
+        assert (
+            "".join(part.text for part in line if part.style and part.style.underline == marked.underline) == "csvprof"
+        )
+        await driven.press("ctrl+u")
+        await driven.until(lambda: driven.screen.typed == "" and len(driven.names) == 6)
+
+    drive(shelf, act)
+
+
+def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
+    async def act(driven: Driven) -> None:
+        rows = driven.screen.rows
+        for key, at in (("ctrl+n", 1), ("ctrl+j", 2), ("ctrl+p", 1), ("ctrl+k", 0), ("ctrl+p", 0)):
+            await driven.press(key)
+            assert rows.cursor == at, key
+        assert driven.program.screen is driven.screen, "no palette is open"
+
+    drive(shelf, act)
+
+
 @pytest.mark.behaviour("C-100")
 @pytest.mark.parametrize("size", SIZES)
 def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World, size: tuple[int, int]) -> None:
@@ -238,7 +271,7 @@ def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(shelf:
 
 def test_a_pin_lasts(shelf: World) -> None:
     async def act(driven: Driven) -> None:
-        await driven.press("ctrl+p")
+        await driven.press("ctrl+o")
         await driven.until(lambda: "pinned" in driven.drawn[0])
 
     drive(shelf, act)

@@ -1,19 +1,19 @@
 """`metier pick` in a real terminal: its output in a shell, and the state of the terminal afterwards."""
 
 import re
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from parts import needs
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
 
 SKILLS = ".agents/skills"
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+pytestmark = needs("tmux")
 
 
 @pytest.fixture
@@ -38,6 +38,20 @@ def test_a_shell_gets_the_name_that_was_picked(terminal: Terminal, columns: int,
     wait_for(lambda: "pdf-forms" not in terminal.shown(), "what does not fit to go")
     terminal.keys("Enter")
     assert terminal.until("[release-notes] 0")
+
+
+def test_a_few_letters_and_control_keys_are_enough(terminal: Terminal) -> None:
+    terminal.run('x=$(metier pick); echo "[$x] $?"')
+    terminal.until("spreadsheet")
+    terminal.keys("C-n", "C-j", "C-p")
+    wait_for(lambda: "❯ release-notes" in terminal.shown(), "the cursor on the second line")
+    terminal.keys("-l", "sprsh")
+    wait_for(lambda: "❯ spreadsheet" in terminal.shown(), "the name with these letters")
+    terminal.keys("C-u")
+    terminal.keys("-l", "pfo")
+    wait_for(lambda: "❯ pdf-forms" in terminal.shown(), "another name")
+    terminal.keys("Enter")
+    terminal.until("[pdf-forms] 0")
 
 
 def test_leaving_prints_nothing_and_exits_with_1(terminal: Terminal) -> None:

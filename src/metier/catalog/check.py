@@ -14,6 +14,7 @@ from metier import limits
 from metier.catalog import certainty, discover, frontmatter
 from metier.catalog.build import build_catalog
 from metier.catalog.modes import Modes
+from metier.catalog.validate import keys_of
 from metier.catalog.verdict import HostVerdict, Status
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
@@ -22,7 +23,7 @@ from metier.hosts.documentation import Documentation
 from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, Root, Shadowed, Skill, as_text
+from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill, as_text
 from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]
@@ -267,7 +268,7 @@ class _Host:
     def described(self, path: str, skill: Skill, status: Status, why: str) -> HostVerdict:
         """The verdict with everything that the host would do with the skill."""
         facts, rules = self.fact(path), self.profile
-        forms = rules.invocation.forms
+        forms, known = rules.invocation.forms, keys_of(rules)
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
         return HostVerdict(
             profile=rules.name,
@@ -280,20 +281,12 @@ class _Host:
             model=on and skill.visible,
             user=on and skill.user_invocable and bool(forms),
             called=forms[0].replace("name", skill.name) if forms else "",
+            listed=status != "offered" or not rules.enabled or skill.name in (*self.prompt.names, *self.prompt.more),
             cuts=tuple(self.cuts(skill, facts, status)),
-            ignored=tuple(key for key in facts.lines if key not in self.known()),
+            ignored=tuple(key for key in facts.lines if key not in known),
             notes=tuple(self.notes(skill, facts, status)),
             lines=facts.lines,
         )
-
-    def known(self) -> tuple[str, ...]:
-        """The keys of a frontmatter that the host uses."""
-        rules = self.profile
-        if rules.catalog.reads:
-            return rules.catalog.reads
-        arguments = ("arguments", "argument-hint") if rules.load.arguments == "indexed" else ()
-        extensions = rules.catalog.honours if rules.validation.unknown_keys not in ("ignore", "warn") else ()
-        return (*STANDARD_KEYS, *rules.validation.own_keys, *extensions, *arguments)
 
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars

@@ -54,6 +54,8 @@ class HostVerdict:
     """Whether the user can call it."""
     called: str = ""
     """What a user types to call it; empty if the host has no way to."""
+    listed: bool = True
+    """Whether the limits of the host's listing leave room for it, if the model may see it."""
     cuts: tuple[str, ...] = ()
     """What the host truncates, and where."""
     ignored: tuple[str, ...] = ()
@@ -75,6 +77,11 @@ class HostVerdict:
     @property
     def valid(self) -> bool:
         return self.status != "invalid"
+
+    @property
+    def shown(self) -> bool:
+        """Whether the host finds the skill and shows it: to the model, or to the user if its author wants that."""
+        return self.status in ("offered", "later") and (self.listed if self.model else self.user)
 
     def findings(self) -> Iterator[HostFinding]:
         """Everything to know about the skill in this host, apart from the diagnostics of the file."""
@@ -99,6 +106,7 @@ class HostVerdict:
             "path": self.path,
             "status": self.status,
             "found": self.found,
+            "shown": self.shown,
             "why": self.why or None,
             "put": list(self.put),
             "name": self.name,

@@ -1,75 +1,52 @@
 """The command line. It parses arguments, calls the library and prints the result. It has no logic of its own.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong usage or configuration, 3 refused by policy, 4 something is missing.
+The commands are listed in `registry`, and what an error prints is decided in `failure`.
 """
 
 import importlib
 import os
 import sys
-from collections.abc import Mapping
-from typing import Final
 
 import click
 
 from metier import __version__
+from metier.cli import failure, streams
 from metier.cli.context import Context, shared
-from metier.errors import MetierError
+from metier.cli.registry import COMMANDS, ELSEWHERE, GROUPS
+from metier.cli.suggest import SuggestingGroup
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "init": "scaffold",
-    "new": "scaffold",
-    "list": "list",
-    "show": "list",
-    "profiles": "profiles",
-    "pick": "pick",
-    "search": "session_commands",
-    "prompt": "session_commands",
-    "load": "session_commands",
-    "read": "session_commands",
-    "run": "session_commands",
-    "invoke": "session_commands",
-    "end-turn": "session_commands",
-    "output": "session_commands",
-    "compact": "session_commands",
-    "tools": "session_commands",
-    "commands": "session_commands",
-    "may-use": "session_commands",
-    "call": "session_commands",
-    "validate": "validate",
-    "check": "check",
-    "doctor": "doctor",
-    "enable": "modes",
-    "disable": "modes",
-    "mode": "modes",
-    "trust": "trust",
-    "install": "install",
-    "events": "events",
-    "replay": "replay",
-    "policy": "policy",
-    "store": "store",
-    "serve": "serve",
-    "rpc": "serve",
-    "mcp": "mcp",
-    "completion": "completion",
-}
-"""The module of each command. It is imported when the command is called, so that `list` does not load `replay`."""
+_COMPLETE = "_METIER_COMPLETE"
+"""The variable in which a shell asks for completions."""
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
+    elsewhere = ELSEWHERE
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS]  # `list` is the module here
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"metier.cli.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"metier.cli.{COMMANDS[cmd_name].module}")
         return next(command for command in module.COMMANDS if command.name == cmd_name)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)  # first, because everybody looks for them
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:<{widest}}", listed.summary) for name, listed in commands.items()])
 
 
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Examples:\n\n\b\n  metier list\n  metier show pdf\n  metier validate --strict ./skills",
+    epilog="Examples:\n\n\b\n  metier list\n  metier show pdf\n  metier validate --strict ./skills\n\n"
+    "`metier help exit-codes` lists the exit codes, `metier help json` says what --json prints.",
 )
 @click.version_option(__version__, prog_name="metier")
 @shared
@@ -78,31 +55,34 @@ def cli(context: Context) -> None:
 
 
 def main() -> None:
-    """Run the command line. Every error is one line on stderr and a stable exit code."""
+    """Run the command line. Every error is one line on stderr, or with --json one object, and a stable exit code."""
+    arguments = sys.argv[1:]
+    streams.open_missing()
     try:
-        code = cli.main(standalone_mode=False, complete_var="_METIER_COMPLETE")
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
-    except click.UsageError as error:
-        error.show()
-        code = 2
-    except click.Abort:
-        code = 130
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except MetierError as error:
-        from metier.files.text import printable
-
-        click.echo(f"metier: {printable(str(error))}", err=True)
-        code = error.exit_code
+        code = _run([*arguments])  # `list` is a module here
+        click.echo(nl=False)  # flushes what others printed
     except BrokenPipeError:
-        # The reader closed the pipe, as `head` does. Nothing is left for the interpreter to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except Exception as error:  # users see a traceback only on request
-        if os.environ.get("METIER_DEBUG"):
-            raise
-        click.echo(f"metier: this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)", err=True)
-        code = 1
-    sys.exit(code if isinstance(code, int) else 0)
+        # The reader closed the pipe, as `head` does: no message, and the exit code of a program that SIGPIPE ended.
+        streams.forget()
+        code = failure.READER_GONE
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("METIER_DEBUG") and failure.failure_of(error).code == "INTERNAL_ERROR":
+            raise  # users see a traceback only on request
+        code = failure.tell(error, failure.wants_json(cli, arguments))
+        if not streams.flushed():
+            streams.forget()
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    name = "python -m metier" if os.path.basename(sys.argv[0]) == "__main__.py" else "metier"
+    if instruction := os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, name, _COMPLETE, instruction)
+    try:
+        with cli.make_context(name, arguments) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from metier import Skills, limits
+from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.files.beneath import list_files
 from metier.files.text import printable
@@ -98,7 +99,11 @@ def completion_command(context: Context, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     # The `source` method of the bash class would start bash to check its version, and bash may not be installed.
-    click.echo(ShellComplete.source(found(cli, {}, "metier", "_METIER_COMPLETE")))
+    script = ShellComplete.source(found(cli, {}, "metier", "_METIER_COMPLETE"))
+    if context.as_json:
+        output.json_out({"shell": shell, "script": script})
+    else:
+        click.echo(script)
 
 
 COMMANDS = (completion_command,)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metier import Skills
 from metier.cli import asking, output
-from metier.hosts import profiles
-from metier.hosts.settings import Settings, resolve
-from metier.session.policy import Request
+from metier.results import Request
 
 if TYPE_CHECKING:
+    # Help needs only the options, so everything else is imported where it is used.
     from click.shell_completion import CompletionItem
 
+    from metier import Skills
     from metier.app import App
+    from metier.hosts.settings import Settings
     from metier.record.store import Store
     from metier.session.session import Session
     from metier.skills import SkillSource
@@ -44,7 +44,13 @@ class Context:
     overrides: dict[str, object] = field(default_factory=dict[str, object])
     """Settings of this call, named as in a configuration file."""
 
-    def discover(self) -> Skills:
+    def note(self, text: str) -> None:
+        """Say something besides the answer, on stderr."""
+        output.note(text, self.as_json)
+
+    def discover(self) -> "Skills":
+        from metier import Skills
+
         progress = None if self.quiet or self.as_json else Progress()
         found = Skills.discover(
             self.cwd,
@@ -58,14 +64,14 @@ class Context:
         if progress is not None:
             progress.done()
         if not found.profile.enabled and not self.quiet:
-            click.echo(found.profile.off_message, err=True)
+            self.note(found.profile.off_message)
         return found
 
-    def discover_for_session(self) -> Skills:
+    def discover_for_session(self) -> "Skills":
         """The skills for a command that obeys rules. Says which rules are dropped."""
         skills = self.discover()
         if not self.quiet:
-            output.warnings(d for d in skills.warnings if d.code == "rule-dropped")
+            output.warnings((d for d in skills.warnings if d.code == "rule-dropped"), self.as_json)
         return skills
 
     def open_session(
@@ -94,7 +100,7 @@ class Context:
         except StoreError as error:
             if required:
                 raise
-            click.echo(f"warning: events are not kept: {error}", err=True)
+            self.note(f"warning: events are not kept: {error}")
             store = MemoryStore()
         self._keep_bound(store, skills.settings)
         return open_session(
@@ -110,7 +116,7 @@ class Context:
             approve=approve or asking.at_terminal(),
         )
 
-    def _keep_bound(self, store: "Store", config: Settings) -> None:
+    def _keep_bound(self, store: "Store", config: "Settings") -> None:
         """Delete sessions beyond the bound of the store, once a day and for a moment; the next command goes on."""
         from metier.errors import StoreError
         from metier.record.retention import Bound, enforce
@@ -120,7 +126,7 @@ class Context:
             keep = (self.session,) if self.session else ()
             enforce(store, bound, keep=keep, deadline=time.monotonic() + _PRUNE_SECONDS)
         except StoreError as error:
-            click.echo(f"warning: old sessions were not deleted: {error}", err=True)
+            self.note(f"warning: old sessions were not deleted: {error}")
 
     def open_app(self, surface: str) -> "App":
         """Open what a server shares among its clients."""
@@ -150,9 +156,11 @@ class Context:
     def open_store(self) -> "Store":
         from metier.record.store import open_store
 
-        return open_store(self.store or self.settings().store, on_trouble=lambda text: click.echo(text, err=True))
+        return open_store(self.store or self.settings().store, on_trouble=self.note)
 
-    def settings(self) -> Settings:
+    def settings(self) -> "Settings":
+        from metier.hosts.settings import resolve
+
         return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)
 
 
@@ -164,6 +172,8 @@ def approve_all(request: Request) -> bool:
 def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Complete the names of the built-in profiles, or files if no name matches."""
     from click.shell_completion import CompletionItem
+
+    from metier.hosts import profiles
 
     named = [CompletionItem(name) for name in profiles.names() if name.startswith(incomplete)]
     return named or [CompletionItem(incomplete, type="file")]
@@ -177,7 +187,7 @@ def complete_folder(context: click.Context, parameter: click.Parameter, incomple
 
 
 class Progress:
-    """Prints a line on stderr when a scan takes longer than a second."""
+    """Shows on a terminal how far a scan is that takes longer than a second."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -186,14 +196,13 @@ class Progress:
 
     def __call__(self, found: int) -> None:
         now = time.monotonic()
-        if now - self.started < 1 or now - self.shown < 0.2 or (self.shown and not self.live):
+        if not self.live or now - self.started < 1 or now - self.shown < 0.2:
             return
         self.shown = now
-        text = f"\rsearching: {found:,} skills so far" if self.live else "searching, this takes a while"
-        click.echo(text, err=True, nl=not self.live)
+        click.echo(f"\rsearching: {found:,} skills so far", err=True, nl=False)
 
     def done(self) -> None:
-        if self.shown and self.live:
+        if self.shown:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
@@ -208,6 +217,16 @@ def _session_id(context: click.Context, parameter: click.Parameter, value: str |
         return check_name(value, "the session id")
     except StoreError as error:
         raise ConfigError(error.message, key="--session", hint=error.hint) from error
+
+
+def _print_schema(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Print what `--json` prints as a JSON Schema, and exit."""
+    if not wanted or context.resilient_parsing:
+        return
+    from metier.cli import shapes
+
+    output.json_out(shapes.schema_of(context.command_path.partition("metier")[2].strip()))
+    context.exit()
 
 
 Command = Callable[..., None]
@@ -231,6 +250,14 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--store", metavar="URL", help="Use this event store (see `metier doctor`)."),
     click.option("--session", metavar="ID", help="Use or continue this session.", callback=_session_id),
     click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON."),
+    click.option(
+        "--json-schema",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_schema,
+        help="Print the JSON Schema of --json and exit.",
+    ),
     click.option("-q", "--quiet", is_flag=True, default=None, help="Print less."),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print more."),
 )

@@ -52,18 +52,19 @@ def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -
 
 
 def _print(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> None:
-    output.facts(_facts(skills).items())
+    output.facts(_facts(skills).items(), whole=("cwd", "project", "home", "config"))
     click.echo()
-    output.table(("part", "works", "about"), [(part.name, _yes(part.works), part.about) for part in parts])
+    rows = [(part.name, _yes(part.works), part.about) for part in parts]
+    output.table(("part", "works", "about"), rows, whole=True)
     if promises:
         click.echo()
         output.table(("sandbox promise", "kept"), [(one.promise, _yes(one.held)) for one in promises], 0)
     if skills.settings.origins:
         click.echo()
-        output.table(("setting", "set by"), sorted(skills.settings.origins.items()))
+        output.table(("setting", "set by"), sorted(skills.settings.origins.items()), whole=True)
     click.echo()
-    rows = [(root.path, root.source, str(skills.catalog.per_root.get(root.path, "-"))) for root in skills.roots]
-    output.table(("searched", "source", "skills"), rows, 0)
+    rows = [(root.source, str(skills.catalog.per_root.get(root.path, "-")), root.path) for root in skills.roots]
+    output.table(("source", "skills", "searched"), rows, whole=True)
     counts = skills.counts
     click.echo(
         f"\n{counts.found:,} found: {counts.loaded:,} offered, {counts.shadowed:,} shadowed, "

@@ -8,6 +8,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.cli.failure import Refusal
 from metier.files.digests import is_digest
 from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
@@ -34,8 +35,8 @@ def events_command(context: Context, types: tuple[str, ...], limit: int, follow:
         timeline.show(shown)
         if not follow:
             if not shown and not context.quiet:
-                click.echo("no events yet; load a skill first", err=True)
-            _check(store, shown)
+                context.note("no events yet; load a skill first")
+            _check(context, store, shown)
             return
         # Events between the cursor and the read were already shown, and come again.
         known = {frame["stream_id"]: frame["seq"] for frame in shown}
@@ -47,17 +48,18 @@ def events_command(context: Context, types: tuple[str, ...], limit: int, follow:
             cursor = page.cursor
 
 
-def _check(store: Store, shown: list[Frame]) -> None:
-    """Exit with an error where the events of a shown session do not fit together."""
+def _check(context: Context, store: Store, shown: list[Frame]) -> None:
+    """Fail if the events of a shown session do not fit together."""
     from metier.replay import verify_chain  # not above, because other commands do not need it
 
-    wrong = False
+    wrong: list[str] = []
     for session in dict.fromkeys(frame["session_id"] for frame in shown if frame["stream_kind"] == "session"):
         for one in verify_chain(store, session):
-            click.echo(printable(f"error: session {session}: {one.detail}"), err=True)
-            wrong = True
+            context.note(f"error: session {session}: {one.detail}")
+            wrong.append(session)
     if wrong:
-        raise click.exceptions.Exit(1)
+        sessions = ", ".join(dict.fromkeys(wrong))
+        raise Refusal(f"events were changed after they were written: {sessions}", "CONFLICT")
 
 
 class _Timeline:
@@ -78,7 +80,7 @@ class _Timeline:
                 self._heading = heading
             facts = printable(", ".join(_facts(frame)))
             line = f"{when:%H:%M:%S} {frame['seq']:>5}  {printable(frame['type']):<22} {facts}"
-            click.echo(output.fit(line, output.width()).rstrip())
+            click.echo(line.rstrip())
         sys.stdout.flush()
 
 
@@ -94,7 +96,9 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
             yield f"{len(value)} {key}"
         else:
             text = str(value)
-            short = text if len(text) <= 48 else f"{text[:20]}...{text[-25:]}"
+            # On a terminal, prose is shortened. A path, a URL or an id is of no use in parts.
+            prose = output.on_terminal() and len(text) > 48 and " " in text and not text.startswith(("/", "~", "."))
+            short = f"{text[:45]}..." if prose else text
             yield short if key in ("name", "operation", "status") else f"{key}={short}"
 
 

@@ -105,7 +105,8 @@ def _show(offer: Offer) -> None:
             ("digest", offer.tree),
             ("to", offer.target + (" (replaces the installed skill)" if offer.replaces else "")),
             ("files", f"{len(offer.files):,} files, {size:,} bytes"),
-        )
+        ),
+        whole=("from", "archive", "digest", "to"),
     )
     for path, size, executable in offer.files[:_LISTED]:
         click.echo(f"  {size:>10,}  {printable(path)}{'  (executable)' if executable else ''}")

@@ -9,7 +9,6 @@ from metier.cli import output
 from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
 from metier.files.beneath import Listing, list_files
-from metier.files.text import printable
 from metier.model import Skill
 
 
@@ -81,12 +80,13 @@ def _the_rest(skills: Skills) -> None:
     cwd = skills.settings.place.cwd
     if skills.shadowed:
         click.echo()
-        output.table(
-            ("shadowed", "path", "by"), [(e.skill.name, e.skill.path, e.winner.path) for e in skills.shadowed], 1
-        )
+        rows = [(e.skill.name, e.skill.path) for e in skills.shadowed]
+        below = [f"by {e.winner.path}" for e in skills.shadowed]
+        output.table(("shadowed", "path"), rows, below=below, whole=True)
     if skills.skipped:
         click.echo()
-        output.table(("left out", "why"), [(s.path, s.detail or s.reason) for s in skills.skipped], 0)
+        below = [s.path for s in skills.skipped]
+        output.table(("left out",), [(s.detail or s.reason,) for s in skills.skipped], below=below)
     for diagnostic in skills.diagnostics:
         if diagnostic.severity == "error":
             click.echo()
@@ -99,7 +99,7 @@ def _summary(skills: Skills, any_shown: bool, everything: bool) -> None:
         return  # which was said already
     if not any_shown:
         searched = ", ".join(root.path for root in skills.roots[:4])
-        click.echo(f"no skills found; searched: {printable(searched)}", err=True)
+        output.note(f"no skills found; searched: {searched}")
     output.warnings(skills.warnings)
     rest = [(counts.shadowed, "shadowed"), (counts.skipped, "left out"), (counts.errors, "broken")]
     others = ", ".join(f"{number:,} {what}" for number, what in rest if number)

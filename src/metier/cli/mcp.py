@@ -13,6 +13,7 @@ import click
 from metier.cli import asking, mcp_hints, output
 from metier.cli.context import Command, Context, shared
 from metier.cli.session_options import Opening, opens_sessions
+from metier.cli.suggest import SuggestingGroup
 from metier.clients import changes, programs
 from metier.errors import ConfigError, MissingExtra
 from metier.files.shapes import is_tuple
@@ -48,6 +49,7 @@ def _limited(command: Command) -> Command:
 
 @click.group(
     "mcp",
+    cls=SuggestingGroup,
     invoke_without_command=True,
     epilog="Examples:\n\n\b\n  metier mcp --cwd ~/project\n  metier mcp --instructions-chars 8000\n"
     "  metier mcp add claude-code",

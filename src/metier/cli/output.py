@@ -1,11 +1,17 @@
-"""Output: tables that fit the terminal, JSON, diagnostics. No control character of a skill reaches a terminal."""
+"""Output: tables, facts, JSON, diagnostics. No control character of a skill reaches a terminal.
+
+On a terminal, text is cut and wrapped to its width. A pipe gets everything, one record per line, for `grep` and `awk`.
+Paths, URLs and digests are never cut or broken: where they do not fit, the line is longer than the terminal.
+"""
 
 import os
 import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from textwrap import TextWrapper
+from typing import Final
 
 import click
 
@@ -22,11 +28,22 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+_UNLIMITED: Final = sys.maxsize
+
+
 def width() -> int:
-    """The width of the terminal, or 80 columns if there is none."""
-    if not on_terminal() and "COLUMNS" not in os.environ:
-        return 80
-    return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
+    """The width of the terminal. Without one there is no limit."""
+    return max(40, shutil.get_terminal_size((80, 24)).columns) if on_terminal() else _UNLIMITED
+
+
+def wrap(text: str, indent: str = "", hanging: str = "") -> str:
+    """Wrap a text at the width of the terminal, between words only. `hanging` begins every line but the first."""
+    if not on_terminal():
+        return indent + text
+    wrapper = TextWrapper(
+        width(), initial_indent=indent, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)
 
 
 def safe(text: str) -> str:
@@ -44,15 +61,21 @@ def cells(text: str) -> int:
     return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
 
 
+def cut(text: str, columns: int) -> str:
+    """Cut a text that has more columns, with an ellipsis."""
+    if cells(text) <= columns:
+        return text
+    kept = ""
+    for char in text:
+        if cells(kept + char) > columns - 1:
+            break
+        kept += char
+    return kept.rstrip() + "…"
+
+
 def fit(text: str, columns: int) -> str:
-    """Pad a text to a number of columns, or cut it with an ellipsis."""
-    if cells(text) > columns:
-        kept = ""
-        for char in text:
-            if cells(kept + char) > columns - 1:
-                break
-            kept += char
-        text = kept.rstrip() + "…"
+    """Pad or cut a text to a number of columns."""
+    text = cut(text, columns)
     return text + " " * (columns - cells(text))
 
 
@@ -62,38 +85,54 @@ def table(
     flexible: int = -1,
     mark: Callable[[str], str] = str,
     below: Sequence[str] = (),
+    whole: bool = False,
 ) -> None:
     """Print columns as wide as their content. The flexible column takes the rest of the line.
 
     `mark` can style a finished line. It must not change its width. `below` has a text for each row, which is never cut.
+    With `whole`, the last column is never cut, because it has paths.
     """
     flexible %= len(headers)
     clean = [[printable(cell) for cell in row] for row in rows]
     widths = [max(cells(row[n]) for row in [list(headers), *clean]) for n in range(len(headers))]
     gaps = 2 * (len(headers) - 1)
     total = width()
+    last = len(headers) - 1
     for n in range(len(headers)):
-        if n != flexible:
+        if n != flexible and not (whole and n == last):
             widths[n] = min(widths[n], max(12, total // 3))
     used = sum(w for n, w in enumerate(widths) if n != flexible)
-    widths[flexible] = max(10, min(widths[flexible], total - gaps - used))
+    if not (whole and flexible == last):
+        widths[flexible] = max(10, min(widths[flexible], total - gaps - used))
     line = "  ".join(fit(h.upper(), w) for h, w in zip(headers, widths, strict=True))
     click.secho(line.rstrip(), bold=True)
     under = iter(below)
     for row in clean:
         line = "  ".join(fit(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        click.echo(mark(line))
-        if text := next(under, ""):
-            click.echo(f"  {blank_controls(text)}")
+        text = blank_controls(next(under, ""))
+        if not text:
+            click.echo(mark(line))
+        elif on_terminal():
+            click.echo(f"{mark(line)}\n  {text}")
+        else:
+            click.echo(f"{mark(line)}  {text}")
 
 
-def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str) -> None:
-    """Print names and values in two columns, with long values wrapped. `mark` can style a line of a value."""
+WHOLE: Final = ("path", "file", "location", "shadowed by")
+"""The facts that are paths."""
+
+
+def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str, whole: Container[str] = WHOLE) -> None:
+    """Print names and values in two columns, with long values wrapped. `mark` can style a line of a value.
+
+    The values of the names in `whole` are paths, which may have blanks, and stay on one line.
+    """
     shown = [(printable(name), printable(value)) for name, value in pairs if value]
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
-        lines = [mark(line) for line in click.wrap_text(value, max(30, width() - indent)).split("\n")]
-        click.echo(click.style(name, bold=True) + " " * (indent - len(name)) + f"\n{' ' * indent}".join(lines))
+        text = value if name in whole else wrap(value, " " * indent, " " * indent).lstrip(" ")
+        lines = [mark(line) for line in text.split("\n")]
+        click.echo(click.style(name, bold=True) + " " * (indent - len(name)) + "\n".join(lines))
 
 
 def json_out(data: object) -> None:
@@ -140,17 +179,27 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
             offset -= 1  # show as much before the column as fits
         before = " " * cells(shown[offset : d.column - 1])
         click.echo(f" {gutter} |")
-        click.echo(f" {d.line} | {fit(shown[offset:], width() - len(gutter) - 6).rstrip()}")
+        click.echo(f" {d.line} | {cut(shown[offset:], width() - len(gutter) - 6)}")
         click.echo(f" {gutter} | {before}{click.style('^', fg=COLOURS[d.severity], bold=True)}")
     if d.hint:
         click.echo(f"   = help: {printable(d.hint)}")
 
 
-def warnings(found: Iterable[Diagnostic]) -> None:
+def note(text: str, as_json: bool = False) -> None:
+    """Print a line on stderr, which with --json is an object as well, so that a program can read all of stderr."""
+    import json
+
+    if as_json:
+        click.echo(json.dumps({"warning": {"message": text.removeprefix("warning: ")}}), err=True)
+    else:
+        click.echo(printable(text), err=True)
+
+
+def warnings(found: Iterable[Diagnostic], as_json: bool = False) -> None:
     """Print diagnostics on stderr, one line each."""
     for d in found:
-        path = f"{printable(d.path)}: " if d.path and d.path not in d.message else ""
-        click.echo(f"{d.severity}: {path}{printable(d.message)}{f'; {d.hint}' if d.hint else ''}", err=True)
+        path = f"{d.path}: " if d.path and d.path not in d.message else ""
+        note(f"{d.severity}: {path}{d.message}{f'; {d.hint}' if d.hint else ''}", as_json)
 
 
 def _line(d: Diagnostic) -> str | None:

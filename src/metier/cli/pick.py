@@ -10,7 +10,8 @@ import click
 from metier.catalog.modes import Level
 from metier.cli import asking, output
 from metier.cli.context import Context, shared
-from metier.errors import ConfigError, MissingExtra
+from metier.cli.failure import Cancelled
+from metier.errors import ConfigError, report_missing
 from metier.results import Request
 from metier.tui.model import ALL, Picker, PickerEntry
 
@@ -50,7 +51,7 @@ def pick_command(context: Context, query: str, what: str, scope: str | None, pro
         raise ConfigError(f"there are no skills in the scope {view!r}", key="scope", hint=f"known: {known}")
     entry = _ask_plainly(picker, query, view) if plain else _ask(picker, query, view)
     if entry is None:
-        raise click.exceptions.Exit(1)
+        raise Cancelled("nothing was chosen")
     _print(context, picker, entry, what, None if plain else _confirm)
 
 
@@ -64,7 +65,7 @@ def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
     try:
         from metier.tui.screen import pick
     except ImportError as error:
-        raise MissingExtra("the picker", "tui") from error
+        report_missing(error, "the picker", "tui")
     with _terminal():
         return pick(picker, query, view)
 

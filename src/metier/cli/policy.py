@@ -8,6 +8,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.cli.suggest import SuggestingGroup
 from metier.errors import ConfigError, ResourceError
 from metier.files.source import take_folder
 from metier.hosts.settings import Settings
@@ -26,6 +27,7 @@ _ID = 8
 
 @click.group(
     "policy",
+    cls=SuggestingGroup,
     epilog="Examples:\n\n\b\n  metier policy list\n  metier policy explain skill_run --skill release-notes",
 )
 @shared
@@ -46,9 +48,9 @@ def policy_show(context: Context) -> None:
     rows = [("deny", str(r)) for r in rules.deny] + [("allow", str(r)) for r in rules.allow]
     rows += [("ask", str(r)) for r in rules.ask]
     if rows:
-        output.table(("verdict", "rule"), rows)
+        output.table(("verdict", "rule"), rows, whole=True)
     for warning in rules.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        context.note(f"warning: {warning}")
 
 
 @policy_group.command("explain", epilog="Example:\n\n\b\n  metier policy explain skill_load --skill pdf")
@@ -74,7 +76,7 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
     decision = policy.decide(request)
     if not context.quiet:
-        output.warnings(dropped_rules(config))
+        output.warnings(dropped_rules(config), context.as_json)
     if skills is not None and context.session is not None and decision.verdict != "deny":
         with context.open_store() as store:
             active = read_state(store, context.session).state.windows
@@ -138,19 +140,21 @@ def policy_list(context: Context) -> None:
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:
         places = {one.origin: _place(one.origin, config) for one in listed}
-        rows = [(one.id[:_ID], one.verdict, one.rule.tool, _more(one.rule), places[one.origin]) for one in listed]
-        output.table(("id", "verdict", "tool", "limited to", "from"), rows, flexible=3)
+        rows = [(one.id[:_ID], one.verdict, one.rule.tool, places[one.origin], _more(one.rule)) for one in listed]
+        output.table(("id", "verdict", "tool", "from", "limited to"), rows, whole=True)
         for origin, place in places.items():
             if os.path.isabs(origin):
                 click.echo(f"{place}: {output.safe(_below_home(origin, config))}")
-        for one in listed:  # a table has no room for a path, and a rule is not understood without its place
+        for one in listed:  # a table has no room for paths and digests, and a rule is not understood without its place
+            about = " ".join(filter(None, (one.id[:_ID], one.verdict, one.rule.tool, one.rule.skill_name)))
             if one.rule.folder:
-                about = " ".join(filter(None, (one.id[:_ID], one.verdict, one.rule.tool, one.rule.skill_name)))
                 click.echo(output.safe(f"{about}: only in {_below_home(one.rule.folder, config)}"))
+            if one.rule.digest:
+                click.echo(output.safe(f"{about}: only {one.rule.digest}"))
     else:
         click.echo("no rules; the defaults of the policy decide")
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        context.note(f"warning: {warning}")
 
 
 @policy_group.command("revoke", epilog="Examples:\n\n\b\n  metier policy revoke 7b95d83f\n  metier policy revoke --all")
@@ -190,11 +194,9 @@ def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Ite
 
 
 def _more(rule: Rule) -> str:
-    """What a rule is limited to, with a short digest. Its folder is listed below the table."""
-    digest = f"digest {rule.digest.removeprefix('sha256:')[:12]}…" if rule.digest else ""
+    """What a rule is limited to. Its folder and its digest are listed below the table."""
     parts = (
         rule.skill_name or "",
-        digest,
         rule.path and f"path {rule.path}",
         rule.command and f"command {rule.command}",
         rule.scope and f"scope {rule.scope}",

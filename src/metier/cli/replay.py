@@ -8,6 +8,7 @@ import click
 from metier import replay
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.cli.failure import Refusal
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import profiles
@@ -66,8 +67,8 @@ def _show(differences: Sequence[replay.Difference]) -> None:
     for one in differences[:_SHOWN]:
         click.echo(printable(f"{one.index}: {one.kind}: {one.detail}"))
         if one.expected or one.found:
-            click.echo(output.fit(printable(f"  was: {one.expected}"), output.width()).rstrip())
-            click.echo(output.fit(printable(f"  now: {one.found}"), output.width()).rstrip())
+            click.echo(output.cut(printable(f"  was: {one.expected}"), output.width()))
+            click.echo(output.cut(printable(f"  now: {one.found}"), output.width()))
 
 
 def _profile(record: replay.Record) -> str | None:
@@ -87,7 +88,7 @@ def _record(context: Context, store: Store, source: str | None) -> replay.Record
         wanted = sessions[-1].id
     record = replay.from_store(store, wanted)
     if not record.frames:
-        raise click.ClickException(f"there is no session {wanted!r} in the store; `metier store stats` lists them")
+        raise Refusal(f"there is no session {wanted!r} in the store; `metier store stats` lists them", "NOT_FOUND")
     return record
 
 

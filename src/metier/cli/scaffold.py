@@ -6,6 +6,7 @@ The invariant: no existing file is changed, and every new file is named.
 import json
 import os
 import re
+import shutil
 import unicodedata
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from metier import limits
 from metier.catalog import validate
 from metier.cli import output
 from metier.cli.context import Context, complete_folder, shared
+from metier.cli.failure import Refusal
 from metier.errors import ConfigError
 from metier.files.text import printable, remove_invisible
 from metier.hosts import roots
@@ -134,7 +136,7 @@ def new_command(context: Context, name: str, description: str | None, user: bool
         raise ConfigError(f"the description has {len(text)} characters, not 1 to {limits.DESCRIPTION_LENGTH}", key="")
     skill = os.path.join(_folder(config, user, folder), name)
     if os.path.lexists(skill):
-        raise click.ClickException(f"{printable(skill)} already exists; nothing was changed")
+        raise Refusal(f"{printable(skill)} already exists; nothing was changed", "CONFLICT")
     about = text or f"Does what {name} is for. Use when the user asks for it. (Replace these sentences with your own.)"
     files = {
         SKILL_FILE: SKILL.format(name=name, description=_quoted(about), title=name.replace("-", " ").capitalize()),
@@ -143,12 +145,16 @@ def new_command(context: Context, name: str, description: str | None, user: bool
     }
     made: list[str] = []
     with _writing(skill):
-        for relative, content in files.items():
-            file = os.path.join(skill, relative)
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            if _write(file, content):
-                made.append(file)
-        os.chmod(os.path.join(skill, "scripts/example.py"), 0o755)  # noqa: S103 - scripts are executable
+        try:
+            for relative, content in files.items():
+                file = os.path.join(skill, relative)
+                os.makedirs(os.path.dirname(file), exist_ok=True)
+                if _write(file, content):
+                    made.append(file)
+            os.chmod(os.path.join(skill, "scripts/example.py"), 0o755)  # noqa: S103 - scripts are executable
+        except OSError:
+            shutil.rmtree(skill, ignore_errors=True)  # half a skill would be in the way the next time
+            raise
     _tell(context, config, made, [])
     if not (context.as_json or context.quiet):
         shown = printable(_from(skill, config.place.cwd))
@@ -189,16 +195,23 @@ def _writing(path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{error.filename or path} cannot be written: {error.strerror}", key="") from error
+        error.filename = error.filename or path
+        raise ConfigError(f"{error.filename} cannot be written: {error.strerror}", key="") from error
 
 
 def _write(file: str, content: str) -> bool:
     """Write a new file. Return `False` if it exists, without changing it."""
     try:
-        with open(file, "x", encoding="utf-8", errors="replace") as stream:
-            stream.write(content)
+        stream = open(file, "x", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
     except FileExistsError:
         return False
+    try:
+        with stream:
+            stream.write(content)
+    except OSError as error:
+        os.unlink(file)  # half a file would be kept the next time
+        error.filename = file
+        raise
     return True
 
 

@@ -9,6 +9,7 @@ import webbrowser
 import click
 
 from metier import web
+from metier.cli import output
 from metier.cli.session_options import Opening, opens_sessions
 
 
@@ -107,8 +108,11 @@ def serve_command(
 
     def started(server: web.Started) -> None:
         if no_token and not socket:
-            click.echo("warning: no token: every user and program of this machine can use this server", err=True)
-        if not opening.quiet:
+            opening.context.note("warning: no token: every user and program of this machine can use this server")
+        if opening.as_json:
+            link = server.link if not token else ""
+            output.json_out({"address": server.address, "link": link or None})
+        elif not opening.quiet:
             click.echo(f"listening on {server.address}", err=True)
             if server.link and not token:
                 click.echo(f"to sign in, open {server.link}", err=True)

@@ -19,6 +19,7 @@ from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
 from metier.results import Prompt, SearchResult
+from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.session.visibility import By
 
 
@@ -117,9 +118,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
     words = (
         f"words 100 to 200, and a first hit below {THRESHOLD:g} counts as none" if ranked else "words 100 and one each"
     )
-    click.echo(
-        click.wrap_text(f"A path scores 1000, a name 900, the beginning of a name 700, {words}.", output.width())
-    )
+    click.echo(output.wrap(f"A path scores 1000, a name 900, the beginning of a name 700, {words}."))
 
 
 def _explained(result: SearchResult) -> JsonObject:
@@ -160,15 +159,22 @@ def prompt_command(
     full: bool,
     base: str,
 ) -> None:
-    """Show what goes into the system prompt."""
+    """Show what goes into the system prompt.
+
+    With --session, its skills count as offered to the model of that session.
+    """
     if format_:
         opening.context.overrides["prompt.format"] = format_
     session = opening.session()
     worked_on = files or None
-    prompt = session.prompt(message, budget, worked_on)
-    if full or base:
-        whole = session.system_prompt(base, message=message, budget=budget, files=worked_on)
-        prompt = Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
+    offers = opening.context.session is not None  # without a session to go on with, only a person looks at it
+    whole = bool(full or base)
+    listed = CatalogPrompt(message=message, budget=budget, files=worked_on)
+    prompt = session.perform(listed, offers=offers and not whole)
+    if whole:
+        system = SystemPrompt(base=base, message=message, budget=budget, files=worked_on)
+        text = session.perform(system, offers=offers).text
+        prompt = Prompt(text, prompt.shown, prompt.total, prompt.truncated)
     if opening.as_json:
         output.json_out(prompt.as_dict())
         return
@@ -235,7 +241,7 @@ def invoke_command(opening: Opening, message: str) -> None:
     invocation = opening.session().invoke(text)
     if opening.as_json:
         output.json_out(invocation.as_dict())
-        return
+        raise click.exceptions.Exit(0 if invocation.skill is not None else 1)
     for choice in invocation.choices:
         click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
         for candidate in choice.candidates:
@@ -244,7 +250,7 @@ def invoke_command(opening: Opening, message: str) -> None:
         click.echo("the message calls no skill", err=True)
         raise click.exceptions.Exit(1)
     called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
-    output.facts((*(("skill", one) for one in called), ("message", invocation.message)))
+    output.facts((*(("skill", one) for one in called), ("message", invocation.message)), whole=("skill",))
     if invocation.loaded is not None:
         click.echo("\n" + output.safe(invocation.loaded.text))
 

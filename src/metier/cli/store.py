@@ -6,12 +6,13 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
+from metier.cli.suggest import SuggestingGroup
 from metier.record import retention
 from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import system_clock
 
 
-@click.group("store", epilog="Example:\n\n\b\n  metier store stats")
+@click.group("store", cls=SuggestingGroup, epilog="Example:\n\n\b\n  metier store stats")
 @shared
 def store_group(context: Context) -> None:
     """Count, move and delete the events in the store."""

@@ -5,18 +5,15 @@ import os
 from collections.abc import Mapping
 
 from metier.errors import ConfigError
+from metier.files.replacing import replacing
 
 
 def replace_json(file: str, content: Mapping[str, object]) -> None:
     """Write the file, and its folder if it is missing. Raises `ConfigError` if it cannot be written."""
-    import tempfile  # slow to import, and most processes only read
-
     text = json.dumps(content, indent=2) + "\n"  # escaped to ASCII, so that a path that is not UTF-8 survives
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(file))
-        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        with replacing(file, "ascii") as stream:
             stream.write(text)
-        os.replace(temporary, file)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error

@@ -127,6 +127,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "telemetry": _TRUSTED,
     "model": _USER,  # it receives the conversation
     "mcp": _USER,  # servers are programs that are started
+    "check": _ANY,  # by names; a file needs trust
     "permissions": Authority("user", _restricts),
     # --- the profile ---
     "name": _TRUSTED,

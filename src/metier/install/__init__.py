@@ -232,7 +232,8 @@ class Installer:
             try:
                 archive.write(fetched.entries, folder)
             except OSError as error:
-                raise InstallError(f"{folder} cannot be written: {error.strerror}", reason="unwritable") from error
+                error.filename = target  # and not the temporary folder
+                raise InstallError(f"{target} cannot be written: {error.strerror}", reason="unwritable") from error
             description, diagnostics = self._examine(folder, request.lenient)
             offer = Offer(
                 name=name,

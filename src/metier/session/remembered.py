@@ -17,6 +17,7 @@ from typing import Final
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
+from metier.files.replacing import replacing
 from metier.files.shapes import is_list
 from metier.hosts.profiles import Profile, parse_toml
 from metier.session.rules import LISTS, Rule, RuleLists, as_toml_lines, read_lists, read_rule
@@ -148,16 +149,12 @@ class RememberedRules:
             os.close(descriptor)
 
     def _replace(self, text: str) -> None:
-        import tempfile  # slow to import, and most processes only read
-
         target = os.path.realpath(self.file)  # a link to a file elsewhere stays a link
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(target))
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            with replacing(target) as stream:
                 stream.write(text)
                 with contextlib.suppress(FileNotFoundError):
                     os.fchmod(stream.fileno(), os.stat(target).st_mode & 0o777)
-            os.replace(temporary, target)
         except OSError as error:
             raise ConfigError(f"cannot be written: {error.strerror}", file=self.file) from error
 

@@ -1,12 +1,13 @@
 """What the picker shows: the entries of a catalog in views, filtered by the query.
 
 A view has all skills, those of one scope, those that are off or shadowed, or files with problems. An entry matches if
-every word of the query occurs in its name or description. Skills that ranked search finds come first, the best one at
-the top. The model draws nothing and never blocks: `rank` computes a ranking, and `narrow` merges it.
+its name has the letters of every word of the query in their order, or if its name and description have the words. Names
+come first, the best one at the top, then what ranked search finds, then descriptions, then names with the letters far
+apart. The model draws nothing and never blocks: `rank` computes a ranking, and `narrow` merges it.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -16,8 +17,12 @@ from metier.catalog.build import Catalog
 from metier.catalog.modes import Level
 from metier.files.text import printable
 from metier.model import SCOPE_ORDER, SKILL_FILE, Diagnostic, Mode, Shadowed, Skill
+from metier.tui import fuzzy
 
 Kind = Literal["skill", "shadowed", "problem"]
+
+_PLENTY: Final = 200
+"""If so many names have the words as they are, those with the letters apart are not looked for."""
 
 ALL: Final = "all"
 OFF: Final = "off"
@@ -62,6 +67,7 @@ class Picker:
         self._catalog: Catalog | None = None
         self._views: dict[str, list[PickerEntry]] = {}
         self._last: tuple[str, str, list[PickerEntry]] = ("", "", [])
+        self._last_loose: tuple[str, str, list[PickerEntry]] = ("", "", [])
         self.refresh()
 
     def refresh(self) -> bool:
@@ -88,7 +94,7 @@ class Picker:
         by_path = {skill.path: skill for skill in current.skills}
         views[PROBLEMS] = [_problem(path, found, by_path.get(path), current) for path, found in notes.items()]
         self._views = {name: found for name, found in views.items() if found or name == ALL}
-        self._last = ("", "", [])
+        self._last = self._last_loose = ("", "", [])
         return True
 
     @property
@@ -111,13 +117,44 @@ class Picker:
         place = {path: number for number, path in enumerate(ranked)}
         first = sorted((entry for entry in pool if entry.path in place), key=lambda e: place[e.path]) if place else []
         fits = self._fitting(query.casefold(), view, words)
-        named = fits
-        for word in words:
-            named = [entry for entry in named if word in entry.key]
-        begin = " ".join(words)
-        begins = [entry for entry in named if entry.key.startswith(begin)]
+        near, far = self._named(query, view, place)
         # Each entry once, at its best position.
-        return list(dict.fromkeys((*first, *begins, *named, *fits)))
+        return list(dict.fromkeys((*near, *first, *fits, *far)))
+
+    def _named(
+        self, query: str, view: str, place: Mapping[str, int]
+    ) -> tuple[Sequence[PickerEntry], Sequence[PickerEntry]]:
+        """The entries whose name has the letters of the query: together, and far apart. The best come first."""
+        words = query.split()
+        loose = self._loose(query, view, words)
+        lower = [word.casefold() for word in words]
+        if max(map(len, lower)) == 1:  # nearly every name has it
+            return [entry for entry in loose if entry.key.startswith(lower[0])], ()
+        whole = [entry for entry in loose if all(word in entry.key for word in lower)]
+        near: list[_Row] = []
+        far: list[_Row] = []
+        for entry in loose if len(whole) < _PLENTY else whole:
+            found = [fuzzy.match(word, entry.name) for word in words]
+            good = [one for one in found if one is not None]
+            if len(good) == len(words):
+                score = sum(one.score for one in good)
+                close = all(one.close for one in good)
+                rank = place.get(entry.path, len(place))
+                (near if close else far).append((-score, rank, len(entry.key), entry))
+        return _in_order(near), _in_order(far)
+
+    def _loose(self, query: str, view: str, words: Sequence[str]) -> list[PickerEntry]:
+        """The entries that can match by their name. A longer query matches a subset, so the last result is searched."""
+        wanted = fuzzy.pattern(words)
+        if wanted is None:
+            self._last_loose = ("", "", [])
+            return []
+        before, of_view, pool = self._last_loose
+        if not before or of_view != view or not query.startswith(before):
+            pool = self._views.get(view, [])
+        found = [entry for entry in pool if wanted.match(entry.key)]
+        self._last_loose = (query, view, found)
+        return found
 
     def _fitting(self, query: str, view: str, words: Sequence[str]) -> list[PickerEntry]:
         """Return the entries with all words. A longer query matches a subset, so the last result is searched."""
@@ -154,6 +191,13 @@ class Picker:
         """How other commands refer to an entry: by its name, or by its path if another skill has the same name."""
         rivals = self.skills.catalog.by_name.get(entry.name, ())
         return entry.name if len(rivals) == 1 and rivals[0].path == entry.path else entry.path
+
+
+_Row = tuple[int, int, int, PickerEntry]
+
+
+def _in_order(rows: list[_Row]) -> list[PickerEntry]:
+    return [row[3] for row in sorted(rows, key=lambda row: row[:3])]
 
 
 def mode_message(entry: PickerEntry, mode: Mode) -> str:

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from metier.tui import fuzzy
 from metier.tui.model import PickerEntry, clean
 
 _GAP: Final = 2
@@ -70,6 +71,7 @@ class Rows(ScrollView, can_focus=True):
         self.entries: Sequence[PickerEntry] = ()
         self.cursor = 0
         self.empty = ""
+        self._words: Sequence[str] = ()
         self._hits: re.Pattern[str] | None = None
         self._longest = self._scope = self._tag = 0
 
@@ -86,6 +88,7 @@ class Rows(ScrollView, can_focus=True):
     def show(self, entries: Sequence[PickerEntry], words: Sequence[str], empty: str, keep: str = "") -> None:
         """Show entries. The cursor stays on the entry with the path `keep`, or moves to the first one."""
         self.entries, self.empty = entries, empty
+        self._words = words
         self._hits = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
         self.cursor = next((n for n, entry in enumerate(entries) if entry.path == keep), 0) if keep else 0
         self.virtual_size = Size(self.size.width, len(entries))
@@ -142,7 +145,7 @@ class Rows(ScrollView, can_focus=True):
     def _cells(self, entry: PickerEntry, width: int, base: Style, bold: bool) -> Iterator[Segment]:
         name = max(_NARROWEST, min(self._longest, max(_NAME, width // 3)))
         off = entry.tag == "off"
-        yield from self._marked(
+        yield from self._marked_letters(
             clean(entry.name),
             name,
             base + self._style("rows--muted" if off else "rows--name") + Style(bold=bold or None),
@@ -156,6 +159,16 @@ class Rows(ScrollView, can_focus=True):
             yield Segment(_fit(entry.tag, self._tag) + " " * _GAP, base + style)
         used = name + _GAP + sum(part + _GAP for part in (self._scope, self._tag) if part)
         yield from self._marked(clean(entry.about), max(0, width - used - 1), base + self._style("rows--muted"))
+
+    def _marked_letters(self, text: str, width: int, style: Style) -> Iterator[Segment]:
+        """A name in its width, with the letters marked that match: a word as a whole, or its letters one by one."""
+        matches = [fuzzy.match(word, text) for word in self._words]
+        if not matches or None in matches or (self._hits is not None and self._hits.search(text)):
+            yield from self._marked(text, width, style)
+            return
+        places = {place for one in matches if one is not None for place in one.places}
+        for at, letter in enumerate(_fit(text, width)):
+            yield Segment(letter, style + self._style("rows--hit") if at in places else style)
 
     def _marked(self, text: str, width: int, style: Style) -> Iterator[Segment]:
         """The text in its width, with the words of the query marked."""

@@ -34,15 +34,18 @@ from metier.tui.rows import Rows
 _LOG: Final = logging.getLogger("metier")
 
 _KEYS: Final = """\
-Type to filter the list. Every word must occur in the name or the
-description of a skill. The best matches come first.
+Type to filter the list: csvprof finds csv-profile. Every word must
+occur in the description or, letter by letter, in the name. The best
+matches come first.
 
   enter             choose the skill, print it, and exit
   esc               exit without a choice
   up, down          move; page up and page down move by a screen
+  ctrl+p, ctrl+n    move up and down; ctrl+k and ctrl+j, too
+  ctrl+u            clear the query
   ctrl+v            next view: all, a scope, off, shadowed, problems
   ctrl+t            switch the skill on or off, permanently
-  ctrl+p            pin the skill to every prompt, or unpin it
+  ctrl+o            pin the skill to every prompt, or unpin it
   shift+up, +down   scroll the preview
   tab               move between the query field and the list
 
@@ -60,7 +63,7 @@ _BAR: Final = (
     ("enter", "choose"),
     ("^v", "view"),
     ("^t", "on/off"),
-    ("^p", "pin"),
+    ("^o", "pin"),
     ("f1", "keys"),
     ("esc", "exit"),
 )
@@ -115,12 +118,15 @@ class PickScreen(Screen[None]):
         Binding("enter", "choose", show=False),
         Binding("ctrl+v", "view(1)", show=False, priority=True),
         Binding("ctrl+t", "switch", show=False, priority=True),
-        Binding("ctrl+p", "pin", show=False, priority=True),
+        Binding("ctrl+o", "pin", show=False, priority=True),
         Binding("f1", "app.keys", show=False, priority=True),
         Binding("escape", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("up", "step(-1)", show=False),
         Binding("down", "step(1)", show=False),
+        Binding("ctrl+p,ctrl+k", "step(-1)", show=False, priority=True),
+        Binding("ctrl+n,ctrl+j", "step(1)", show=False, priority=True),
+        Binding("ctrl+u", "clear", show=False, priority=True),
         Binding("ctrl+up", "view(-1)", show=False),
         Binding("ctrl+down", "view(1)", show=False),
         Binding("pageup", "page(-1)", show=False, priority=True),
@@ -336,6 +342,11 @@ class PickScreen(Screen[None]):
 
     def action_search(self) -> None:
         self.query_one("#query", Input).focus()
+
+    def action_clear(self) -> None:
+        field = self.query_one("#query", Input)
+        field.value = ""
+        field.focus()
 
     def action_switch(self) -> None:
         self._change_mode(self.picker.switch)

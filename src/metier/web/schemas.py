@@ -1,4 +1,7 @@
-"""JSON Schemas for the requests and answers of the HTTP API. This module is data only, with one name per schema."""
+"""JSON Schemas for the requests and answers of the HTTP API. This module is data only, with one name per schema.
+
+The command line prints many of the same shapes; see `metier.cli.shapes`.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,6 +26,7 @@ MAYBE: Final[Schema] = {"type": ["string", "null"]}
 FLAG: Final[Schema] = {"type": "boolean"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 WHOLE: Final[Schema] = {"type": "integer"}
+MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"]}
 NUMBER: Final[Schema] = {"type": "number"}
 OBJECT: Final[Schema] = {"type": "object"}
 
@@ -54,13 +58,18 @@ SKILL: Final = record(
         "user_invocable": FLAG,
     }
 )
+DIAGNOSTIC: Final = record(
+    {"code": TEXT, "severity": TEXT, "path": TEXT, "message": TEXT},
+    {"line": MAYBE_WHOLE, "column": MAYBE_WHOLE, "hint": MAYBE},
+)
+COUNTS: Final = record(dict.fromkeys(("found", "loaded", "shadowed", "skipped", "errors"), COUNT))
 CATALOG: Final = record(
     {
         "profile": TEXT,
         "skills": many(SKILL),
         "errors": many(record({"path": TEXT, "message": TEXT})),
-        "diagnostics": many(record({"code": TEXT, "severity": TEXT, "path": TEXT, "message": TEXT})),
-        "counts": record(dict.fromkeys(("found", "loaded", "shadowed", "skipped", "errors"), COUNT)),
+        "diagnostics": many(DIAGNOSTIC),
+        "counts": COUNTS,
     }
 )
 FOUND: Final = record(
@@ -86,7 +95,9 @@ LOADED: Final = record(
         "truncated": FLAG,
     }
 )
-RESOURCE: Final = record({"skill": TEXT, "path": TEXT, "mime": TEXT, "size": COUNT, "text": TEXT, "truncated": FLAG})
+RESOURCE: Final = record(
+    {"skill": TEXT, "path": TEXT, "mime": TEXT, "size": COUNT, "text": TEXT, "truncated": FLAG}, {"base64": TEXT}
+)
 RUN: Final = record(
     {
         "skill": TEXT,
@@ -102,8 +113,16 @@ RUN: Final = record(
         "changes": many(record({"path": TEXT, "kind": TEXT, "size": COUNT, "digest": TEXT})),
     }
 )
+_MENTIONED: Final = record({"skill_id": TEXT, "name": TEXT, "path": TEXT, "scope": TEXT})
 INVOKED: Final = record(
-    {"skill": MAYBE, "message": TEXT, "loaded": {"type": ["object", "null"]}, "ambiguous": many(TEXT)}
+    {
+        "skill": MAYBE,
+        "message": TEXT,
+        "loaded": {**LOADED, "type": ["object", "null"]},
+        "mentioned": many(_MENTIONED),
+        "ambiguous": many(TEXT),
+        "choices": many(record({"name": TEXT, "candidates": many(_MENTIONED)})),
+    }
 )
 PROMPT: Final = record({"text": TEXT, "shown": COUNT, "total": COUNT, "truncated": FLAG, "stable": COUNT})
 COMPACTED: Final = record({"text": TEXT, "restored": many(TEXT), "referenced": many(TEXT)})
@@ -113,6 +132,31 @@ INDEX: Final = record(
     {
         "$schema": TEXT,
         "skills": many(record(dict.fromkeys(("name", "type", "description", "url", "digest"), TEXT))),
+    }
+)
+SKILL_USAGE: Final = record(
+    {
+        "name": TEXT,
+        **dict.fromkeys(
+            (
+                "sessions", "offered", "found", "loaded", "loaded_by_model", "loaded_by_user", "preloaded",
+                "loaded_again", "unoffered", "read", "ran", "run_refused", "refused", "tokens",
+            ),
+            COUNT,
+        ),
+        "characters": record(dict.fromkeys(("description", "body", "resources", "output", "total"), COUNT)),
+        "share": NUMBER,
+        "last_used_ms": {"type": ["integer", "null"]},
+    }
+)  # fmt: skip
+USAGE: Final = record(
+    {
+        **dict.fromkeys(
+            ("sessions", "sessions_without_lists", "sessions_without_texts", "characters", "tokens"), COUNT
+        ),
+        "skills": many(SKILL_USAGE),
+        "never_loaded": many(TEXT),
+        "unoffered": many(TEXT),
     }
 )
 

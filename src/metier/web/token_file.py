@@ -74,6 +74,9 @@ def write_private(file: str, text: str, *, replace: bool) -> None:
             os.replace(temporary, file)
         else:
             os.link(temporary, file)
+    except OSError as error:
+        error.filename = file
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)

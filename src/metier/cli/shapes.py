@@ -1,0 +1,259 @@
+"""What each command prints with `--json`, as JSON Schema. This module is data, and a test compares it with the output.
+
+Shapes that HTTP answers with as well are those of `metier.web.schemas`. A program must accept keys that it does not
+know, because later versions may add some.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from metier.cli.failure import CODES
+from metier.model import MODES
+from metier.session.json_schema import Schema
+from metier.web.schemas import (
+    CATALOG,
+    COUNT,
+    COUNTS,
+    DIAGNOSTIC,
+    FLAG,
+    FOUND,
+    FRAME,
+    LOADED,
+    MAYBE,
+    OBJECT,
+    RESULTS,
+    SKILL,
+    TEXT,
+    WHOLE,
+    many,
+    record,
+)
+
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _besides(schema: Schema, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+    """A shape with more fields."""
+    properties = {**schema["properties"], **required, **(optional or {})}
+    return {**schema, "required": [*schema["required"], *required], "properties": properties}
+
+
+def _open(schema: Schema) -> Schema:
+    """A shape whose further fields are documented elsewhere."""
+    return {**schema, "additionalProperties": True}
+
+
+def _either(*schemas: Schema) -> Schema:
+    return {"anyOf": list(schemas)}
+
+
+def _lines(schema: Schema) -> Schema:
+    return {"description": "One such object per line.", **schema}
+
+
+_TEXTS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
+
+ERROR: Final = record(
+    {"error": _open(record({"code": {"enum": [*CODES]}, "message": TEXT, "exit_code": {"type": "integer"}}))}
+)
+"""An error, on stderr."""
+WARNING: Final = record({"warning": record({"message": TEXT})})
+"""A warning, on stderr."""
+
+_ROOT: Final = record({"path": TEXT, "source": TEXT, "exists": FLAG}, {"scope": TEXT, "count": COUNT})
+_SHADOWED: Final = _besides(SKILL, {"shadowed_by": TEXT, "identical": FLAG})
+_CATALOG: Final = _besides(
+    CATALOG,
+    {
+        "roots": many(_ROOT),
+        "shadowed": many(_SHADOWED),
+        "skipped": many(record({"path": TEXT, "reason": TEXT, "detail": TEXT})),
+        "truncated": FLAG,
+    },
+)
+_WATCHED: Final = _either(
+    record({"event": {"const": "catalog"}, "profile": TEXT, "skills": many(SKILL), "errors": many(DIAGNOSTIC)}),
+    record(
+        {
+            "event": {"const": "changed"},
+            "added": many(SKILL),
+            "removed": many(TEXT),
+            "changed": many(SKILL),
+            "errors": many(DIAGNOSTIC),
+        }
+    ),
+)
+_SHOWN: Final = _besides(
+    SKILL,
+    {
+        "files": many(TEXT),
+        "files_truncated": FLAG,
+        "files_left_out": COUNT,
+        "shadowed_by": MAYBE,
+        "diagnostics": many(DIAGNOSTIC),
+    },
+)
+_EXPLAINED: Final = _besides(
+    FOUND, {"results": many(_besides(FOUND["properties"]["results"]["items"], {}, {"matched": many(TEXT)}))}
+)
+_VERDICT: Final = record(
+    {
+        "profile": TEXT,
+        "path": TEXT,
+        "status": TEXT,
+        "found": FLAG,
+        "why": MAYBE,
+        "put": many(TEXT),
+        "name": TEXT,
+        "description": TEXT,
+        "root": MAYBE,
+        "model": FLAG,
+        "user": FLAG,
+        "called": MAYBE,
+        "cuts": many(TEXT),
+        "ignored": many(TEXT),
+        "notes": many(TEXT),
+        "diagnostics": many(DIAGNOSTIC),
+    }
+)
+_MADE: Final = record({"made": many(TEXT), "kept": many(TEXT)})
+_MODE: Final = record(
+    {"name": TEXT, "path": TEXT, "enabled": FLAG, "mode": {"enum": list(MODES)}, "level": {"enum": ["user", "project"]}}
+)
+_OFFER: Final = record(
+    {
+        "name": TEXT,
+        "description": TEXT,
+        "source": TEXT,
+        "path": TEXT,
+        "digest": TEXT,
+        "artifact": TEXT,
+        "files": many(record({"path": TEXT, "size": COUNT, "executable": FLAG})),
+        "replaced": FLAG,
+        "left_out": many(TEXT),
+        "diagnostics": many(DIAGNOSTIC),
+    }
+)
+_VERIFIED: Final = record(
+    {"unchanged": FLAG, "skills": many(record({"name": TEXT, "unchanged": FLAG, "problems": many(TEXT)}))}
+)
+_RULE: Final = record(
+    {"tool": TEXT}, dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source"), TEXT)
+)
+_POLICY: Final = record(
+    {"profile": TEXT, "redact": FLAG, "warnings": many(TEXT)},
+    {"unasked": TEXT, **dict.fromkeys(("allow", "deny", "ask"), many(_RULE)), "tools": many(TEXT)}
+    | {"applies": many(TEXT)},
+)
+_LISTED: Final = _besides(_RULE, {"verdict": {"enum": ["deny", "allow", "ask"]}, "origin": TEXT}, {"id": TEXT})
+_PROFILE: Final = _open(record({"name": TEXT, "summary": TEXT, "documented": TEXT, "enabled": FLAG}))
+_CLIENT: Final = record(
+    {
+        "host": TEXT,
+        "action": TEXT,
+        "name": TEXT,
+        "scope": TEXT,
+        "file": TEXT,
+        "entry": {"type": ["object", "null"]},
+        "lines": many(TEXT),
+        "written": FLAG,
+    }
+)
+_STORED: Final = record(
+    {
+        **dict.fromkeys(("kind", "location"), TEXT),
+        **dict.fromkeys(("schema", "sessions", "streams", "events", "artifacts", "artifact_bytes"), COUNT),
+        **dict.fromkeys(("states", "bytes", "content_bytes", "store_days", "store_megabytes"), COUNT),
+        "latest": many(record({"id": TEXT, "first_ms": WHOLE, "last_ms": WHOLE, "events": COUNT})),
+    }
+)
+
+SHAPES: Final[Mapping[str, Schema]] = {
+    "list": _either(_CATALOG, {"description": "With --watch, one such object per line.", **_WATCHED}),
+    "show": _SHOWN,
+    "search": _EXPLAINED,
+    "pick": _either(SKILL, LOADED),
+    "load": RESULTS["load"],
+    "read": RESULTS["read"],
+    "run": RESULTS["run"],
+    "invoke": RESULTS["invoke"],
+    "prompt": RESULTS["prompt"],
+    "init": _MADE,
+    "new": _MADE,
+    "validate": record(
+        {"valid": FLAG, "skills": many(record({"path": TEXT, "valid": FLAG, "diagnostics": many(DIAGNOSTIC)}))}
+    ),
+    "check": record({"hosts": many(TEXT), "skills": many(record({"path": TEXT, "verdicts": many(_VERDICT)}))}),
+    "install": _either(_OFFER, {"description": "With --verify.", **_VERIFIED}),
+    "enable": _MODE,
+    "disable": _MODE,
+    "mode": _MODE,
+    "policy show": _POLICY,
+    "policy explain": record(
+        {"verdict": {"enum": ["deny", "allow", "ask"]}, "why": TEXT, "rule": {**_RULE, "type": ["object", "null"]}}
+    ),
+    "policy list": record({"policy": TEXT, "unasked": TEXT, "rules": many(_LISTED), "warnings": many(TEXT)}),
+    "policy revoke": record({"revoked": many(_besides(_RULE, {"id": TEXT}))}),
+    "trust": record({"project": TEXT, "trusted": FLAG}),
+    "serve": record({"address": TEXT, "link": MAYBE}),
+    "mcp add": _CLIENT,
+    "mcp remove": _CLIENT,
+    "events": _lines(_open(FRAME)),
+    "replay": record(
+        {
+            "session": TEXT,
+            "frames": COUNT,
+            "not_compared": COUNT,
+            "identical": FLAG,
+            "differences": many(
+                record({"index": WHOLE, "kind": TEXT, "detail": TEXT, "expected": TEXT, "found": TEXT})
+            ),
+        }
+    ),
+    "store stats": _STORED,
+    "store prune": record(dict.fromkeys(("sessions", "events", "artifacts", "artifact_bytes"), COUNT)),
+    "store export": _lines(OBJECT),
+    "store import": record(dict.fromkeys(("events", "artifacts", "states"), COUNT)),
+    "tools": RESULTS["tools"],
+    "call": {"description": "The answer in the shape of the host, which the profile decides.", **OBJECT},
+    "commands": RESULTS["commands"],
+    "may-use": RESULTS["may_use"],
+    "output": RESULTS["output"],
+    "compact": RESULTS["compact"],
+    "end-turn": RESULTS["end_turn"],
+    "doctor": record(
+        {
+            **dict.fromkeys(("version", "python", "platform", "profile", "cwd", "project", "home", "config"), TEXT),
+            "parts": many(record({"name": TEXT, "works": FLAG, "about": TEXT})),
+            "sandbox": many(_open(record({"promise": TEXT, "held": FLAG}))),
+            "settings": _TEXTS,
+            "roots": many(_ROOT),
+            "counts": COUNTS,
+            "diagnostics": many(DIAGNOSTIC),
+        }
+    ),
+    "profiles": _either(_PROFILE, many(_PROFILE)),
+    "completion": record({"shell": TEXT, "script": TEXT}),
+    "help": record({"text": TEXT}),
+}
+"""The shape of each command."""
+
+PROTOCOLS: Final[Mapping[str, str]] = {
+    "mcp": "it speaks MCP on standard output",
+    "rpc": "it speaks JSON-RPC on standard output",
+}
+"""The commands without a shape of their own, and why."""
+
+
+def schema_of(command: str) -> Schema:
+    """The schema of a command, or of all commands of a group. Empty is `metier` itself: everything."""
+    if command in SHAPES:
+        return {"$schema": _DRAFT, "title": f"metier {command} --json", **SHAPES[command]}
+    if not command:
+        return {"$schema": _DRAFT, "$defs": {**SHAPES, "error": ERROR, "warning": WARNING}}
+    inner = {name: shape for name, shape in SHAPES.items() if name.startswith(f"{command} ")}
+    if not inner:
+        raise click.UsageError(f"`metier {command}` has no JSON Schema: {PROTOCOLS.get(command, 'it prints none')}")
+    return {"$schema": _DRAFT, "$defs": inner}
