@@ -181,7 +181,7 @@ def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, c
     assert complete("metier show --skills more ") == ["from-more", "release-notes", "triage"]
     assert complete("metier enable tr") == ["triage"]
     assert complete("metier profiles o") == ["omp", "opencode"]
-    assert complete("metier check --host g") == ["gemini-cli"]
+    assert complete("metier check --host g") == ["gemini-cli", "goose"]
     assert complete("metier run release-notes ") == ["scripts/notes.py"], "only scripts"
 
 

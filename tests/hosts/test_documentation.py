@@ -189,6 +189,20 @@ def test_a_field_makes_a_verdict_rest_on_the_rules_about_fields(world: World) ->
     assert [rule for rule, _ in hidden.assumed] == ["catalog.honours"]
     unknown = verdict(world, ".agents/skills/x", "goose", zap=1)
     assert (unknown.ignored, unknown.certainty) == (("zap",), "source")
+    by_the_standard = [verdict(world, ".agents/skills/x", "standard", **fields) for fields in ({}, {"zap": 1})]
+    assert ["catalog.reads" in dict(one.assumed) for one in by_the_standard] == [False, True]
+
+
+def test_a_profile_of_ones_own_can_name_its_sources(world: World, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    rules = 'extends = "standard"\nsummary = "ours"\nroots = []\ncustom_directories = ["prompts"]\n'
+    own.write_text(
+        f'{rules}[documentation]\npage = "https://own.example"\nversion = "3"\n[documentation.sources]\n'
+        'roots = "https://own.example/folders"\n"invocation.forms" = "https://own.example/call"\n'
+        '[invocation]\nforms = ["$name"]\n'
+    )
+    one = verdict(world, "prompts/x", str(own))
+    assert (one.status, one.called, one.certainty) == ("offered", "$x", "documented")
 
 
 def test_a_profile_without_sources_is_neither_sure_nor_unsure(world: World, run: Run, tmp_path: Path) -> None:

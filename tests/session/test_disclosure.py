@@ -26,10 +26,6 @@ FOLDERS = {
     "rip": (".rip/skills", "~/.rip/skills"),
     "remcochat": (".skills", "~/.agents/skills"),
     "claude-code": (".claude/skills", "~/.claude/skills"),
-    "codex": (".agents/skills", "~/.agents/skills"),
-    "opencode": (".opencode/skills", "~/.agents/skills"),
-    "gemini-cli": (".gemini/skills", "~/.agents/skills"),
-    "vscode-copilot": (".github/skills", "~/.copilot/skills"),
 }
 MARKER = "BODY-MARKER-{}-"
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,6}(-[a-z0-9]{1,5})?", fullmatch=True)
