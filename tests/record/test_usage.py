@@ -125,12 +125,13 @@ def test_preloaded_skills_and_those_of_every_prompt_count_as_instructions(librar
     library.skill(".cursor/skills/always", description="Applies.", body="# Always\n", alwaysApply=True)
     settings = {"catalog": {"honours": ["alwaysApply"]}}
     skills = library.discover(roots=[library.project / ".cursor/skills"], settings=settings)
-    session = skills.session(store=store, preload=["used"])
+    session = skills.session(store=store, preload=["used", "hidden"])
     session.system_prompt()
     counted = usage(store)
     used, always = of(counted, "used"), of(counted, "always")
     assert (used.loaded, used.preloaded, used.loaded_by_user, used.unoffered) == (1, 1, 0, 0)
     assert used.characters.body == len(session.preloaded[0].text)
+    assert (of(counted, "hidden").preloaded, of(counted, "hidden").unoffered) == (1, 0), "the host put it there"
     assert always.characters.body > len("# Always")
     assert (always.offered, always.loaded) == (1, 0)
 
@@ -218,12 +219,14 @@ def test_an_old_record_says_what_it_can_and_that_it_has_no_lists() -> None:
 
 def test_a_redacted_record_has_counts_and_no_characters(library: World) -> None:
     store = MemoryStore()
-    session = opened(library, store, policy={**RULES, "redact": True})
-    session.prompt()
-    session.call("skill_load", {"name": "used"})
+    shown, used = (opened(library, store, policy={**RULES, "redact": True}) for _ in range(2))
+    shown.prompt()
+    used.call("skill_load", {"name": "used"})
+    with pytest.raises(PolicyDenied):
+        used.load("no")
     counted = usage(store)
-    assert (of(counted, "used").loaded, of(counted, "used").characters.total) == (1, 0)
-    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (1, 1)
+    assert [(one.name, one.loaded, one.characters.total) for one in counted.skills] == [("used", 1, 0)]
+    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (2, 2)
 
 
 def test_a_long_session_is_read_in_pages(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
