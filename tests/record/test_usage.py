@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import pytest
 
-from metier import BadArguments, PolicyDenied, SkillUsage, StoreError, Usage, replay, usage
+from metier import BadArguments, MetierError, PolicyDenied, SkillNotFound, SkillUsage, StoreError, Usage, replay, usage
 from metier.record import session_usage
 from metier.record.store import Store
 from metier.record.store.memory import MemoryStore
@@ -108,10 +108,13 @@ def test_what_was_offered_and_never_loaded_and_loaded_without_an_offer_are_named
 
 def test_a_list_that_grows_counts_once_and_each_skill_where_it_was_longest(library: World) -> None:
     store = MemoryStore()
+    library.skill(f"{SKILLS}/used", description="Measures timber. " * 40)
     session = opened(library, store)
-    short, long = session.prompt(budget=440), session.prompt()
+    short, long = session.prompt(budget=700), session.prompt()
     counted = usage(store)
-    assert 0 < len(short.text) < len(long.text)
+    assert "<name>used</name>" in short.text
+    assert len(store.read(types=("skills_offered",))) == 2
+    assert len(short.text) < len(long.text)
     assert counted.characters == len(long.text)
     assert of(counted, "used").characters.description == len(entry(long.text, "used"))
     assert of(counted, "used").offered == 1
@@ -122,21 +125,39 @@ def test_preloaded_skills_and_those_of_every_prompt_count_as_instructions(librar
     library.skill(".cursor/skills/always", description="Applies.", body="# Always\n", alwaysApply=True)
     settings = {"catalog": {"honours": ["alwaysApply"]}}
     skills = library.discover(roots=[library.project / ".cursor/skills"], settings=settings)
-    session = skills.session(store=store, preload=["used"])
+    session = skills.session(store=store, preload=["used", "hidden"])
     session.system_prompt()
     counted = usage(store)
     used, always = of(counted, "used"), of(counted, "always")
     assert (used.loaded, used.preloaded, used.loaded_by_user, used.unoffered) == (1, 1, 0, 0)
     assert used.characters.body == len(session.preloaded[0].text)
+    assert (of(counted, "hidden").preloaded, of(counted, "hidden").unoffered) == (1, 0), "the host put it there"
     assert always.characters.body > len("# Always")
     assert (always.offered, always.loaded) == (1, 0)
 
 
-def test_the_message_of_a_user_is_not_counted_as_text_of_metier(library: World) -> None:
+def test_a_message_is_no_text_of_metier_and_no_load_where_the_host_only_names_the_skill(library: World) -> None:
     store = MemoryStore()
-    session = opened(library, store)
-    session.invoke("a message that calls no skill")
-    assert usage(store).characters == 0
+    library.skill(".codelia/skills/used")
+    session = library.discover("codelia").session(store=store)
+    assert session.invoke("a message that calls no skill").skill is None
+    assert session.invoke("use $used now").skill is not None
+    counted = usage(store)
+    assert counted.characters == 0
+    assert (of(counted, "used").loaded, of(counted, "used").loaded_by_user) == (0, 0)
+
+
+def test_a_refusal_counts_only_for_skills_that_there_are(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store, policy={"deny": [{"tool": "skill_read"}]})
+    for url in ("skill://used/references/a.md", "skill://used/scripts/say.sh", "skill://made-up/a.md", "skill://"):
+        with pytest.raises(MetierError):
+            session.read(url)
+    with pytest.raises(SkillNotFound):
+        session.load(path=str(library.home / "SKILL.md"))
+    with pytest.raises(PolicyDenied):
+        opened(library, store).load(path=library.discover()["no"].path)
+    assert [(one.name, one.refused) for one in usage(store, sort="name").skills] == [("no", 1), ("used", 2)]
 
 
 def test_sessions_are_chosen_by_id_and_by_time_and_skills_by_name(library: World) -> None:
@@ -198,12 +219,14 @@ def test_an_old_record_says_what_it_can_and_that_it_has_no_lists() -> None:
 
 def test_a_redacted_record_has_counts_and_no_characters(library: World) -> None:
     store = MemoryStore()
-    session = opened(library, store, policy={**RULES, "redact": True})
-    session.prompt()
-    session.call("skill_load", {"name": "used"})
+    shown, used = (opened(library, store, policy={**RULES, "redact": True}) for _ in range(2))
+    shown.prompt()
+    used.call("skill_load", {"name": "used"})
+    with pytest.raises(PolicyDenied):
+        used.load("no")
     counted = usage(store)
-    assert (of(counted, "used").loaded, of(counted, "used").characters.total) == (1, 0)
-    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (1, 1)
+    assert [(one.name, one.loaded, one.characters.total) for one in counted.skills] == [("used", 1, 0)]
+    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (2, 2)
 
 
 def test_a_long_session_is_read_in_pages(library: World, monkeypatch: pytest.MonkeyPatch) -> None:

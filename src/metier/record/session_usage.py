@@ -4,16 +4,18 @@ The text that an operation returned counts to the skill that the operation loade
 pages, so that a session may have any number of them.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from metier.catalog.snapshot import names_by_path
-from metier.errors import StoreError
+from metier.errors import MetierError, StoreError
 from metier.files.json_text import parse_json
 from metier.files.shapes import as_table, is_items
 from metier.files.text import from_utf8
+from metier.files.urls import parse_url
 from metier.record.events import SkillsOffered
 from metier.record.offers import OfferedSkill, read_offer
 from metier.record.state import ref_of
@@ -143,7 +145,7 @@ class _Operation:
 
     name: str = ""
     asked: str = ""
-    """The skill that its arguments name."""
+    """The name or the path of the skill that it asked for. A model can write any text there."""
     ref: str = ""
     loaded: str = ""
     read: str = ""
@@ -241,8 +243,9 @@ class _Count:
     def _returned(self, frame: Frame, operation: _Operation) -> None:
         """Count the text that an operation returned, to the skill that it is of."""
         code = frame.get("code")
-        if code in _REFUSED and not operation.refused and operation.asked in self._names.values():
-            self._usage.tally(operation.asked).counts["refused"] += 1
+        name = self._names.get(operation.asked, operation.asked)
+        if code in _REFUSED and not operation.refused and name in self._names.values():
+            self._usage.tally(name).counts["refused"] += 1
         if frame.get("status") == "lost" or (operation.name == "invoke" and not operation.loaded):
             return  # nobody got it, or it is the user's own message
         characters = self._length(str(frame["output"]))
@@ -316,4 +319,7 @@ def _called(frame: Frame) -> _Operation:
         value = given.get(key) or inner.get(key)
         return value if isinstance(value, str) else ""
 
-    return _Operation(str(frame.get("operation", "")), asked=text("name"), ref=text("ref"))
+    asked = text("name") or text("path")
+    with contextlib.suppress(MetierError):
+        asked = parse_url(asked)[0]
+    return _Operation(str(frame.get("operation", "")), asked=asked, ref=text("ref"))

@@ -54,6 +54,7 @@ from metier.web.endpoints import (
     Endpoint,
     NotFound,
     Problem,
+    RequestRefused,
     ServerBusy,
     answer,
     document,
@@ -138,15 +139,16 @@ class Api:
 
     async def usage(self, request: Request) -> Response:
         given: dict[str, Any] = {key: value for key in USAGE if (value := query(request, key)) is not None}
-        wrong = mismatch(given, {"type": "object", "properties": USAGE}, "")
-        if wrong:
+        if wrong := mismatch(given, {"type": "object", "properties": USAGE}, ""):
             raise BadRequest(wrong)
 
         def count() -> dict[str, Any]:
+            if "session" in given:
+                self.find(given["session"])
             try:
                 return usage(self.app.store, **given).as_dict()
-            except StoreError as error:
-                raise BadRequest(error.message) if error.reason == "invalid" else error from error
+            except BadArguments as error:
+                raise RequestRefused(error.message) from error
 
         return self.answer(await run_in_threadpool(count))
 
@@ -327,6 +329,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         handler=Api.usage,
         query=USAGE,
         answers={200: {JSON: schemas.USAGE}},
+        refusals={404: "there is no such session", 422: "`since` is no time"},
     ),
     CREATE,
     CALL,

@@ -76,6 +76,8 @@ class Endpoint:
     answers: Mapping[int, Mapping[str, Schema]] = field(default_factory=lambda: {200: {JSON: {"type": "object"}}})
     open: bool = False
     """Whether it works without a token."""
+    refusals: Mapping[int, str] = field(default_factory=dict[int, str])
+    """The errors that only this operation has, by status."""
 
     @property
     def name(self) -> str:
@@ -225,6 +227,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         refusals |= {422: "the runtime refuses"}
     if endpoint.body is not None:
         refusals |= {**_WITH_BODY, 404: "there is no such thing", 422: "the runtime refuses"}
+    refusals |= endpoint.refusals
     responses: dict[str, Any] = {
         str(status): {"description": "done"}
         | ({"content": {kind: {"schema": schema} for kind, schema in content.items()}} if content else {})
