@@ -80,10 +80,10 @@ test-model: $(STAMP)  ## a chat with a real, small language model, built here; t
 	@METIER_TEST_MODEL=$(abspath $(MODEL_VENV))/bin/python $(BIN)/python -m pytest tests/model
 
 test-hosts: $(STAMP)  ## Claude Code, Codex, OpenCode and Gemini CLI with our MCP server and a model on a loopback port
-	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_real_hosts.py
+	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest -n auto --dist worksteal tests/hosts_real/test_real_hosts.py
 
 test-conformance: $(STAMP)  ## the official conformance suite of MCP, for our server and our client
-	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_conformance.py
+	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest -n auto --dist worksteal tests/hosts_real/test_conformance.py
 
 test-install: $(STAMP)  ## install as docs/setup.md says, and run every command of the pages there
 	@rm -rf $(INSTALLED) && $(PYTHON) -m venv $(INSTALLED)

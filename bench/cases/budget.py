@@ -1,23 +1,30 @@
 """What a prompt still shows of the right skill when 2,000 skills must fit 8,000 characters and the message is known.
 
-The 2,000 are all skills that any query expects and others by chance. Beside it, what the same prompt would show if it
-were cut by the alphabet, as agents do that list names until the space is used up.
+The 2,000 are all skills that any query expects and others by chance. By default, prompts stay the same from turn to
+turn, and a message only adds the five skills that fit it best: measured for the first message of a conversation, and
+over conversations of 20 messages about other things each, in which the room gets less. Beside it, `prompt.order =
+"relevance"`, which sorts by each message, and what the same prompt would show if it were cut by the alphabet, as agents
+do that list names until the space is used up.
 """
 
 import random
 import statistics
+from collections.abc import Callable, Container, Sequence
 
 from metier.catalog.search.finder import Finder
 from metier.hosts.formats import CatalogView, listing
 from metier.hosts.profiles import build, load
-from metier.model import Role
+from metier.model import Role, Skill
+from metier.results import Prompt
+from metier.session.listing import ADDED, FIXED, with_choices
 
-from ..corpus import absent, corpus_of
+from ..corpus import Query, absent, corpus_of
 from ..measure import Row
 from ..options import Options
 
 SKILLS = 2_000
 CHARACTERS = 8_000
+TURNS = 20
 GOAL = 0.95
 _OFFERED: dict[Role, str] = {"load": "skill_load", "search": "skill_search", "read": "skill_read"}
 
@@ -47,6 +54,7 @@ def run(options: Options) -> list[Row]:
     finder = Finder("")
     finder.sync(chosen)
     described = named = first = 0
+    known: list[str] = []
     counts: list[int] = []
     lengths: list[int] = []
     for query in corpus.asked:
@@ -57,15 +65,40 @@ def run(options: Options) -> list[Row]:
         named += bool(query.expected & names and not query.expected & whole)
         counts.append(len(whole) + len(names))
         lengths.append(length)
+    view = CatalogView(skills=chosen, profile=profile, offered=_OFFERED, budget=CHARACTERS)
+    uncut = listing(view)
+    fixed = set(alphabet[: len(uncut.names) // FIXED])
+    new = later = 0
+    for at, query in enumerate(corpus.asked):
+        known = known if at % TURNS else []
+        fitting = _fitting(finder, query.text)
+        found = {by_path[path].name for path in query.expected if path in by_path}
+
+        def shows(prompt: Prompt, before: list[str], query: Query = query, found: set[str] = found) -> bool:
+            brought = [*before, *(skill.path for skill in prompt.chosen)][: len(prompt.names) - len(fixed)]
+            return bool(query.expected & {*fixed, *brought} or found & {*prompt.more})
+
+        prompt = with_choices(view, uncut, known, fitting)
+        later += shows(prompt, known)
+        known = [*known, *(skill.path for skill in prompt.chosen)]
+        lengths.append(len(prompt.text))
+        new += shows(with_choices(view, uncut, [], fitting), [])
     whole, names, _ = shown(alphabet)
     first = sum(bool(query.expected & (whole | names)) for query in corpus.asked)
     total = len(corpus.asked)
     what = f"{len(chosen):,} in {CHARACTERS:,}"
     return [
-        Row(what, "by the message", (described + named) / total, "", at_least=GOAL),
+        Row(what, "by default, first message", new / total, ""),
+        Row(what, f"by default, {TURNS} messages", later / total, ""),
+        Row(what, "by relevance", (described + named) / total, "", at_least=GOAL),
         Row(what, "  with a description", described / total, ""),
         Row(what, "  by name only", named / total, ""),
         Row(what, "by the alphabet", first / total, ""),
         Row(what, "skills shown, median", statistics.median(counts), ""),
         Row(what, "longest prompt", max(lengths), "chars", at_most=CHARACTERS),
     ]
+
+
+def _fitting(finder: Finder, text: str) -> Callable[[Container[str], float], Sequence[Skill]]:
+    """What a session adds to its prompt for a message."""
+    return lambda among, least: finder.rank(text, lambda skill: skill.path in among, ADDED, least)

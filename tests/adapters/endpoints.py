@@ -1,41 +1,23 @@
 """A local HTTP server for the model that speaks the Messages, chat completions and Responses APIs."""
 
 import json
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from scenario import Model, Step
 
+import model_server
+
 
 @contextmanager
 def serve(model: Model) -> Generator[str, None, None]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            model.requests.append(request)
-            data = json.dumps(_APIS[self.path](model, request)).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(path: str, request: Any) -> tuple[bytes, str]:
+        model.requests.append(request)
+        return json.dumps(_APIS[path](model, request)).encode(), "application/json"
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = False
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with model_server.serving(answer) as url:
+        yield url
 
 
 def _messages(model: Model, request: Any) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hosts_real.hosts import HOSTS, Host, Workplace
-from hosts_real.loopback_model import ENDED, LoopbackModel, Request, Step
+from loopback_model import ENDED, LoopbackModel, Request, Step
 from npm_packages import install
 from worlds import World
 
@@ -93,6 +93,6 @@ def test_a_model_finds_loads_and_reads_a_skill_and_is_refused_a_script(world: Wo
         assert last.shows(text)
         assert not last.shows(json.dumps(text)[1:-1])
 
-    # The script did not run, and the model knows.
+    # The script did not run, and the model knows why, and what its user can do.
     assert not last.shows("RAN-42")
-    assert any("refuse" in text and "skill_run" in text for text in last.texts())
+    assert any("policy refuses skill_run for" in text and "with allow = [{ tool" in text for text in last.texts())

@@ -6,20 +6,19 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from messages_endpoint import results, serve
 
 from docs.test_blocks import blocks
+from loopback_model import LoopbackModel, Step, results
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = Path(os.environ["METIER_TEST_RECIPES"]).resolve()
 PAGES = sorted((REPOSITORY / "docs" / "recipes").glob("*.md"))
-STEPS: list[tuple[str, dict[str, object]]] = [
-    ("skill_load", {"name": "csv-profile"}),
-    ("skill_read", {"name": "csv-profile", "path": "references/pitfalls.md"}),
-    ("skill_read", {"name": "csv-profile", "path": "no-such.md"}),
+STEPS = [
+    Step("skill_load", {"name": "csv-profile"}),
+    Step("skill_read", {"name": "csv-profile", "path": "references/pitfalls.md"}),
+    Step("skill_read", {"name": "csv-profile", "path": "no-such.md"}),
 ]
 """What the models on the pages do. The Claude Agent SDK has no model for tests, so an endpoint here does the same."""
 
@@ -28,17 +27,16 @@ STEPS: list[tuple[str, dict[str, object]]] = [
 def test_the_code_of_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
     place = ENVIRONMENTS / page.stem
     if not (place / ".installed").exists():
-        pytest.skip(f"{page.stem} cannot be installed here")
+        pytest.skip(f"{page.stem} has no environment here")
     ((_, code, _),) = blocks(page.read_text())
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     (tmp_path / "user").mkdir()
-    requests: list[Any] = []
-    with serve(STEPS, requests) as url:
+    with LoopbackModel(STEPS, repeats=True).serving() as model:
         surroundings = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path / "user"),
             "NO_PROXY": "127.0.0.1",
-            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "CREWAI_DISABLE_TELEMETRY": "true",
@@ -59,5 +57,6 @@ def test_the_code_of_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> N
     for event in ("skill_loaded", "skill_resource_read", "skill_resource_refused"):
         assert f"'{event}'" in events
     if page.stem == "claude-agent-sdk":
-        assert "csv-profile" in str(requests[0]["system"])
+        requests = model.conversation()
+        assert "csv-profile" in str(requests[0].body["system"])
         assert [bool(result.get("is_error")) for result in results(requests[-1])] == [False, False, True]

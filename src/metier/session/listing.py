@@ -7,7 +7,7 @@ is added: the model finds the others by a search.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, cast
@@ -48,7 +48,11 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     asked = message if message and message.strip() else ""
     if not _is_cut(whole, view.skills) or not (asked or context.state.chosen):
         return replace(whole, stable=len(whole.text))
-    return _with_choices(context, view, asked, whole)
+
+    def fitting(among: Container[str], least: float) -> Sequence[Skill]:
+        return context.skills.fitting(asked, among, ADDED, least) if asked else []
+
+    return with_choices(view, whole, context.state.chosen, fitting)
 
 
 def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:
@@ -56,8 +60,17 @@ def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:
     return whole.truncated or len(whole.more) > sum(skill.mode == "name-only" for skill in skills)
 
 
-def _with_choices(context: SessionContext, view: CatalogView, message: str, whole: Prompt) -> Prompt:
-    """A prompt without room for all. `whole` is the one that shows as many descriptions as have room."""
+def with_choices(
+    view: CatalogView,
+    whole: Prompt,
+    chosen: Iterable[str],
+    fitting: Callable[[Container[str], float], Sequence[Skill]],
+) -> Prompt:
+    """A prompt without room for all. `whole` is the one that shows as many descriptions as have room.
+
+    `chosen` are the paths that messages brought in before. `fitting` gives the skills for the message, of those at
+    these paths, if the best has at least this score.
+    """
     described = [skill for skill in view.skills if skill.mode != "name-only"]
     pinned = sum(skill.mode == "pinned" for skill in described)
     fixed = described[: max(pinned, len(whole.names) // FIXED)]
@@ -68,12 +81,9 @@ def _with_choices(context: SessionContext, view: CatalogView, message: str, whol
     if bare.total != view.total:  # the formats of another package show only `skills`, and would lose the others
         return replace(whole, stable=len(whole.text))
     free = {storable_text(skill.path): skill for skill in described if skill.path not in taken}
-    known = [free[path] for path in context.state.chosen if path in free]
-    new: list[Skill] = []
-    if message:
-        among = {skill.path for skill in described}
-        best = context.skills.fitting(message, among, ADDED, LEAST if known else 0.0)
-        new = [skill for skill in best if skill.path not in taken and skill not in known]
+    known = [free[path] for path in chosen if path in free]
+    best = fitting({skill.path for skill in described}, LEAST if known else 0.0)
+    new = [skill for skill in best if skill.path not in taken and skill not in known]
     shown = formats.listing(replace(view, chosen=[*known, *new]))
     added = len(shown.names) - len(fixed) - len(known)
     return replace(shown, stable=common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))

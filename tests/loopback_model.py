@@ -6,11 +6,11 @@ step follows from the results that a request has, so a repeated request gets the
 
 import contextlib
 import json
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+import model_server
 
 ENDED = "The script has ended."
 SEARCHES = ("ToolSearch", "tool_search")
@@ -56,6 +56,8 @@ class LoopbackModel:
     script: Sequence[Step]
     requests: list[Request] = field(default_factory=list[Request])
     url: str = ""
+    repeats: bool = False
+    """Whether the text at the end has the last result, so that it can be seen where the model's answer is seen."""
 
     def conversation(self) -> list[Request]:
         """The requests that have tools. Hosts make others, for titles and the like."""
@@ -63,59 +65,20 @@ class LoopbackModel:
 
     @contextlib.contextmanager
     def serving(self) -> Generator["LoopbackModel"]:
-        model = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self.answer(json.dumps({"data": [], "models": []}).encode(), "application/json")
-
-            def do_HEAD(self) -> None:
-                self.answer(b"", "text/plain")
-
-            def do_POST(self) -> None:
-                data = self.rfile.read(int(self.headers.get("content-length") or 0))
-                try:
-                    body = json.loads(data or b"{}")
-                except ValueError:
-                    body = {}
-                request = Request(self.path, body)
-                if "count_tokens" in self.path or "countTokens" in self.path:
-                    self.answer(json.dumps({"input_tokens": 1, "totalTokens": 1}).encode(), "application/json")
-                    return
-                model.requests.append(request)
-                self.answer(*model.reply(request))
-
-            def answer(self, data: bytes, kind: str) -> None:
-                self.send_response(200)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    self.wfile.write(data)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
+        with model_server.serving(self.reply) as self.url:
             yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(10)
 
-    def reply(self, request: Request) -> tuple[bytes, str]:
+    def reply(self, path: str, body: Any) -> tuple[bytes, str]:
         """The answer to a request: the next call, or a text at the end."""
+        if "count_tokens" in path or "countTokens" in path:
+            return json.dumps({"input_tokens": 1, "totalTokens": 1}).encode(), "application/json"
+        request = Request(path, body)
+        self.requests.append(request)
         call = self._next(request)
+        end = f"The last result was: {results(request)[-1:]}" if self.repeats else ENDED
         for part, make in _FORMS.items():
-            if part in request.path:
-                return make(request, call)
+            if part in path:
+                return make(request, call, end)
         return b"{}", "application/json"
 
     def _next(self, request: Request) -> "Call | None":
@@ -170,6 +133,13 @@ def _named_skill_tools(request: Request) -> set[str]:
     return {word for word in words if word.startswith("mcp__")}
 
 
+def results(request: Request) -> list[Any]:
+    """The results of tools in a request of the Anthropic interface."""
+    contents = [message["content"] for message in request.body.get("messages") or ()]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    return [block for block in blocks if block["type"] == "tool_result"]
+
+
 def _done(request: Request) -> tuple[int, bool]:
     """How many steps have a result, and whether tools were searched for."""
     body = request.body
@@ -194,11 +164,11 @@ def _events(events: Sequence[Mapping[str, Any]], *, named: bool = False, end: st
     return ("".join(lines) + end).encode(), "text/event-stream"
 
 
-def _anthropic(request: Request, call: Call | None) -> tuple[bytes, str]:
+def _anthropic(request: Request, call: Call | None, end: str) -> tuple[bytes, str]:
     model = request.body.get("model", "")
     if call is None:
-        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": ENDED}
-        whole = {"type": "text", "text": ENDED}
+        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": end}
+        whole = {"type": "text", "text": end}
     else:
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(call.arguments)}
@@ -225,9 +195,9 @@ def _anthropic(request: Request, call: Call | None) -> tuple[bytes, str]:
     return _events(events, named=True)
 
 
-def _responses(_: Request, call: Call | None) -> tuple[bytes, str]:
+def _responses(_: Request, call: Call | None, end: str) -> tuple[bytes, str]:
     if call is None:
-        content = [{"type": "output_text", "text": ENDED, "annotations": []}]
+        content = [{"type": "output_text", "text": end, "annotations": []}]
         item: dict[str, Any] = {"type": "message", "id": "m_1", "role": "assistant", "content": content}
     elif call.name in SEARCHES:
         item = {"type": "tool_search_call", "call_id": call.id, "execution": "client", "arguments": call.arguments}
@@ -244,10 +214,10 @@ def _responses(_: Request, call: Call | None) -> tuple[bytes, str]:
     return _events(events, named=True)
 
 
-def _completions(request: Request, call: Call | None) -> tuple[bytes, str]:
+def _completions(request: Request, call: Call | None, end: str) -> tuple[bytes, str]:
     base = {"id": "c_1", "object": "chat.completion.chunk", "created": 1, "model": request.body.get("model", "")}
     if call is None:
-        delta: dict[str, Any] = {"role": "assistant", "content": ENDED}
+        delta: dict[str, Any] = {"role": "assistant", "content": end}
     else:
         function = {"name": call.name, "arguments": json.dumps(call.arguments)}
         delta = {
@@ -263,8 +233,8 @@ def _completions(request: Request, call: Call | None) -> tuple[bytes, str]:
     return _events(events, end="data: [DONE]\n\n")
 
 
-def _gemini(request: Request, call: Call | None) -> tuple[bytes, str]:
-    part = {"text": ENDED} if call is None else {"functionCall": {"name": call.name, "args": call.arguments}}
+def _gemini(request: Request, call: Call | None, end: str) -> tuple[bytes, str]:
+    part = {"text": end} if call is None else {"functionCall": {"name": call.name, "args": call.arguments}}
     candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
     answer = {"candidates": [candidate], "usageMetadata": usage}
