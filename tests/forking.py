@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,8 +41,8 @@ fork_server.run(sys.argv[1])
 @functools.cache
 def _server() -> tuple[str, Mapping[str, str]]:
     """The address of the server, which ends with this process, and its environment."""
-    folder = tempfile.TemporaryDirectory(prefix="metier-fork-")
-    address, environment = os.path.join(folder.name, "socket"), dict(os.environ)
+    folder, owner = tempfile.mkdtemp(prefix="metier-fork-"), os.getpid()
+    address, environment = os.path.join(folder, "socket"), dict(os.environ)
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER, address], stdin=subprocess.PIPE, env=environment, cwd="/"
     )
@@ -52,10 +53,12 @@ def _server() -> tuple[str, Mapping[str, str]]:
         time.sleep(0.01)
 
     def end() -> None:
+        if os.getpid() != owner:
+            return  # a fork of the process that started the server
         assert process.stdin is not None
         process.stdin.close()
         process.wait(SECONDS)
-        folder.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
     return address, environment

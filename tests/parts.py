@@ -5,6 +5,7 @@ A test that needs one is skipped, always with the same reason, and fails in CI, 
 and by every process that they start; in CI, too, the tests that need them are then skipped. `.ci/bare` hides all.
 """
 
+import atexit
 import functools
 import os
 import shutil
@@ -46,18 +47,20 @@ def hide() -> None:
     if not HIDDEN or _PATH in os.environ:
         return
     hidden = {program for part in HIDDEN for program in PARTS[part]}
-    folder = tempfile.TemporaryDirectory(prefix="metier-path-")
+    folder, owner = tempfile.mkdtemp(prefix="metier-path-"), os.getpid()
     for place in os.environ["PATH"].split(os.pathsep):
         for program in os.listdir(place) if os.path.isdir(place) else ():
-            link = os.path.join(folder.name, program)
+            link = os.path.join(folder, program)
             if program not in hidden and not os.path.lexists(link):
                 os.symlink(os.path.join(place, program), link)
-    os.chmod(folder.name, 0o755)
-    os.environ["PATH"] = os.environ[_PATH] = folder.name
-    _kept.append(folder)
+    os.chmod(folder, 0o755)  # tests act as other users, too
+    os.environ["PATH"] = os.environ[_PATH] = folder
 
+    def clean() -> None:
+        if os.getpid() == owner:  # and not a fork of it
+            shutil.rmtree(folder, ignore_errors=True)
 
-_kept: Final[list[tempfile.TemporaryDirectory[str]]] = []
+    atexit.register(clean)
 
 
 def found(part: str) -> str | None:

@@ -91,7 +91,7 @@ class CommandLine:
     def __call__(self, kind: str, given: Mapping[str, Any]) -> str:
         command = [*forking.METIER, *self.words(kind, given), *self.line]
         done = forking.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self.where)
-        assert done.returncode in (0, 1, 3), done.stderr
+        assert done.returncode in (0, 1, 3, 4), done.stderr
         return said(json.loads(done.stdout)) if done.stdout else done.stderr.strip()
 
     def words(self, kind: str, given: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from metier.record.store import Frame, open_store
 from metier.replay import from_store, replay
-from parts import needs
+from parts import needs, no_sandbox
 from surfaces import OF_A_MODEL, Step, call, opened
 from worlds import World
 
@@ -199,7 +199,8 @@ def test_one_scenario_leaves_the_same_events_on_every_surface(library: World, tm
     assert len(SCENARIO) >= 40
     frames, _ = check_parity(lambda name: drive(name, library, tmp_path, SCENARIO), OF_A_MODEL)
     kinds = [frame["type"] for frame in frames]
-    for kind in ("skills_searched", "skill_loaded", "skill_resource_read", "skill_resource_refused", "tool_ended"):
+    ran = "tool_failed" if no_sandbox() else "tool_ended"  # without a sandbox, a refusal is the same everywhere, too
+    for kind in ("skills_searched", "skill_loaded", "skill_resource_read", "skill_resource_refused", ran):
         assert kind in kinds
     assert kinds.count("skill_catalog_updated") == 2
     reasons = {frame["reason"] for frame in frames if frame["type"] == "skill_resource_refused"}
@@ -272,7 +273,9 @@ def test_one_scenario_of_rip_gives_the_same_texts_and_events_on_every_surface(ri
     frames, told = check_parity(lambda name: drive(name, rip, tmp_path, RIP_SCENARIO, "rip", RIP), OF_A_MODEL)
     for name, answers in told.items():
         runs = [answers[number].rstrip() for number, step in enumerate(RIP_SCENARIO) if step is RUN]
-        assert runs == ["hello a b", NARROWED, "hello a b", NARROWED, "hello a b"], name
+        shown = "no sandbox works on this machine" if no_sandbox() else "hello a b"
+        for text, start in zip(runs, (shown, NARROWED, shown, NARROWED, shown), strict=True):
+            assert text == start if not no_sandbox() else text.startswith(start), name
         commands = [
             answers[number].rstrip() for number, (_, given) in enumerate(RIP_SCENARIO) if COMMAND in given.values()
         ]
@@ -280,7 +283,8 @@ def test_one_scenario_of_rip_gives_the_same_texts_and_events_on_every_surface(ri
         assert answers[-2].startswith("policy refuses skill_run for greedy (it must be confirmed"), name
     kinds = [frame["type"] for frame in frames]
     assert kinds.count("skill_loaded") == kinds.count("skill_invoked") == 8
-    assert [frame["exit_code"] for frame in frames if frame["type"] == "tool_ended"] == [0, 0, 0]
+    codes = [frame["exit_code"] for frame in frames if frame["type"] == "tool_ended"]
+    assert codes == ([] if no_sandbox() else [0, 0, 0])
     assert {(one["key"], one["granted"]) for one in frames if one["type"] == "skill_override_proposed"} == {
         ("model", False),
         ("tools.aliases", False),

@@ -10,6 +10,7 @@ It has no store and no thread itself, so its children start within a millisecond
 """
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -20,9 +21,11 @@ from collections.abc import Callable
 from typing import TypeVarTuple, Unpack
 
 from metier.files.digests import digest_of
-
-# All modules are loaded before the first fork, so that children spend their time on their work.
 from metier.record.store import Draft, StreamConflict, open_store
+
+for module in ("metier.record.store.sqlite", "metier.record.store.postgres"):
+    with contextlib.suppress(ImportError):  # the driver of PostgreSQL is not installed
+        importlib.import_module(module)  # before the first fork, so that children spend their time on their work
 
 Arguments = TypeVarTuple("Arguments")
 
