@@ -33,7 +33,7 @@ _MEANING: Final[dict[Status, str]] = {
     "elsewhere": "it is not in a folder that the host searches",
     "invalid": "the host rejects it",
 }
-_COLUMNS: Final = "model, user: who sees it; - if nobody can"
+_COLUMNS: Final = "model, user: who can use it, - where that does not apply"
 _NOT_FOUND: Final = ("shadowed", "left-out", "elsewhere")
 _REASONS: Final = ("host-elsewhere", "host-left-out", "host-shadowed", "host-hidden", "host-cut")
 """The findings that can be why a host does not show a skill."""
@@ -75,7 +75,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
            no        it is not in a folder that the host searches
            invalid   the host rejects it
     MODEL  whether the model sees it in the list of skills
-    USER   whether a user can call it; - if the host has no way to
+    USER   whether a user can call it, - if the host has no way to
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
     named = list(hosts) or ([context.profile] if context.profile else list(context.settings().check_hosts))
