@@ -53,7 +53,7 @@ def judged(data: bytes, folder: str, rules: Rules) -> tuple[dict[str, Any], bool
 def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Callable[[str], Path]) -> None:
     """One walk over all skills: schemas, reviews and fixes, so that the corpus is read once."""
     accepted, rejected, wrong = 0, 0, list[tuple[str, str, str]]()
-    reviewed: dict[str, int] = {}
+    checked, reviewed = 0, dict[str, int]()
     for archive in ("skills", "odd"):
         for number, file in enumerate(sorted(unpacked(archive).rglob("SKILL.md"))):
             data, folder = file.read_bytes(), file.parent.name
@@ -68,13 +68,15 @@ def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Callab
                 rejected += not fits
                 if found[1] and not fits:
                     wrong.append((name, str(file), next(validator.iter_errors(found[0])).message[:100]))
-            if archive == "odd" or number % 20 == 0:
+            if number % 20 == 0:
+                checked += 1
                 for note in review(str(file.parent)):
                     reviewed[note.code] = reviewed.get(note.code, 0) + 1
                     assert note.line >= 1
                     assert note.column >= 1
                     assert note.hint
                     assert note.code in validate.CODES
+            if archive == "odd" or number % 20 == 0:
                 for fix in plan(str(file.parent)):
                     if fix.path == "SKILL.md":
                         file.write_bytes(fix.after)
@@ -84,7 +86,6 @@ def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Callab
     assert wrong == []
     assert accepted > 4_000
     assert rejected > 100, "a schema that accepts everything is none"
-    checked = sum(1 for _ in unpacked("skills").rglob("SKILL.md")) // 20
     for rare in ("description-placeholder", "description-vague", "hidden-characters", "invisible-characters"):
         assert reviewed.get(rare, 0) < 0.02 * checked, rare
 

@@ -43,8 +43,7 @@ _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 @click.command(
     "check",
     epilog="Examples:\n\n\b\n  metier check .agents/skills/release-notes\n"
-    "  metier check --host claude-code --host codex .\n  metier check --sarif . > skills.sarif\n"
-    "  printf '[check]\\nhosts = [\"codex\"]\\n' >> .metier/config.toml; metier check .",
+    "  metier check --host codex --host gemini-cli .agents/skills\n  metier check --sarif . > skills.sarif",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
