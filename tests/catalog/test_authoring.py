@@ -54,6 +54,7 @@ def test_what_is_there_and_what_is_no_file_is_no_finding(world: World) -> None:
 
 
 def test_what_is_missing_is_found_at_its_place(world: World) -> None:
+    world.skill("o")  # a file outside of the skill is not there where the skill is installed alone
     body = "[a](references/a.md) and\n![b](b.png)\n`references/c.md`\n```\nbash scripts/d.sh\n```\n[o](../o/SKILL.md)\n"
     assert told(world, body, files={"scripts/fill.py": "", "notes/Forms.md": ""}) == [
         ("file-missing", "warning", 5, 5),

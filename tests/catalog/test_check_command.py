@@ -128,12 +128,12 @@ def test_the_columns_are_explained_below_the_table_and_in_the_help(world: World,
     world.skill(".agents/skills/x")
     world.skill("y")
     one, many, help_text = run("check", ".agents/skills/x").out, run("check", ".").out, run("check", "--help").out
-    assert "\nno: it is not in a folder that the host searches; model, user: who sees it;" in one
-    assert "elsewhere: it is not in a folder that" in many
+    assert "no: it is not in a folder that the host searches; model, user: who can use it, -" in one.replace("\n", " ")
+    assert "elsewhere: it is not in a folder that" in many.replace("\n", " ")
     assert all(
         word in help_text for word in ("yes", "later", "shadowed", "left out", "no ", "invalid", "MODEL", "USER")
     )
-    assert "who sees it" not in run("check", ".agents/skills/x", "-q").out
+    assert "who can use it" not in run("check", ".agents/skills/x", "-q").out
 
 
 def test_check_counts_the_folders_that_hosts_are_told_to_search(world: World, run: Run) -> None:

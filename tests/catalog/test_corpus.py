@@ -1,10 +1,8 @@
 """Seven thousand public skills, and odd files: nothing raises, nothing is lost, and every repair is reported."""
 
-import fcntl
 import json
 import os
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,24 +14,7 @@ from metier.catalog.frontmatter import Fences, find_fences, parse
 from metier.catalog.validate import CODES
 from metier.hosts.schema import DiscoveryRules
 
-
-@pytest.fixture
-def unpacked(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Unpacks an archive once for all workers of a run."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-
-    def unpack(name: str) -> Path:
-        folder = shared / f"corpus-{name}"
-        with open(f"{folder}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                with tarfile.open(corpus / f"{name}.tar.xz") as content:
-                    content.extractall(f"{folder}.part", filter="data")
-                os.rename(f"{folder}.part", folder)
-        return folder
-
-    return unpack
+pytest_plugins = ["catalog.corpus_archives"]
 
 
 @pytest.fixture(params=["skills", "odd"])

@@ -43,6 +43,7 @@ HUGE = {
 COMMANDS = (
     ("list",),
     ("validate", "."),
+    ("validate", "--strict", "--diff", "."),
     ("check", "."),
     ("doctor",),
     ("search", "probe"),

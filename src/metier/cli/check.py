@@ -33,7 +33,7 @@ _MEANING: Final[dict[Status, str]] = {
     "elsewhere": "it is not in a folder that the host searches",
     "invalid": "the host rejects it",
 }
-_COLUMNS: Final = "model, user: who sees it; - if nobody can"
+_COLUMNS: Final = "model, user: who can use it, - where that does not apply"
 _NOT_FOUND: Final = ("shadowed", "left-out", "elsewhere")
 _REASONS: Final = ("host-elsewhere", "host-left-out", "host-shadowed", "host-hidden", "host-cut")
 """The findings that can be why a host does not show a skill."""
@@ -43,8 +43,7 @@ _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 @click.command(
     "check",
     epilog="Examples:\n\n\b\n  metier check .agents/skills/release-notes\n"
-    "  metier check --host claude-code --host codex .\n  metier check --sarif . > skills.sarif\n"
-    "  printf '[check]\\nhosts = [\"codex\"]\\n' >> .metier/config.toml; metier check .",
+    "  metier check --host codex --host gemini-cli .agents/skills\n  metier check --sarif . > skills.sarif",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
@@ -73,7 +72,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
            no        it is not in a folder that the host searches
            invalid   the host rejects it
     MODEL  whether the model sees it in the list of skills
-    USER   whether a user can call it; - if the host has no way to
+    USER   whether a user can call it, - if the host has no way to
     SURE   where the rules behind the verdict come from: all have tests, or
            are documented, or some were read from the host's source, or some
            are assumed; `metier profiles NAME` has the source of each
