@@ -161,7 +161,9 @@ def _full_path(error: BaseException) -> str | None:
     """The file that had no room, or the folder of it; empty if it is not known. `None` if the disk is not full."""
     cause: BaseException | None = error
     file = ""
-    while cause is not None:
+    seen: set[int] = set()  # an error that was raised again may be its own cause
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         if isinstance(cause, errors.StoreError) and cause.reason == "full":
             return cause.store
         if isinstance(cause, errors.ConfigError):
