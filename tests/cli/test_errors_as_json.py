@@ -1,5 +1,6 @@
 """Errors: the right command is suggested, and with --json every error is one object on stderr and nothing else."""
 
+import io
 import json
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from calling import Run
 from lives import METIER
-from metier.cli import cli, failure, registry, shapes
+from metier.cli import cli, failure, main, registry, shapes
 from piping import reading
 from worlds import World
 
@@ -86,7 +87,7 @@ def test_what_is_suggested_exists() -> None:
         (["run", "pdf", "scripts/fill.py"], "ACCESS_DENIED", 3, {"tool": "skill_run", "skill": "pdf"}),
         (["replay", "nope"], "NOT_FOUND", 1, {}),
         (["call", "skill_load", "{"], "INVALID_PARAM", 2, {"key": "JSON"}),
-        (["install", ".agents/skills/pdf"], "INVALID_PARAM", 2, {"key": "--yes"}),
+        (["install", ".agents/skills/pdf", "--replace", "--lenient"], "INVALID_PARAM", 2, {"key": "--yes"}),
         (["install", "/nowhere", "--yes"], "INSTALL_REFUSED", 1, {}),
         (["store", "stats", "--store", "sqlite:/dev/null/x"], "STORE_UNAVAILABLE", 4, {"reason": "unopenable"}),
         (["store", "import", "nope.jsonl"], "USAGE", 2, {}),
@@ -94,12 +95,23 @@ def test_what_is_suggested_exists() -> None:
     ],
 )
 def test_with_json_an_error_is_one_object_on_stderr(
-    mixed: World, run: Run, arguments: list[str], code: str, exit_code: int, data: dict[str, Any]
+    mixed: World,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: str,
+    exit_code: int,
+    data: dict[str, Any],
 ) -> None:
+    config = mixed.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[permissions]\ndeny = [{ tool = "skill_run" }]\n')
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     for line in (["--json", *arguments], [*arguments, "--json"]):
         result = run(*line)
         assert result.out == ""
-        told = error(result.err) if arguments != ["pick", "--plain"] else json.loads(result.err.split("> ")[-1])["error"]
+        said = result.err.split("> ")[-1]  # the dialogue of `pick` goes before it
+        told = error(said)
         assert (told["code"], told["exit_code"], result.code) == (code, exit_code, exit_code), told
         assert told["message"]
         assert data.items() <= told.items()
@@ -132,8 +144,6 @@ def test_a_missing_extra_and_a_bug_are_objects(
     monkeypatch.setattr(cli, "invoke", fail)
     monkeypatch.setattr(sys, "argv", ["metier", "list", "--json"])
     with pytest.raises(SystemExit) as stop:
-        from metier.cli import main
-
         main()
     told = error(capsys.readouterr().err)
     assert (stop.value.code, told["code"]) == (1, "INTERNAL_ERROR")

@@ -37,7 +37,7 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 def _besides(schema: Schema, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
     """A shape with more fields."""
     properties = {**schema["properties"], **required, **(optional or {})}
-    return {**schema, "required": [*schema["required"], *required], "properties": properties}
+    return {**schema, "required": list(dict.fromkeys((*schema["required"], *required))), "properties": properties}
 
 
 def _open(schema: Schema) -> Schema:
