@@ -25,7 +25,7 @@ def small(tmp_path: Path) -> Generator[Path]:
     if done.returncode:
         pytest.skip("no file system can be mounted here")
     yield place
-    subprocess.run(["umount", place], check=True)
+    subprocess.run(["umount", "--lazy", place], check=True)  # this process may still have the store open
 
 
 def fill(place: Path) -> None:
@@ -70,9 +70,7 @@ def test_commands_say_that_the_disk_is_full_and_work_again_with_room(world: Worl
             "exit_code": 4,
             "path": path,
         }
-    only_reads = run("load", "pdf", "--home", str(home))
-    assert only_reads.code == 0
-    assert "the disk is full" in only_reads.err
+    assert run("load", "pdf", "--home", str(home)).code == 0, "what only reads skills goes on"
     left = [file for _, _, files in os.walk(home) for file in files if file.startswith(".metier-")]
     assert left == [], "no temporary file is left"
     (small / "filler").unlink()

@@ -7,7 +7,7 @@ import click
 from metier.catalog import check, discover, validate
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.model import SKILL_FILE, Diagnostic, Root
 
 
@@ -39,7 +39,7 @@ def validate_command(context: Context, paths: tuple[str, ...], strict: bool, asc
             if diagnostic is not None:
                 files.setdefault(diagnostic.path, []).append(diagnostic)
         if not met and not found.diagnostics:
-            raise Refusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
+            raise CommandRefusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
     _report(context, config.place.cwd, files)
 
 
