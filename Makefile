@@ -8,13 +8,15 @@ DEMO := $(VENV)/.demo-installed
 MODEL_VENV ?= .venv-model
 HOSTS ?= .hosts
 OLDEST := .venv-oldest
+INSTALLED := .venv-installed
 RECIPE_VENVS := .venv-recipes
 RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
 MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance lint format bench \
+.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
+	test-image test-install lint format bench \
 	walk attack docs screenshots site clean
 
 # `make demo` installs the web app only. The tools of the tests come with the first command that needs them.
@@ -83,6 +85,14 @@ test-hosts: $(STAMP)  ## Claude Code, Codex, OpenCode and Gemini CLI with our MC
 test-conformance: $(STAMP)  ## the official conformance suite of MCP, for our server and our client
 	@METIER_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest tests/hosts_real/test_conformance.py
 
+test-install: $(STAMP)  ## install as docs/setup.md says, and run every command of the pages there
+	@rm -rf $(INSTALLED) && $(PYTHON) -m venv $(INSTALLED)
+	@$(INSTALLED)/bin/python -m pip install --quiet --disable-pip-version-check '.[all]'
+	@METIER_TEST_INSTALLED=$(abspath $(INSTALLED)) $(BIN)/python -m pytest -n auto tests/docs/test_commands.py
+
+test-image: $(STAMP)  ## build the image of the Dockerfile with podman, and start it on a volume
+	@METIER_TEST_IMAGE=1 $(BIN)/python -m pytest tests/image
+
 lint: $(STAMP)  ## formatting, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -113,4 +123,4 @@ site: $(STAMP)  ## build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(RECIPE_VENVS) $(HOSTS) .venv-3.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(INSTALLED) $(RECIPE_VENVS) $(HOSTS) .venv-3.* .pytest_cache .ruff_cache .hypothesis

@@ -15,8 +15,9 @@ import click
 
 from metier.catalog import check, validate
 from metier.cli import cli, failure
-from metier.hosts import profiles, settings
+from metier.hosts import comparison, documentation, profiles, settings
 from metier.hosts.authority import authority
+from metier.hosts.documentation import CERTAINTIES, Documentation
 from metier.record import events
 from metier.record.store import ENVELOPE
 
@@ -30,8 +31,6 @@ NOT_SETTABLE = (
     "roots",
     "name",
     "summary",
-    "documented",
-    "documentation",
 )
 EVENTS = """\
 Each step of a session is recorded as an event. A frame is an event as it is stored and sent, as a JSON object. Every
@@ -77,6 +76,18 @@ A profile has the rules of one host. Choose one with `--profile NAME`, with the 
 `Skills.discover(profile=...)`. To write your own, create a TOML file that `extends` a profile and changes some values.
 Give its path instead of a name.
 """
+COMPARISON = """\
+`metier profiles --compare` prints this table. `name` says how a skill's name relates to its folder, `wins` says whose
+skill is used if two have one name, and `sure` is how many of the rules that a profile sets have a source.
+"""
+DIFFERENCES = """\
+Each table has the settings of one subject in which the profiles differ. Every setting is described in
+[Settings](settings.md).
+"""
+SOURCES = """\
+Every rule that a profile sets has a source, or says why it is assumed. The other rules are those of `standard`. How
+sure `metier check` is of a verdict depends on the rules that the verdict rests on:
+"""
 LINKS = """\
 Profiles differ in whether they follow links (`discovery.folder_links`, `discovery.file_links`). Some rules hold in all
 of them, because a link must not bring in what nobody chose:
@@ -104,7 +115,7 @@ Standard error then has JSON objects only, one per line: `{"warning": {"message"
 most one error, as the last line:
 
 ```json
-{"error": {"code": "NOT_FOUND", "message": "no skill 'pfd'; did you mean pdf?", "exit_code": 1, "wanted": "pfd", "close": ["pdf"]}}
+{"error": {"code": "NOT_FOUND", "message": "no skill 'pfd'", "exit_code": 1, "wanted": "pfd", "close": ["pdf"]}}
 ```
 
 The keys after `exit_code` are the attributes of the [error](reference/errors.md). Codes and keys are stable, messages
@@ -197,39 +208,65 @@ def _shown(value: object) -> str:
 
 def profiles_page() -> str:
     built = [profiles.build(profiles.load(name)) for name in profiles.BUILT_IN]
-    lines = ["# Profiles", "", PROFILES, "| profile | host | source |", "|---|---|---|"]
-    lines += [f"| `{p.name}` | {p.summary} | {p.documented} |" for p in built]
-    public = [p for p in built if p.documentation]
-    lines += ["", "## Differences", "", *_differences([p for p in built if p not in public])]
-    lines += ["", "These hosts are described from their public documentation:", ""]
-    lines += _differences([built[0], *public])
-    lines += ["", "## Folders", ""]
+    sources = {p.name: told for p in built if (told := documentation.load(p.name)) is not None}
+    lines = ["# Profiles", "", PROFILES, "| profile | host | documentation | version of it |", "|---|---|---|---|"]
+    lines += [
+        f"| `{p.name}` | {p.summary} | {_page(sources[p.name].page)} | {sources[p.name].version} |" for p in built
+    ]
+    lines += ["", "## Comparison", "", COMPARISON, *_comparison(built, sources)]
+    lines += ["", "## Differences", "", DIFFERENCES]
+    for table in dict.fromkeys(rule.rpartition(".")[0] for rule in profiles.rules()):
+        lines += _differences(table, built)
+    lines += ["## Folders", ""]
     for profile in built:
         lines.append(f"**{profile.name}**: " + "; ".join(_places(profile)) + ".")
         lines.append("")
     lines += ["## Links", "", LINKS]
-    lines += [
-        "## Sources of the rules",
-        "",
-        "The page of a table also applies to each of its settings that has no page of its own.",
-        "",
-    ]
-    for profile in public:
-        lines += [f"**{profile.name}**", ""]
-        lines += [f"- `{rule}`: <{page}>" for rule, page in profile.documentation.items()]
-        lines.append("")
+    lines += ["## Sources of the rules", "", SOURCES]
+    lines += [f"- **{certainty}**: {meaning}" for certainty, meaning in CERTAINTIES.items()]
+    lines.append("")
+    for name, told in sources.items():
+        lines += [f"**{name}**", "", *_sources(told), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _differences(built: list[profiles.Profile]) -> Iterator[str]:
-    """A table of the settings in which the profiles differ."""
-    described = [dict(_flat(profiles.describe(p), "")) for p in built]
-    yield f"| setting | {' | '.join(p.name for p in built)} |"
-    yield "|---" * (len(built) + 1) + "|"
-    for key in dict.fromkeys(key for one in described for key in one):
-        values = [one.get(key) for one in described]
-        if key.split(".")[0] not in (*NOT_SETTABLE, "toggles") and any(value != values[0] for value in values):
-            yield f"| `{key}` | {' | '.join(_shown(value) for value in values)} |"
+def _page(page: str) -> str:
+    return f"<{page}>" if page.startswith("https://") else page
+
+
+def _comparison(built: list[profiles.Profile], sources: Mapping[str, Documentation]) -> Iterator[str]:
+    """A table with a row for each host."""
+    yield f"| {' | '.join(comparison.COLUMNS)} |"
+    yield "|---" * len(comparison.COLUMNS) + "|"
+    for profile in built:
+        row = comparison.row(profile, sources[profile.name])
+        yield f"| {' | '.join(f'`{value}`' for value in row)} |"
+
+
+def _sources(told: Documentation) -> Iterator[str]:
+    """Each source once, with the rules that come from it."""
+    rules: dict[str, list[str]] = {}
+    for rule, (certainty, at, why) in told.rules.items():
+        rules.setdefault(f"{certainty}: {_page(at) if at else why}", []).append(f"`{rule}`")
+    yield from (f"- {source}: {', '.join(names)}" for source, names in rules.items())
+
+
+def _differences(table: str, built: list[profiles.Profile]) -> Iterator[str]:
+    """The settings of one table in which the profiles differ: a row for each host, at most six settings at a time."""
+    rules = [rule for rule in profiles.settings() if rule.rpartition(".")[0] == table and rule not in NOT_SETTABLE]
+    described = [{rule: profiles.value(p, rule) for rule in rules if rule != "toggles"} for p in built]
+    names = [rule for rule in described[0] if any(one[rule] != described[0][rule] for one in described)]
+    for start in range(0, len(names), 6):
+        some = names[start : start + 6]
+        yield f"| profile | {' | '.join(f'`{name}`' for name in some)} |"
+        yield "|---" * (len(some) + 1) + "|"
+        for profile, values in zip(built, described, strict=True):
+            yield f"| {profile.name} | {' | '.join(_plain(values[name]) for name in some)} |"
+        yield ""
+
+
+def _plain(value: object) -> str:
+    return _shown(list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value)
 
 
 def _places(profile: profiles.Profile) -> Iterator[str]:
@@ -237,14 +274,6 @@ def _places(profile: profiles.Profile) -> Iterator[str]:
     for root in profile.roots:
         toggle = f", if `{root.toggle}` is on" if root.toggle and root.toggle != "any" else ""
         yield f"`{root.path}` at {root.at} ({root.source}{toggle})"
-
-
-def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(cast("Mapping[str, object]", value), f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def commands_page() -> str:

@@ -1,24 +1,69 @@
 """Every test has a home, a project and an environment of its own; nothing of the machine's leaks in."""
 
+import contextlib
+import functools
+import importlib
 import os
 import signal
+import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+import parts
 from worlds import World
 
 # No test depends on the speed of the machine.
-hypothesis.settings.register_profile("patient")
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
 
 # A shell lets what it starts in the background ignore Ctrl+C, and the processes that tests interrupt would inherit it.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Hundreds of processes import Metier. Those that may keep what they compiled take half of the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Each client of HTTP reads the certificates of all authorities, which takes 50 ms. They are read once for all clients.
+for library in ("httpx", "httpx2"):
+    with contextlib.suppress(ImportError):
+        transports: Any = importlib.import_module(f"{library}._transports.default")
+        transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+parts.hide()
+
+LONGEST = 900
+"""Seconds after which a test is ended. It is far more than any takes on a busy machine: no wait is without an end."""
+
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*parts): the programs of others without which the test is skipped")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LONGEST)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"the test was ended after {LONGEST} seconds")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        parts.require(*mark.args)
 
 
 @pytest.fixture(autouse=True)

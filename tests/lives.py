@@ -7,19 +7,18 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import forking
 from metier import replay
 from metier.record.store import Frame, open_store
 from worlds import World
 
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
-SECONDS = 60.0
+SECONDS = 120.0
 """How long an answer may take on a busy machine."""
 
 
@@ -111,12 +110,11 @@ class Lives:
 
     @contextlib.contextmanager
     def rpc(self, *more: str) -> Generator[Rpc, None, None]:
+        command = [*forking.METIER, "rpc", *self.place]
         log = self.world.home / f"rpc-{os.urandom(4).hex()}.log"
         with (
             log.open("wb") as stderr,
-            subprocess.Popen(
-                [*METIER, "rpc", *self.place, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
-            ) as process,
+            forking.start([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process,
         ):
             client = Rpc(process, log)
             try:
@@ -130,8 +128,8 @@ class Lives:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """A command in a process of its own; what it printed, or what it said if it ended with another code."""
-        command = [*METIER, *arguments, *self.place]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        command = [*forking.METIER, *arguments, *self.place]
+        done = forking.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         assert done.returncode == code, done.stderr + done.stdout
         return done.stdout if code == 0 else done.stderr
 

@@ -16,9 +16,9 @@ def install(place: Path, packages: Sequence[str], newest_node: int = 0) -> str:
 
     If the machine's Node is older than `newest_node`, that version is installed beside the packages.
     """
-    if (place / "node_modules").is_dir():
-        return ""
     npm = shutil.which("npm")
+    if npm is not None and (place / "node_modules").is_dir():
+        return ""
     if npm is None:
         return "npm is not installed"
     place.parent.mkdir(parents=True, exist_ok=True)

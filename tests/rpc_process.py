@@ -2,9 +2,9 @@
 
 import json
 import subprocess
-import sys
 from typing import Any
 
+import forking
 from piping import reading
 from worlds import World
 
@@ -13,9 +13,9 @@ class RpcProcess:
     """A client of `metier rpc`. Every wait is bounded."""
 
     def __init__(self, world: World, *options: str) -> None:
-        line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--store", "memory:", *options]
+        line = [*forking.METIER, "rpc", "--store", "memory:", *options]
         line += ["--cwd", str(world.project), "--home", str(world.home)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lines = reading(self.process.stdout)
 
     def send(self, id_: object, method: str, **params: object) -> None:
@@ -27,7 +27,7 @@ class RpcProcess:
         self.process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:
-        return json.loads(self._lines.get(timeout=30))
+        return json.loads(self._lines.get(timeout=120))
 
     def call(self, method: str, **params: object) -> Any:
         self.send(method, method, **params)
@@ -44,4 +44,4 @@ class RpcProcess:
 
     def end(self) -> None:
         self.close_input()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(120) == 0

@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Protocol, cast
@@ -19,6 +18,7 @@ import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+import forking
 from mcp_requests import ask
 from metier import MetierError
 from metier.app import App
@@ -29,31 +29,8 @@ from terminals import Terminal
 from watching import wait_for
 from worlds import World
 
-METIER: Final = (sys.executable, "-c", "from metier.cli import main; main()")
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 """How long an answer may take on a busy machine."""
-
-FORKING: Final = """
-import json, os, sys, tempfile
-import metier.cli.session_commands, metier.record.store.sqlite, metier.session.session, metier.skills
-from metier.cli import main
-while line := sys.stdin.readline():
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = os.fork()
-        if child == 0:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            break
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
-        print(json.dumps([code, *texts]), flush=True)
-else:
-    sys.exit()
-sys.argv = ["metier", *json.loads(line)]
-main()
-"""
-"""Runs each command in a process of its own that has the modules already: importing them takes longer than the rest."""
 
 Step = tuple[str, dict[str, Any]]
 
@@ -109,19 +86,13 @@ class CommandLine:
 
     def __init__(self, world: World, store: str, profile: str = "standard") -> None:
         self.line = ["--store", store, "--session", "parity", "--json", "--profile", profile]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", FORKING], cwd=world.project, env={**os.environ, "HOME": str(world.home)},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self.where: dict[str, Any] = {"cwd": world.project, "env": {**os.environ, "HOME": str(world.home)}}
 
     def __call__(self, kind: str, given: Mapping[str, Any]) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([*self.words(kind, given), *self.line]) + "\n")
-        self.process.stdin.flush()
-        code, out, err = json.loads(self.process.stdout.readline())
-        assert code in (0, 1, 3), err
-        return said(json.loads(out)) if out else err.strip()
+        command = [*forking.METIER, *self.words(kind, given), *self.line]
+        done = forking.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self.where)
+        assert done.returncode in (0, 1, 3), done.stderr
+        return said(json.loads(done.stdout)) if done.stdout else done.stderr.strip()
 
     def words(self, kind: str, given: Mapping[str, Any]) -> list[str]:
         left = dict(given)
@@ -151,13 +122,13 @@ class CommandLine:
         return [*words, *arguments] if not any(one.startswith("-") for one in arguments) else words
 
     def close(self) -> None:
-        _end(self.process)
+        pass
 
 
 class JsonRpc:
     def __init__(self, world: World, store: str, profile: str = "standard") -> None:
-        line = [*METIER, "rpc", *_place(world, store, profile)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = [*forking.METIER, "rpc", *_place(world, store, profile)]
+        self.process = forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, kind: str, given: Mapping[str, Any]) -> str:
         if kind in ("catalog", "refresh"):
@@ -211,7 +182,7 @@ class Mcp:
     """A client of the official SDK in a loop of its own, on `metier mcp`."""
 
     def __init__(self, world: World, store: str, profile: str = "standard") -> None:
-        line = [*METIER, "mcp", *_place(world, store, profile)]
+        line = [*forking.program("mcp"), *_place(world, store, profile)]
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()

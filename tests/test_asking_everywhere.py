@@ -5,7 +5,6 @@ The page of the web app is in `web/test_pages_question.py`, because a browser ha
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
+import forking
 from asked import BEFORE, ask_about_it, missing
 from metier import Question
 from metier.adapters.langchain import skill_tools
@@ -35,6 +35,7 @@ from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsToolset
 from metier.app import App
 from metier.mcp.server import McpServer
+from parts import require
 from piping import reading
 from terminals import Terminal
 from worlds import World
@@ -51,8 +52,7 @@ class Surface:
         self.before = f"import asked; asked.ask_about_it(before={BEFORE if diff else ''!r})"
 
     def terminal(self, line: str, *keys: str) -> str:
-        if shutil.which("tmux") is None:
-            pytest.skip("tmux is not here")
+        require("tmux")
         terminal = Terminal(self.world, self.tmp_path / "tmux")
         try:
             terminal.run(line, rows=60, before=self.before)
@@ -69,7 +69,7 @@ class Surface:
         line += ["--cwd", str(self.world.project), "--home", str(self.world.home)]
         path = ":".join(one for one in sys.path if one)
         env = {"PYTHONPATH": path, "HOME": str(self.world.home)}
-        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        return forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def command_line(surface: Surface) -> str:
@@ -93,7 +93,7 @@ def json_rpc(surface: Surface) -> str:
         while (got := json.loads(lines.get(timeout=30))).get("method") != "session.ask":
             pass
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     return parts(got["params"]["question"])
 
 

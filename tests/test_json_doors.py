@@ -1,7 +1,6 @@
 """Numbers that JSON does not have are refused with a clear error on every way in, and are in no answer."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+import forking
 from metier.app import App
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError, InstallError, StoreError
@@ -19,7 +19,7 @@ from metier.mcp import remote_skill
 from metier.model import Diagnostic
 from metier.record.store.memory import MemoryStore
 from metier.rpc import Dispatcher
-from test_nasty_messages import HELLO, METIER, Pipe, pipe, place, serving
+from test_nasty_messages import HELLO, Pipe, pipe, place, serving
 from worlds import World
 
 NUMBERS = ["Infinity", "-Infinity", "NaN", "1e999", "-1e999"]
@@ -113,8 +113,8 @@ def test_json_rpc_and_mcp_on_a_pipe(skilled: World) -> None:
 
 def test_the_command_line(skilled: World, number: str) -> None:
     for arguments, given in ((f'{{"name": {number}}}', ""), ("-", f'{{"name": "notes", "x": [{number}]}}')):
-        command = [*METIER, "call", "skill_load", arguments, *place(skilled)]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+        command = [*forking.METIER, "call", "skill_load", arguments, *place(skilled)]
+        done = forking.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert is_clear(done.stderr), done.stderr
 

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from typing import IO, Any, cast
@@ -15,6 +14,7 @@ from typing import IO, Any, cast
 import httpx2
 import pytest
 
+import forking
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.sandbox import Outcome
@@ -26,7 +26,6 @@ EACH = 500
 BATCH = 10
 SECONDS = 60
 INTERNAL = -32603
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
 
 
@@ -85,7 +84,7 @@ def pipe(world: World, command: str, *more: str) -> Generator[Pipe, None, None]:
     errors = world.home / "stderr"
     with (
         errors.open("wb") as kept,
-        subprocess.Popen([*METIER, command, *place(world), *more], stdin=-1, stdout=-1, stderr=kept) as process,
+        forking.start([*forking.METIER, command, *place(world), *more], stdin=-1, stdout=-1, stderr=kept) as process,
     ):
         deadline = threading.Timer(SECONDS, process.kill)
         deadline.start()
@@ -194,9 +193,9 @@ def test_http_answers_every_nasty_request_and_the_next_call(nasty_world: World) 
 
 @contextlib.contextmanager
 def serving(world: World) -> Generator[httpx2.Client, None, None]:
-    command = [*METIER, "serve", "--port", "0", "--rate", "0", *place(world)]
+    command = [*forking.METIER, "serve", "--port", "0", "--rate", "0", *place(world)]
     errors = world.home / "stderr"
-    with errors.open("wb") as kept, subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with errors.open("wb") as kept, forking.start(command, stderr=subprocess.PIPE) as process:
         deadline = threading.Timer(SECONDS, process.kill)
         deadline.start()
         assert process.stderr is not None

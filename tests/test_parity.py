@@ -1,7 +1,6 @@
 """One scenario through every surface: whoever drives a session, the same happens, and the record says the same."""
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from metier.record.store import Frame, open_store
 from metier.replay import from_store, replay
+from parts import needs
 from surfaces import OF_A_MODEL, Step, call, opened
 from worlds import World
 
@@ -156,7 +156,7 @@ def drive(
         (session,) = {frame["session_id"] for frame in kept.read()}
         outcome = replay(from_store(kept, session))
         assert outcome.identical, outcome.differences[:2]
-        return kept.read(session), answers
+        return kept.read(session, session), answers  # what a surface shows its model has a stream of its own
 
 
 ASIDE = (
@@ -290,7 +290,7 @@ def test_one_scenario_of_rip_gives_the_same_texts_and_events_on_every_surface(ri
 
 
 @pytest.mark.behaviour("R-041", "R-046", "N-076")
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+@needs("tmux")
 def test_what_a_person_chooses_in_the_picker_is_loaded_as_on_every_surface(rip: World, tmp_path: Path) -> None:
     paths = [str(rip.project / RIP / name / "SKILL.md") for name in ("probe", "secret", "proposing")]
     steps = [("load", {"path": path}) for path in paths]

@@ -4,13 +4,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forking
 from metier.app import App
 from metier.rpc import METHODS, Dispatcher
 from metier.rpc.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
@@ -22,13 +22,13 @@ from worlds import World
 @pytest.fixture
 def pipe(world: World) -> Generator[subprocess.Popen[str], None, None]:
     world.skill(".agents/skills/one")
-    line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--store", "memory:"]
+    line = [*forking.METIER, "rpc", "--store", "memory:"]
     line += ["--cwd", str(world.project), "--home", str(world.home)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def send(pipe: subprocess.Popen[str], method: str) -> None:
@@ -77,9 +77,9 @@ def test_every_method_is_on_the_page_and_no_other() -> None:
 
 
 def rpc(world: World, *options: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    line = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", *options]
+    line = [*forking.METIER, "rpc", *options]
     line += ["--cwd", str(world.project), "--home", str(world.home), "--store", f"sqlite:///{world.home}/events.db"]
-    return subprocess.Popen(line, stdin=-1, stdout=-1, stderr=-1, encoding="utf-8", env={**os.environ, **(env or {})})
+    return forking.start(line, stdin=-1, stdout=-1, stderr=-1, encoding="utf-8", env={**os.environ, **(env or {})})
 
 
 def talk(world: World, *messages: dict[str, object], options: Sequence[str] = ()) -> list[dict[str, Any]]:

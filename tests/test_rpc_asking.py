@@ -126,7 +126,7 @@ def test_the_end_of_the_input_is_a_no_to_every_open_question(client: Client) -> 
     got = [client.receive() for _ in range(3)]
     assert {one["id"] for one in got} == {0, 1, 2}
     assert [one["result"]["ok"] for one in got] == [False] * 3
-    assert client.process.wait(30) == 0
+    assert client.process.wait(120) == 0
 
 
 def test_a_session_keeps_asking_with_the_options_it_was_created_with(client: Client) -> None:

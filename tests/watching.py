@@ -10,7 +10,7 @@ from metier.app import App
 from metier.catalog import snapshot
 from metier.catalog.watch import News, Watcher
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def wait_for(condition: Callable[[], bool], what: str = "") -> None:

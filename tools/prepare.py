@@ -10,12 +10,19 @@ CI, where everything must be there. `METIER_SETUP=none` leaves the system as it 
 
 from __future__ import annotations  # an old interpreter must get as far as the line that says it is too old
 
+import contextlib
 import glob
+import hashlib
 import os
+import re
 import shutil
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.parse
+import urllib.request
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -178,10 +185,8 @@ def install_parts(missing: list[Part], name: str, commands: list[list[str]]) -> 
         run([*install, *packages], f"installing {', '.join(packages)} with {name}", 1200)
     except Failed:
         for package in packages:
-            try:
+            with contextlib.suppress(Failed):  # the caller says what is not here
                 run([*install, package], f"installing {package}", 600)
-            except Failed:
-                pass  # the caller says what is not here
 
 
 # --- the environment ---
@@ -224,22 +229,43 @@ def environment(kind: str, venv: Path) -> int:
 
 
 def create(python: str, venv: Path) -> None:
-    """A virtual environment. Debian has the module for that in a package of its own."""
+    """A virtual environment with pip. Debian's Python comes without the copy of pip that a new environment gets, so
+    there it is taken from the package index."""
     try:
         run([python, "-m", "venv", str(venv)], f"creating {venv.name}", 300)
         return
     except Failed as failed:
         if "ensurepip" not in str(failed):
             raise
-    found = manager()
-    version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True)
-    package = f"python{version.stdout.decode().strip()}-venv"
-    if isinstance(found, str) or found[0] != "apt" or os.environ.get("METIER_SETUP") == "none":
-        raise Failed(f"{python} has no module ensurepip. Install the package {package}, or uv, and try again.")
-    for command in found[1][:-1]:
-        run(command, "reading the packages of apt", 120)
-    run([*found[1][-1], package], f"installing {package} with apt", 600)
-    run([python, "-m", "venv", str(venv)], f"creating {venv.name}", 300)
+    run([python, "-m", "venv", "--clear", "--without-pip", str(venv)], f"creating {venv.name} without pip", 300)
+    say("fetching pip")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            wheel = fetch_pip(Path(folder))  # a wheel of pip can install itself
+            run([str(venv / "bin" / "python"), f"{wheel}/pip", "install", str(wheel)], "installing pip", 300)
+    except (OSError, ValueError) as error:
+        raise Failed(
+            f"{python} cannot create an environment with pip, and pip cannot be fetched ({error}). "
+            "Install the package python3-venv, or uv, and try again."
+        ) from None
+
+
+def fetch_pip(folder: Path) -> Path:
+    """The newest release of pip, compared with the digest that the index gives."""
+    trusted = ssl.create_default_context(cafile=os.environ.get("PIP_CERT") or None)
+    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    with urllib.request.urlopen(f"{index}/pip/", timeout=30, context=trusted) as answer:
+        page = answer.read().decode()
+    wheels = re.findall(r'href="([^"]*?/(pip-([0-9.]+)-py3-none-any\.whl))#sha256=([0-9a-f]{64})"', page)
+    if not wheels:
+        raise ValueError(f"{index} has no release of it")
+    url, name, _, digest = max(wheels, key=lambda wheel: [int(part) for part in wheel[2].split(".")])
+    with urllib.request.urlopen(urllib.parse.urljoin(f"{index}/pip/", url), timeout=120, context=trusted) as answer:
+        content = answer.read()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{url} does not have the digest that the index gives")
+    (folder / name).write_bytes(content)
+    return folder / name
 
 
 def main() -> int:

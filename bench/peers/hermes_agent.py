@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from tools import skills_tool
 from tools.skills_tool import _find_all_skills
+
+from tools import skills_tool
 
 
 def load(folder: str) -> int:

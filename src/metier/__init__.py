@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from metier.hosts.formats import HostFormats
     from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
     from metier.record.store import Store, open_store
+    from metier.record.usage import ContextCharacters, SkillUsage, Usage, usage
     from metier.results import (
         AmbiguousMention,
         Artifact,
@@ -92,6 +93,7 @@ _HOMES = {
         "Skipped",
     ),
     "metier.record.store": ("Store", "open_store"),
+    "metier.record.usage": ("ContextCharacters", "SkillUsage", "Usage", "usage"),
     "metier.results": (
         "AmbiguousMention",
         "Artifact",
@@ -125,6 +127,7 @@ __all__ = [
     "Changes",
     "Compaction",
     "ConfigError",
+    "ContextCharacters",
     "Counts",
     "Diagnostic",
     "Files",
@@ -158,6 +161,7 @@ __all__ = [
     "Shadowed",
     "Skill",
     "SkillNotFound",
+    "SkillUsage",
     "Skills",
     "Skipped",
     "StateConflict",
@@ -166,8 +170,10 @@ __all__ = [
     "StreamConflict",
     "Tool",
     "ToolResult",
+    "Usage",
     "__version__",
     "open_store",
+    "usage",
 ]
 
 

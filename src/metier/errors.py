@@ -24,7 +24,8 @@ Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit r
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from importlib.util import find_spec
+from typing import Literal, NoReturn
 
 from metier.model import Diagnostic
 
@@ -137,14 +138,14 @@ class BadArguments(MetierError):
 
 
 class PolicyDenied(MetierError):
-    """A rule of the policy refuses the request. `rule` is the one that decided."""
+    """The policy, or a person, refuses the request. `rule` is why, and `way_out` how a person can allow it."""
 
     exit_code = 3
 
-    def __init__(self, tool: str, skill: str = "", rule: str = "") -> None:
-        self.tool, self.skill, self.rule = tool, skill, rule
+    def __init__(self, tool: str, skill: str = "", rule: str = "", way_out: str = "") -> None:
+        self.tool, self.skill, self.rule, self.way_out = tool, skill, rule, way_out
         what = f"{tool} for {skill}" if skill else tool
-        super().__init__(f"policy refuses {what}{f' ({rule})' if rule else ''}")
+        super().__init__(f"policy refuses {what}{f' ({rule})' if rule else ''}{f'; {way_out}' if way_out else ''}")
 
 
 class InvocationError(MetierError):
@@ -218,3 +219,24 @@ class MissingExtra(MetierError):
     def __init__(self, what: str, extra: str) -> None:
         self.what, self.extra, self.install = what, extra, f"pip install 'metier[{extra}]'"
         super().__init__(f"{what} needs an optional dependency; install it with: {self.install}")
+
+
+def report_missing(error: ImportError, what: str, extra: str) -> NoReturn:
+    """Raise `MissingExtra` where a package of others is not installed. Any other error of an import is raised again.
+
+    An error without a name is that of a framework that asks for one of its own extras.
+    """
+    if error.name and not (isinstance(error, ModuleNotFoundError) and _is_absent(error.name)):
+        raise error
+    raise MissingExtra(what, extra) from error
+
+
+def _is_absent(module: str) -> bool:
+    """Whether no installed package has the module: it is not that a package is there and lacks it."""
+    shared = True
+    for end in (*(at for at, sign in enumerate(module) if sign == "."), len(module)):
+        found = find_spec(module[:end])
+        if found is None:
+            return shared
+        shared = found.origin is None  # a folder of several packages, such as `google`
+    return False

@@ -59,6 +59,17 @@ DESCRIPTION_LENGTH: Final = 1024
 COMPATIBILITY_LENGTH: Final = 500
 """The lengths in the Agent Skills standard, in code points."""
 
+BODY_LINES: Final = 500
+BODY_TOKENS: Final = 5_000
+"""The size of a body that the standard recommends at most. One of eleven public skills has more."""
+
+BYTES_PER_TOKEN: Final = 4
+"""A rough estimate for text of any kind, since each model counts differently."""
+
+REVIEWED_BYTES: Final = MIB
+REVIEWED_FILES: Final = 2_000
+"""The size and the number of the files of a skill that a review reads."""
+
 RACY_WINDOW_NS: Final = 20_000_000
 """A file that changed this shortly before it was read may change again with the same time: two slow clock ticks."""
 

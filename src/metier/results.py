@@ -316,6 +316,8 @@ class Prompt:
     """The skills that the message brought in now; see `metier.session.listing`."""
     heading: str = ""
     """The title of the first heading, if the section below it joins the section of that title in a base prompt."""
+    sizes: tuple[int, ...] = ()
+    """The number of characters that each of `names` has in the text; empty if the host's formats do not say."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -334,6 +336,10 @@ class WholePrompt:
     text: str
     stable: int = 0
     chosen: tuple[Skill, ...] = ()
+    listed: Prompt | None = None
+    """The part that shows the catalog."""
+    applied: tuple[tuple[str, int], ...] = ()
+    """The skills that stand in every prompt with their whole text: the name and the number of characters of each."""
 
     def as_dict(self) -> JsonObject:
         return {"text": self.text, "stable": self.stable}

@@ -41,6 +41,27 @@ except MissingExtra as error:
     assert run(code).endswith(f"install it with: pip install 'metier[{extra}]'")
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "sys.modules['metier.adapters.messages'] = None",  # a module of our own that cannot be imported
+        "import openai.types.chat; del openai.types.chat.ChatCompletion",  # a name that the installed framework lacks
+        "import openai.types; sys.modules['openai.types.responses'] = None",  # and a module
+    ],
+)
+def test_a_bug_is_not_reported_as_a_missing_framework(broken: str) -> None:
+    code = f"""
+import sys
+{broken}
+try:
+    import metier.adapters.openai
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    said = run(code)
+    assert said.startswith(("ImportError cannot import name", "ModuleNotFoundError import of")), said
+
+
 def test_neither_the_core_nor_the_other_adapters_load_a_framework() -> None:
     frameworks = [package for package, _ in ADAPTERS.values()]
     code = "import sys, metier, metier.adapters.conversation\n"

@@ -18,7 +18,9 @@ from langchain_core.messages import SystemMessage
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, SystemPromptPart, UserPromptPart
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from scenario import LOAD, MARK, Model, Step, skills
 
@@ -27,7 +29,7 @@ from metier.adapters.anthropic import MessagesSkills
 from metier.adapters.langchain import SkillsMiddleware
 from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.adapters.openai_agents import AgentSkills, keep_skills
-from metier.adapters.pydantic_ai import SkillsCapability
+from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from worlds import World
 
 KINDS = [driver for driver in DRIVERS if not driver.__name__.endswith("Async")]
@@ -201,6 +203,7 @@ def test_the_agents_sdk_gets_one_system_prompt(world: World) -> None:
 
 def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: World) -> None:
     model = Model(["Hello.", "Hello."])
+    history: list[ModelMessage] = []
 
     async def converse(url: str) -> None:
         provider = OpenAIProvider(base_url=url, api_key="none")
@@ -211,7 +214,8 @@ def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: Worl
             capabilities=[SkillsCapability(skills(world))],
         )
         first = await agent.run("Hi")
-        await agent.run("Hi again", message_history=first.all_messages())
+        second = await agent.run("Hi again", message_history=first.all_messages())
+        history.extend(second.all_messages())
 
     with endpoints.serve(model) as url:
         asyncio.run(converse(url))
@@ -219,6 +223,25 @@ def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: Worl
     (text,) = {*systems(model)}
     assert text.startswith(f"Be kind.\n\n{INSTRUCTIONS}\n\nToday is Monday.\n\nSkills are")
     assert text.count("Be kind.") == 1
+    kept = [part.content for part in history[0].parts if isinstance(part, SystemPromptPart | UserPromptPart)]
+    assert kept == ["Be kind.", "Hi"], "the history keeps the agent's own prompt"
+
+
+def test_a_toolset_leaves_the_number_of_system_messages_to_pydantic_ai(world: World) -> None:
+    """Chat completions get each of an agent's instructions as a message; a toolset has no say in that."""
+    model = Model(["Hello."] * 3)
+    alone = OpenAIModelProfile(openai_chat_supports_multiple_system_messages=False)
+
+    async def converse(url: str) -> None:
+        provider = OpenAIProvider(base_url=url, api_key="none")
+        for instructions, profile in ((None, None), (INSTRUCTIONS, None), (INSTRUCTIONS, alone)):
+            chat = OpenAIChatModel("m", provider=provider, profile=profile)
+            await Agent(chat, instructions=instructions, toolsets=[SkillsToolset(skills(world))]).run("Hi")
+
+    with endpoints.serve(model) as url:
+        asyncio.run(converse(url))
+    assert [shown.prompts for shown in model.shown] == [1, 2, 1]
+    assert all("carpentry" in text for text in systems(model))
 
 
 # --- blocks and breakpoints ---

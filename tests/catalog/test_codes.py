@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -180,11 +181,32 @@ def test_an_inline_command_is_reported_by_validate(world: World) -> None:
     assert [d["code"] for s in json.loads(result.stdout)["skills"] for d in s["diagnostics"]] == ["inline-command"]
 
 
+AUTHORS: dict[str, dict[str, Any]] = {
+    # what only a strict validation reports
+    "byte-order-mark": {"text": "\ufeff---\nname: x\ndescription: Use when asked.\n---\n"},
+    "description-placeholder": {"description": "TODO"},
+    "description-vague": {"description": "X"},
+    "description-when": {"description": "Standards for the database."},
+    "body-too-long": {"body": "line\n" * 501},
+    "file-missing": {"body": "[forms](forms.md)"},
+    "link-outside": {"body": "[other](../other/SKILL.md)"},
+    "reference-unreachable": {"files": {"references/a.md": ""}},
+    "invisible-characters": {"body": "a\u200bb"},
+}
+
+
+@pytest.mark.parametrize("code", AUTHORS)
+def test_a_strict_validation_reports_the_code(world: World, code: str) -> None:
+    world.skill("x", **{"description": "Use when asked.", **AUTHORS[code]})
+    result = CliRunner().invoke(cli, ["validate", "--strict", "--json", str(world.project / "x")])
+    assert [d["code"] for s in json.loads(result.stdout)["skills"] for d in s["diagnostics"]] == [code]
+
+
 def test_every_documented_code_is_met_in_a_test() -> None:
-    assert set(CASES) | {"inline-command"} == set(CODES)
+    assert {*CASES, *AUTHORS, "inline-command"} == set(CODES)
 
 
-REPORTERS = {"Diagnostic": 0, "report": 0, "failed": 0, "Unusable": 0, "failure": 1}
+REPORTERS = {"Diagnostic": 0, "report": 0, "finding": 0, "failed": 0, "Unusable": 0, "failure": 1, "DescriptionFlaw": 0}
 
 
 def reported_codes() -> set[str]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Self
 
+import forking
 from watching import PATIENCE
 from worlds import World
 
@@ -20,7 +21,7 @@ class Following:
     def __init__(self, world: World, *arguments: str) -> None:
         start = "from metier.cli import main; main()"
         command = [sys.executable, "-c", start, "list", "--watch", "--cwd", str(world.project), *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = forking.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.patience = threading.Timer(PATIENCE, self.process.kill)
         self.patience.start()
 

@@ -191,11 +191,13 @@ def test_a_cut_is_seen_by_the_model_and_on_the_card(world: World, model: ModelSe
         chatting.say(chat, "probe it")
         loaded, read = (json.loads(one) for one in results(model))
         assert (loaded["truncated"], read["truncated"]) == (True, True)
-        assert loaded["body"].endswith("bytes of SKILL.md are left out]")
-        assert read["content"].endswith("[truncated: 1000 bytes of references/a.md are left out]")
+        way = "the user can raise {} in ~/.config/metier/config.toml]"
+        assert loaded["body"].endswith(way.format("load.max_bytes"))
+        notice = "[truncated: 1000 bytes of references/a.md are left out of 2000; "
+        assert read["content"].endswith(notice + way.format("resources.max_bytes"))
         shown = page(chatting, chat)
         assert shown.count(">truncated<") == 2
-        assert "bytes of references/a.md are left out]" in shown
+        assert "bytes of references/a.md are left out of 2000; " in shown
 
 
 # --- switched off ---

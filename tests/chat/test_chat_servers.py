@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import threading
 import uuid
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+import parts
 from chat.openai_server import ModelServer, calls, held, text
 from chat.serving import Chatting, JsonItem, serving, until
 from chat.turns import LOAD, RUN, answer, app_with
@@ -99,9 +99,7 @@ def test_a_server_that_ends_ends_the_streams_that_follow_turns_of_another(
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     if not programs():
-        if os.environ.get("CI"):
-            pytest.fail("PostgreSQL must be installed in CI")
-        pytest.skip("PostgreSQL is not installed")
+        parts.missing("postgres")
     with PostgresServer(durable=False) as server:
         yield server
 

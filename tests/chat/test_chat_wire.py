@@ -190,7 +190,7 @@ def test_a_server_that_falls_silent_in_the_middle_is_given_up_and_its_words_stay
     skilled: World, model: ModelServer
 ) -> None:
     model.plays(held(threading.Event(), "The beginning"))
-    with with_model(skilled, model, timeout=0.3) as chatting:
+    with with_model(skilled, model, timeout=2) as chatting:
         shown = chatting.say(chatting.chat(), "hello?")
         assert kinds(shown) == ["user", "text", "error"]
         assert (shown[1]["text"], shown[1]["done"], shown[1]["cut"]) == ("The beginning", True, True)
@@ -378,7 +378,8 @@ def test_every_provider_is_asked_at_its_address_and_its_refusal_is_told(
 def test_a_provider_whose_package_is_missing_says_what_to_install(
     skilled: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pydantic_ai.models.google", None)
+    monkeypatch.delitem(sys.modules, "pydantic_ai.models.google", raising=False)
+    monkeypatch.setitem(sys.modules, "google.genai", None)
     with serving(app_of(skilled, provider="google", name="some-model")) as chatting:
         shown = chatting.say(chatting.chat(), "hi")
         assert "pip install 'metier[models]'" in shown[-1]["message"]

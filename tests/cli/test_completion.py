@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import parts
 from calling import Run, caller
 from metier.catalog import frontmatter
 from worlds import World
@@ -38,13 +38,6 @@ KEYS = [
     ("metier mcp add gem", ["metier", "mcp", "add", "gemini-cli"]),
     ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the shell decides about the slash
 ]
-
-
-def needs(shell: str) -> None:
-    if shutil.which(shell) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{shell} must be there in CI")
-        pytest.skip(f"{shell} is not here")
 
 
 @pytest.fixture
@@ -119,7 +112,7 @@ class Terminal:
 
 @pytest.fixture(params=["bash", "zsh"])
 def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[str, str]) -> Iterator[Terminal]:
-    needs(request.param)
+    parts.require(request.param)
     shell = Terminal(SET_UP[request.param], skilled.project, surroundings)
     try:
         shell.ask(READY[request.param])
@@ -138,7 +131,7 @@ def test_a_tab_completes_commands_options_profiles_skills_and_files(terminal: Te
 
 
 def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundings: dict[str, str]) -> None:
-    needs("fish")
+    parts.require("fish")
     asked = "; ".join(f"echo '#'; complete -C '{typed}'" for typed, _ in KEYS)
     done = subprocess.run(
         ["fish", "--no-config", "-c", f"metier completion fish | source; {asked}"],

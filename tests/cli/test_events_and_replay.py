@@ -1,10 +1,9 @@
 """The record on the command line: events are shown, followed and moved, and sessions continue in other processes."""
 
 import json
-import re
 import os
+import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import forking
 from metier.cli import cli
 from metier.record.state import fold
 from metier.record.store import Frame, canonical, open_store
 from worlds import World
 
-COMMAND = [sys.executable, "-c", "from metier.cli import main; main()"]
 Run = Callable[..., Result]
 
 
@@ -36,7 +35,8 @@ def run(world: World) -> Run:
 
 def process(world: World, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "HOME": str(world.home), **env}
-    return subprocess.run([*COMMAND, *arguments], cwd=world.project, env=surroundings, capture_output=True, text=True)
+    command = [*forking.METIER, *arguments]
+    return forking.run(command, cwd=world.project, env=surroundings, capture_output=True, text=True)
 
 
 def default_store(world: World) -> Path:
@@ -97,7 +97,8 @@ def test_people_see_a_line_for_each_event_without_digests(run: Run, world: World
     run("load", "one", "--args", "\x1b[31mred " + "long " * 60, "--session", "s")
     run("read", "one", "../x", "--session", "s")
     shown = run("events").stdout
-    assert all(re.match(r"\d\d:\d\d:\d\d +\d+  \w|\d{4}-", line) for line in shown.splitlines())
+    lines = shown.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d +\d+  \w|\d{4}-", line) for line in lines)
     assert "long " * 60 in shown, "a pipe gets everything"
     assert "\x1b" not in shown
     assert "sha256:" not in shown
@@ -117,8 +118,8 @@ def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
 
 def test_following_shows_every_event_of_another_process_once(world: World, run: Run) -> None:
     run("load", "one", "--session", "before")
-    follower = subprocess.Popen(
-        [*COMMAND, "events", "--follow", "--json"],
+    follower = forking.start(
+        [*forking.METIER, "events", "--follow", "--json"],
         cwd=world.project,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,7 +1,6 @@
 """`metier install` as a user calls it."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from calling import Run, caller
 from install.hostile import tarred, zipped
 from install.skillsite import Site
 from metier.install.fetch import INDEX
+from parts import needs
 from terminals import Terminal
 from worlds import World
 
@@ -71,7 +71,7 @@ def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, r
     assert not (world.home / ".agents").exists()
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+@needs("tmux")
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 3)])
 def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_installs(
     world: World, site: Site, tmp_path: Path, answer: str, code: int

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +15,7 @@ from calling import Run
 from metier.clients import changes
 from metier.clients.changes import FileChanged, plan_add, write
 from metier.clients.programs import CLIENTS, place_of
+from parts import needs
 from terminals import Terminal
 from worlds import World
 
@@ -470,7 +470,7 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     terminal.close()
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+@needs("tmux")
 def test_on_a_terminal_it_asks_and_only_a_yes_writes(terminal: Terminal) -> None:
     file = terminal.world.home / ".cursor/mcp.json"
     terminal.run("metier mcp add cursor; echo exit-$?; metier mcp add cursor; echo end-$?", rows=60)

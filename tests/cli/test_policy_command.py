@@ -3,11 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import forking
+import parts
 from calling import Run
 from metier.session.rules import Rule
 from worlds import World
@@ -126,12 +127,12 @@ def test_a_script_that_a_person_runs_without_a_terminal_runs_and_a_models_call_d
     shared = ["--cwd", str(world.project), "--home", str(world.home), "--store", f"sqlite://{tmp_path}/s.db"]
 
     def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-c", "from metier.cli import main; main()", *arguments, *shared]
-        return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ))
+        line = [*forking.METIER, *arguments, *shared]
+        return forking.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ))
 
     done = metier("run", "one", "scripts/x.sh")
     if done.returncode == 4:
-        pytest.skip("there is no sandbox here")
+        parts.require_sandbox()
     assert (done.returncode, done.stdout) == (0, "RAN\n")
     metier("load", "one", "--session", "s")
     call = metier("call", "skill_run", "--session", "s", '{"name": "one", "script": "scripts/x.sh"}')

@@ -1,12 +1,12 @@
 """A command on a real terminal asks there before it runs a script, and a pipe is never asked."""
 
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from asked import missing
+from parts import needs
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
@@ -15,7 +15,7 @@ RUN = "metier run one scripts/x.sh -- 'a b' '$(id)'"
 WAITS = "[n]:"
 UNSANDBOXED = '[permissions]\nallow = [{ tool = "run_unsandboxed" }]\n'  # it also runs where no sandbox works
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+pytestmark = needs("tmux")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def test_the_demo_serves_the_web_app_on_the_bundled_skills_and_keeps_to_its_fold
                 skills = browser.get("/api/skills").json()["skills"]
         finally:
             process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     assert refused.status_code == 401
     assert (page.status_code, str(page.url)) == (200, f"{where}/")
     assert page.headers["content-type"].startswith("text/html")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import forking
 from limited import run_bounded
-from lives import METIER
 from worlds import World
 
 GIB = 1 << 30
@@ -99,8 +99,8 @@ except BrokenPipeError:
 def test_an_endless_input_is_refused_after_what_an_operation_can_have(world: World, command: tuple[str, ...]) -> None:
     world.skill(".agents/skills/good")
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as source:
-        done = subprocess.run(
-            [*METIER, *command, "--home", str(world.home)],
+        done = forking.run(
+            [*forking.METIER, *command, "--home", str(world.home)],
             cwd=world.project,
             stdin=source.stdout,
             capture_output=True,

@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import forking
 from metier import Skills
 from worlds import World
 
@@ -27,9 +27,9 @@ def metier(
 
     `output` asks for the JSON of a command that fails.
     """
-    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments, "--json"]
+    command = [*forking.METIER, *arguments, "--json"]
     surroundings = {**os.environ, "HOME": str(world.home), **env}
-    done = subprocess.run(command, cwd=cwd or world.project, env=surroundings, capture_output=True, text=True)
+    done = forking.run(command, cwd=cwd or world.project, env=surroundings, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if code == 0 or output else done.stderr
 

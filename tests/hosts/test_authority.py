@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hosts.asking import metier
+from metier.errors import ConfigError
 from metier.hosts import profiles, settings
 from metier.hosts.authority import AUTHORITIES
 from metier.hosts.settings import RUNTIME_KEYS
@@ -136,7 +137,7 @@ def test_every_setting_has_an_entry_and_no_entry_is_left_over() -> None:
 
 def test_this_walk_has_every_setting_of_a_profile() -> None:
     assert {*VALUES, *HARMLESS} == set(profiles.settings())
-    assert {name for name, rule in AUTHORITIES.items() if rule.who == "any"} == set(HARMLESS)
+    assert {name for name, rule in AUTHORITIES.items() if rule.who == "any"} == {*HARMLESS, "check"}
     narrowed = {name for name, (_, _, narrow) in VALUES.items() if narrow is not None}
     assert narrowed == {name for name in VALUES if AUTHORITIES[name].narrower is not None}
 
@@ -307,6 +308,26 @@ def test_a_runtime_key_of_an_untrusted_project_does_not_count(world: World, key:
             found = settings.resolve(world.project, home=world.home, env={})
             assert getattr(found, f"{key}_folder" if key == "cache" else key) == default
             assert [(d.path, d.message.split(" ")[0]) for d in found.diagnostics] == [(str(file), key)]
+
+
+def test_a_project_names_the_hosts_to_check_but_only_a_trusted_one_names_files(world: World) -> None:
+    user = own_file(world, 'permissions.trust = "required"\ncheck.hosts = ["rip"]\n')
+    assert settings.resolve(world.project, home=world.home, env={}).check_hosts == ("rip",)
+    for file in project_files(world, 'check.hosts = ["codex", "./own.toml"]\n'):
+        found = settings.resolve(world.project, home=world.home, env={})
+        assert found.check_hosts == ("codex",)
+        assert [(d.path, d.message.split(" ")[0]) for d in found.diagnostics] == [(str(file), "check.hosts")]
+    trust(str(user.parent), str(world.project))
+    for _ in project_files(world, 'check.hosts = ["codex", "./own.toml"]\n'):
+        assert settings.resolve(world.project, home=world.home, env={}).check_hosts == ("codex", "./own.toml")
+
+
+@pytest.mark.parametrize("wrong", ['check = "codex"', "check = []", "check.hosts = [1]", "check.host = ['codex']"])
+def test_a_wrong_table_of_checks_is_an_error_with_its_file(world: World, wrong: str) -> None:
+    file = own_file(world, f"{wrong}\n")
+    with pytest.raises(ConfigError, match="check") as caught:
+        settings.resolve(world.project, home=world.home, env={})
+    assert str(file) in str(caught.value)
 
 
 # --- the choice of a profile ---

@@ -1,13 +1,12 @@
 """Codelia: what the model reads of a skill's files, when it gets a text again, and refs that last."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forking
 from metier import replay
 from metier.record.store import open_store
 from metier.session.session import Session
@@ -28,10 +27,10 @@ def read(opened: Session) -> str:
 
 def printed(world: World, store: Path, *arguments: str) -> str:
     """What the command prints in a process of its own, in the session `kept`."""
-    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+    command = [*forking.METIER, *arguments]
     command += ["--profile", "codelia", "--store", str(store), "--session", "kept"]
     env = {**os.environ, "HOME": str(world.home)}
-    done = subprocess.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
+    done = forking.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -69,7 +68,7 @@ def test_files_that_do_not_fit_are_left_out_and_counted(
     assert listed(text) == [name for name in sorted(sizes) if name not in left_out]
     _, _, after = text.partition("</skill_files>\n")
     many = "file of this skill is" if len(left_out) == 1 else "files of this skill are"
-    note = f"{len(left_out)} more {many} not listed here.\n" if left_out else ""
+    note = f"{len(left_out)} more {many} not listed here. They are in its directory all the same.\n" if left_out else ""
     assert after == f"{note}</skill_context>"
     assert read(session(world)) == text
     data = opened.skills.session().call(*LOAD).data
@@ -81,7 +80,8 @@ def test_a_folder_too_large_to_count_says_that_there_are_more(world: World) -> N
     world.skill(".agents/skills/probe", files={f"f{number}": "" for number in range(60)})
     settings = {"load.max_files": 1}
     text = world.discover("codelia", settings=settings).session().call(*LOAD).text
-    assert text.endswith("</skill_files>\nMore files of this skill are not listed here.\n</skill_context>")
+    note = "More files of this skill are not listed here. They are in its directory all the same."
+    assert text.endswith(f"</skill_files>\n{note}\n</skill_context>")
 
 
 @pytest.mark.behaviour("N-016")
@@ -92,7 +92,9 @@ def test_a_cut_list_is_counted_for_every_host_that_lists_files_and_replays(world
             opened = world.discover(profile).session(store=store, id=profile)
             text = opened.call(*LOAD).text
             assert listed(text) == ["a.md", "c.md"]
-            assert "</skill_files>\n1 more file of this skill is not listed here.\n</skill" in text
+            way = "They are in its directory all the same."
+            way = "`skill_read` reads any file by its path." if profile == "standard" else way
+            assert f"</skill_files>\n1 more file of this skill is not listed here. {way}\n</skill" in text
             assert replay.replay(replay.from_store(store, profile)).identical
 
 

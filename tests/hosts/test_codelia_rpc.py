@@ -1,13 +1,12 @@
 """Codelia's methods over JSON-RPC: the catalog of a directory, its state, and what is remembered beside it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forking
 from metier.app import App
 from metier.rpc import Dispatcher
 from worlds import World
@@ -90,9 +89,9 @@ def test_notifications_get_no_answer_and_batches_one(client: Dispatcher) -> None
 def test_a_line_that_is_too_long_is_answered_and_the_next_one_too(world: World) -> None:
     world.skill(f"{SKILLS}/notes")
     lines = b"x" * (5 << 20) + b"\n" + b'{"jsonrpc":"2.0","id":2,"method":"skills.list"}\n'
-    command = [sys.executable, "-c", "from metier.cli import main; main()", "rpc"]
+    command = [*forking.METIER, "rpc"]
     options = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
-    done = subprocess.run([*command, *options], input=lines, capture_output=True, check=True)
+    done = forking.run([*command, *options], input=lines, capture_output=True, check=True)
     first, second = done.stdout.splitlines()
     assert json.loads(first)["error"]["code"] == -32600
     assert json.loads(second)["result"]["skills"][0]["name"] == "notes"

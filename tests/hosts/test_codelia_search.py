@@ -210,7 +210,7 @@ def test_a_cut_result_and_hits_of_one_name_are_told_apart_in_text(
     opened = world.discover("codelia").session()
     text = opened.call("skill_search", {"query": "release", "limit": 1}).text
     assert text.startswith("count: 1, truncated: true\n")
-    assert text.endswith("\nMore skills match; ask more precisely or for more results.")
+    assert text.endswith(", or for more results with `limit`, up to 50.")
     assert str(twins[1]) not in text
     monkeypatch.setenv("HOME", str(world.home))
     run = caller(world, capsys, monkeypatch)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import forking
 from metier.app import App
 from metier.record.store import open_store
 from metier.replay import from_store, replay
@@ -26,9 +26,9 @@ class Client:
     """A `metier rpc` process of a project, asked line by line."""
 
     def __init__(self, world: World, *options: str) -> None:
-        command = [sys.executable, "-c", "from metier.cli import main; main()", "rpc", "--profile", "codelia"]
+        command = [*forking.METIER, "rpc", "--profile", "codelia"]
         place = ["--cwd", str(world.project), "--home", str(world.home)]
-        self.process = subprocess.Popen(
+        self.process = forking.start(
             [*command, *place, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.lines = reading(self.process.stdout)
@@ -55,7 +55,7 @@ def client(world: World, *options: str) -> Generator[Client]:
     finally:
         assert opened.process.stdin is not None
         opened.process.stdin.close()
-        opened.process.wait(30)
+        opened.process.wait(120)
 
 
 def edit(path: Path, description: str, body: str, time: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hosts.asking import metier
 from metier import limits
 from metier.files import beneath
-from metier.hosts.profiles import BUILT_IN
+from profile_kinds import KINDS
 from worlds import World
 
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
@@ -118,7 +118,7 @@ ATTACKS: list[Callable[[World, Path], None]] = [
 ]
 
 
-EVERYWHERE = [(attack, profile) for attack in ATTACKS for profile in BUILT_IN]
+EVERYWHERE = [(attack, profile) for attack in ATTACKS for profile in KINDS]
 CASES = [case for number, case in enumerate(EVERYWHERE) if case[1] in ("standard", "omp") or number % 4 == 0]
 """Every attack under the two rules that there are for these files, and a part of them under every profile."""
 
@@ -185,7 +185,7 @@ def test_a_file_at_the_limit_is_whole_and_one_byte_more_is_refused(clone: World)
     assert "xx" not in clone.discover().session().system_prompt()
 
 
-@pytest.mark.parametrize("profile", BUILT_IN)
+@pytest.mark.parametrize("profile", KINDS)
 def test_where_trust_is_required_a_projects_file_waits_for_it(clone: World, profile: str) -> None:
     file = clone.project / "AGENTS.md"
     file.write_text("PROJECT-RULES")

@@ -1,12 +1,12 @@
 """MyCodeAgent: the project's `skills` folder, the last of equal names, and a cache that looks at each file."""
 
 import os
-import subprocess
 import sys
 import time
 
 import pytest
 
+import forking
 from hosts.asking import codes, left, listening, metier, names, opened
 from metier import SkillNotFound
 from worlds import World
@@ -226,7 +226,7 @@ def test_skipped_and_duplicate_skills_are_logged_once_and_the_command_line_is_si
     broken = world.skill("skills/broken", text="---\nname: [broken\n---\n")
     nameless = world.skill("skills/nameless", text="---\ndescription: None.\n---\n")
     where = [str(world.project), str(world.home)]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *where], capture_output=True, text=True)
+    done = forking.run([sys.executable, "-c", PROGRAM, *where], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said, _, later = done.stderr.partition("--\n")
     lines = [line.removeprefix("WARNING metier.catalog ") for line in said.splitlines()]
@@ -234,9 +234,9 @@ def test_skipped_and_duplicate_skills_are_logged_once_and_the_command_line_is_si
     assert f"{loser}: skipped: {winner} has the same name, 'same', and is used instead" in lines
     assert f"{nameless}: skipped: `name` is missing" in lines
     assert later.count("WARNING") == later.count("skills/late/SKILL.md") == 1
-    shell = [sys.executable, "-c", "from metier.cli import main; main()", "list", "--all", "--profile", "mycodeagent"]
+    shell = [*forking.METIER, "list", "--all", "--profile", "mycodeagent"]
     env = {**os.environ, "HOME": str(world.home)}
-    shown = subprocess.run(shell, cwd=world.project, env=env, capture_output=True, text=True)
+    shown = forking.run(shell, cwd=world.project, env=env, capture_output=True, text=True)
     assert shown.returncode == 0
     assert "WARNING" not in shown.stderr
     assert "same name" not in shown.stderr

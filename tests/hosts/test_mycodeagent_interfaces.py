@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from mcp import Client, types
 
+import forking
 from chat.openai_server import ModelServer, calls, text
 from chat.serving import app_of, serving
 from hosts.asking import metier
@@ -122,11 +121,9 @@ def test_the_command_line_keeps_the_call_stack_between_processes_and_its_record_
     options = ["--profile", "mycodeagent", "--session", "mine"]
     assert metier(project, "call", "Skill", json.dumps(CALLS[0]), *options)["status"] == "success"
     assert metier(project, "call", "Skill", json.dumps(CALLS[1]), *options)["status"] == "success"
-    command = [sys.executable, "-c", "from metier.cli import main; main()", "call", "Skill", json.dumps(CALLS[2])]
+    command = [*forking.METIER, "call", "Skill", json.dumps(CALLS[2])]
     env = {"HOME": str(project.home)}
-    done = subprocess.run(
-        [*command, *options], cwd=project.project, env=os.environ | env, capture_output=True, text=True
-    )
+    done = forking.run([*command, *options], cwd=project.project, env=os.environ | env, capture_output=True, text=True)
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"] == {
         "code": "INVALID_PARAM",

@@ -49,7 +49,8 @@ def test_the_prompt_lists_names_and_descriptions_where_the_model_can_read(world:
         ]
         assert "\n- undescribed:" in text
         assert opened.prompt(budget=len("- pdf: Fills forms.") + 1).text.endswith(
-            "\n- pdf: Fills forms.\n(1 more is not shown)"
+            "\n- pdf: Fills forms.\n(1 more is not shown. "
+            "If `read` does not know a name, it answers with similar ones.)"
         )
     assert "MARKER" not in text
     assert str(world.project) not in text

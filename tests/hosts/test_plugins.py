@@ -179,7 +179,7 @@ def test_a_setting_of_another_host_never_breaks_the_one_in_use(kitchen: World) -
 
 WRONG = {
     'honours = ["hide"]': ('honours = ["hidden"]', "catalog.honours", "disable-model-invocation"),
-    'forms = ["$name"]': ('forms = ["@name"]', "invocation.forms", "skill://name"),
+    'forms = ["$name"]': ('forms = ["#name"]', "invocation.forms", "skill://name"),
     'format = "quill"': ('format = "quil"', "prompt.format", "xml"),
     'wrap = "quill"': ('wrap = "paper"', "load.wrap", "base-directory"),
     'shape = "quill"': ('shape = "round"', "tools.shape", "envelope"),

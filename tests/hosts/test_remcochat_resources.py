@@ -100,6 +100,12 @@ def test_the_winning_skill_is_read_from_whichever_folder_it_came(world: World, o
 # --- cuts ---
 
 
+def notice(left_out: int, path: str, size: int) -> str:
+    setting = "load.max_bytes" if path == "SKILL.md" else "resources.max_bytes"
+    way = f"the user can raise {setting} in ~/.config/metier/config.toml"
+    return f"[truncated: {left_out} bytes of {path} are left out of {size}; {way}]"
+
+
 def sized(world: World, size: int, letter: str = "x") -> int:
     """A skill whose SKILL.md has `size` bytes, all of the body one letter; the bytes of its head."""
     path = world.skill(".skills/probe", body="")
@@ -117,7 +123,7 @@ def test_a_long_skill_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(worl
     body = result["body"]
     assert result["truncated"] is (over > 0)
     assert body.startswith("x" * (LIMIT - head))
-    assert body == "x" * (LIMIT - head) + (f"\n\n[truncated: {over} bytes of SKILL.md are left out]" if over else "")
+    assert body == "x" * (LIMIT - head) + ("\n\n" + notice(over, "SKILL.md", LIMIT + over) if over else "")
 
 
 @pytest.mark.behaviour("K-048")
@@ -128,9 +134,9 @@ def test_a_cut_never_splits_a_character(world: World, letter: str) -> None:
     width = len(letter.encode())
     for limit in range(LIMIT, LIMIT + 4):
         body = told(chat(world, max_skill_md_bytes=limit).call("skills.activate", {"name": "probe"}))["body"]
-        kept, _, notice = body.partition("\n\n")
+        kept, _, end = body.partition("\n\n")
         assert kept == letter * ((limit - head) // width)
-        assert notice == f"[truncated: {total - head - len(kept.encode())} bytes of SKILL.md are left out]"
+        assert end == notice(total - head - len(kept.encode()), "SKILL.md", total)
 
 
 @pytest.mark.behaviour("K-048")
@@ -139,7 +145,7 @@ def test_a_cut_keeps_the_frontmatter_whole(world: World) -> None:
     result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
     assert result["frontmatter"]["metadata"] == {"last": "kept"}
     assert "BODY-MARKER" not in result["body"]
-    assert "[truncated: 11 bytes of SKILL.md are left out]" in result["body"]
+    assert "[truncated: 11 bytes of SKILL.md are left out of " in result["body"]
 
 
 @pytest.mark.behaviour("K-055", "K-072")
@@ -150,8 +156,8 @@ def test_a_long_resource_is_cut_at_the_limit_with_a_notice(world: World, over: i
     result = told(read(chat(world, max_resource_bytes=LIMIT), "big.txt"))
     kept = letter * (LIMIT // len(letter.encode()))
     left_out = len(content.encode()) - len(kept.encode())
-    notice = f"\n\n[truncated: {left_out} bytes of big.txt are left out]" if over else ""
-    assert result["content"] == kept + notice
+    end = "\n\n" + notice(left_out, "big.txt", len(content.encode())) if over else ""
+    assert result["content"] == kept + end
     assert result["truncated"] is (over > 0)
 
 
@@ -196,7 +202,7 @@ def test_a_file_of_gigabytes_is_never_held_whole(world: World) -> None:
         peak_of_skill = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert told(resource)["content"].endswith(f"[truncated: {(5 << 30) - 2_000_000} bytes of huge.txt are left out]")
+    assert told(resource)["content"].endswith(notice((5 << 30) - 2_000_000, "huge.txt", 5 << 30))
     assert "BODY-MARKER" in told(skill)["body"]
     assert len(told(skill)["body"]) < 201_000
     assert peak_of_discovery < 20 << 20

@@ -5,13 +5,12 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import forking
 from hosts.asking import metier
 from metier.errors import BadArguments
 from metier.record.events import TYPES
@@ -22,7 +21,6 @@ from metier.replay import from_store, replay
 from metier.session.session import Session
 from worlds import World
 
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 BODY = "# Steps\n\nBODY-MARKER\n"
 ENVELOPE = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type")
 Frames = list[dict[str, Any]]
@@ -351,8 +349,8 @@ def test_odd_text_in_a_call_is_answered_and_the_next_process_reads_and_replays_t
     replayed = metier(world, "replay", "--verify", "odd", *options)
     assert (replayed["identical"], replayed["differences"]) == (True, [])
     assert replayed["frames"] == len(session.events)
-    shown = subprocess.run(
-        [*METIER, "events", "--session", "odd", "--json", *options],
+    shown = forking.run(
+        [*forking.METIER, "events", "--session", "odd", "--json", *options],
         cwd=world.project,
         env={**os.environ, "HOME": str(world.home)},
         capture_output=True,

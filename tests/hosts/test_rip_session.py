@@ -172,7 +172,7 @@ def test_a_model_reads_a_line_for_each_skill_that_a_search_finds_and_that_there_
     assert sorted(found(query="counts")) == ["- one: Counts to one.", "- two: Counts to two."]
     first, more = found(query="counts", limit=1)
     assert first.startswith("- ")
-    assert more == "More skills match; ask more precisely or for more results."
+    assert more == "More skills than this one match; ask more precisely, or for more results with `limit`, up to 50."
     assert found(query="zzz") == ["No skill matches 'zzz'."]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -20,6 +19,7 @@ from metier.files.digests import digest_of
 from metier.install import InstallRequest, Offer
 from metier.install.fetch import INDEX, SCHEMA
 from metier.web.publish import PublishedSkills
+from parts import needs
 from worlds import World
 
 pytest_plugins = ["install.install_fixtures"]
@@ -346,7 +346,7 @@ def test_a_host_that_is_not_there_is_one_line(world: World) -> None:
     assert place(world, OPEN).refused("https://no-such-host.invalid/x.zip") == "unreachable"
 
 
-@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+@needs("openssl")
 def test_a_certificate_must_be_trusted(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = certificate(tmp_path)
     with serving(made) as site:

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+import forking
 from install.places import place
 from metier.hosts.settings import resolve
 from metier.install import Installer, InstallRequest, placing
@@ -37,7 +38,7 @@ def die(*_, **__):
 def run(world: World, code: str, *words: object) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, with `install` and `die`."""
     command = [sys.executable, "-c", INSTALL + code, str(world.project), str(world.home), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return forking.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def versions(world: World) -> tuple[Path, Path]:

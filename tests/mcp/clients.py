@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 
+import forking
 from mcp_requests import ask
 from metier.app import App
 from metier.mcp.http import HttpApp, http_app
@@ -25,7 +26,6 @@ from worlds import World
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
 """The mode of the SDK's client and the protocol version, for each generation of the protocol."""
 TRANSPORTS = ("memory", "stdio", "http")
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
 async def all_pages(client: Client, method: str, key: str, **params: object) -> list[Any]:
@@ -56,7 +56,16 @@ def open_app(world: World, *, profile: str | None = None, settings: Mapping[str,
 
 def command(world: World, *more: str) -> list[str]:
     """The command that starts our server on a pipe."""
-    return [*METIER, "mcp", "--cwd", str(world.project), "--home", str(world.home), "--store", "memory:", *more]
+    return [
+        *forking.program("mcp"),
+        "--cwd",
+        str(world.project),
+        "--home",
+        str(world.home),
+        "--store",
+        "memory:",
+        *more,
+    ]
 
 
 @asynccontextmanager
@@ -111,10 +120,10 @@ async def connected(
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an asynchronous test. It fails if it takes longer than a minute."""
+    """Run an asynchronous test. It fails if it takes longer than five minutes."""
 
     async def bounded() -> None:
-        with anyio.fail_after(60):
+        with anyio.fail_after(300):
             await test()
 
     anyio.run(bounded)

@@ -1,6 +1,5 @@
 """What a client's model knows before it calls a tool: the server's instructions and the descriptions of its tools."""
 
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from metier.app import App
 from metier.errors import ConfigError
 from metier.mcp.server import McpServer
 from metier.skills import Skills
+from parts import needs
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
@@ -218,7 +218,7 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     terminal.close()
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+@needs("tmux")
 @pytest.mark.parametrize("key", ["C-d", "C-c"])
 def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(terminal: Terminal, key: str) -> None:
     terminal.run("trap true INT; metier mcp >answers; echo ended-$?", columns=120)

@@ -83,6 +83,49 @@ def test_a_client_without_forms_is_told_what_would_allow_the_call(library: World
     run(check)
 
 
+ANSWERS = {
+    "no": "(the answer was no); the user can allow it when it is asked again, or in [permissions] of",
+    "decline": "(nobody approved it: the host declined the question); the user can allow it in [permissions] of",
+    "cancel": "(nobody approved it: the host dismissed the question); the user can allow it in [permissions] of",
+    "": "(it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "era"), [(answer, era) for answer in ANSWERS for era in ERAS if answer or era == "2025"]
+)
+def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
+    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("skill_load", {"name": "one"}),
+        ("skill_read", {"name": "one", "path": "a.md"}),
+        ("skill_run", {"name": "one", "script": "scripts/x.sh"}),
+    ]
+    config = library.home / ".config/metier/config.toml"
+    asks = config.read_text()
+    rules: list[str] = []
+
+    async def check() -> None:
+        for call in calls:
+            app = open_app(library)
+            app.runner = runner
+            person = Person(answer) if answer else None
+            async with connected(library, "memory", era, app, asked=person) as client:
+                for one in calls[: len(rules)]:
+                    assert not (await client.call_tool(*one)).is_error
+                (content,) = (await client.call_tool(*call)).content
+            assert isinstance(content, types.TextContent)
+            assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
+            rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
+            config.write_text(f"{asks}allow = [{', '.join(rules)}]")
+        app = open_app(library)
+        app.runner = runner
+        async with connected(library, "memory", era, app) as client:
+            assert not any([(await client.call_tool(*call)).is_error for call in calls])
+
+    run(check)
+
+
 @BOTH_ERAS
 def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
     person = Person("once", "no", "once", "once")
@@ -107,8 +150,8 @@ def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, er
 
     async def check() -> None:
         async with connected(library, transport, era, asked=person) as client:
-            for _ in range(2):
-                with pytest.raises(MCPError, match="the answer was no"):
+            for why in ("the answer was no", "nobody approved it: the host declined the question"):
+                with pytest.raises(MCPError, match=why):
                     await client.get_prompt("one", {"arguments": "now"})
             assert "BODY" in str((await client.get_prompt("one")).messages)
         async with connected(library, transport, era) as client:
@@ -254,4 +297,4 @@ def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: Wor
             pass
         server.stdin.close()
         server.stdout.read()
-        assert server.wait(30) == 0
+        assert server.wait(120) == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from clients import command
 
+import parts
 from npm_packages import install
 from worlds import World
 
@@ -23,18 +24,12 @@ SKILLS = ".agents/skills"
 pytestmark = pytest.mark.xdist_group("inspector")
 
 
-def missing(why: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"the MCP Inspector must run in CI: {why}")
-    pytest.skip(f"the MCP Inspector cannot run here: {why}")
-
-
 @pytest.fixture(scope="session")
 def inspector() -> Path:
     """The folder with the programs of the Inspector and a recent version of Node."""
     place = Path(tempfile.gettempdir()) / f"metier-inspector-{VERSION}-{os.getuid()}"
     if why := install(place, [f"@modelcontextprotocol/inspector@{VERSION}"], NODE):
-        missing(why)
+        parts.missing("node", why)
     return place / "node_modules/.bin"
 
 

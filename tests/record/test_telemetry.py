@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util.types import AttributeValue
 
-from metier import MissingExtra, PolicyDenied, SkillNotFound, replay
+from metier import MissingExtra, PolicyDenied, SkillNotFound, replay, usage
 from metier.app import App
 from metier.record import telemetry
 from metier.record.store.memory import MemoryStore
@@ -85,8 +85,8 @@ def seen() -> Iterator[Seen]:
     made.close()
 
 
-def watch(seen: Seen, content: bool = False) -> None:
-    telemetry.enable(content=content, tracer_provider=seen.traces, meter_provider=seen.meters)
+def watch(seen: Seen, content: bool = False, latest: bool | None = None) -> None:
+    telemetry.enable(content=content, latest=latest, tracer_provider=seen.traces, meter_provider=seen.meters)
 
 
 def opened(world: World, **given: Unpack[SessionOptions]) -> Session:
@@ -152,6 +152,78 @@ def test_a_tool_call_is_an_execute_tool_span_by_the_conventions(world: World, se
     assert seen.spans["execute_tool skill_load"].kind is trace.SpanKind.INTERNAL
     assert "load" not in seen.spans, "what happens inside of a call belongs to it"
     assert [point.count for point in seen.histogram("gen_ai.execute_tool.duration")] == [1]
+
+
+def call_each(session: Session) -> None:
+    """One call of each tool that is about a skill."""
+    session.call("skill_load", {"name": "notes"})
+    session.call("skill_read", {"name": "notes", "path": "references/secret-path.md"})
+    session.call("skill_read", {"name": "notes", "path": "no-such-file.md"})
+    session.call("skill_run", {"name": "notes", "script": "scripts/say.sh"})
+    session.call("skill_load", {"name": "no-such-skill"})
+
+
+def test_spans_of_skills_follow_the_latest_conventions_where_they_are_switched_on(world: World, seen: Seen) -> None:
+    watch(seen, latest=True)
+    call_each(opened(world))
+    assert list(seen.spans) == [
+        "discover",
+        "execute_tool skill_load notes",
+        "execute_tool skill_read notes references/secret-path.md",
+        "execute_tool skill_read notes",
+        "execute_tool skill_run notes scripts/say.sh",
+        "execute_tool skill_load",
+    ]
+    load, read, missing, run, unknown = (seen.attributes(name) for name in list(seen.spans)[1:])
+    assert all(one["gen_ai.operation.name"] == "execute_tool" for one in (load, read, missing, run, unknown))
+    assert all(one["gen_ai.skill.name"] == "notes" for one in (load, read, missing, run))
+    assert read["gen_ai.skill.resource.name"] == "references/secret-path.md"
+    assert (run["gen_ai.skill.resource.name"], run["process.exit.code"]) == ("scripts/say.sh", 3)
+    assert "gen_ai.skill.resource.name" not in missing, "a model may ask for any text"
+    assert not [key for key in unknown if key.startswith("gen_ai.skill.")]
+    everything = seen.everything()
+    wrote = ("gen_ai.skill.description", "gen_ai.skill.source.uri", "Writes notes", "no-such", "secret-body")
+    assert [text for text in (*wrote, str(world.project)) if text in everything] == []
+
+
+def test_without_the_switch_no_span_has_attributes_of_skills_that_may_still_change(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http,gen_ai_latest")
+    watch(seen, content=True)
+    session = opened(world)
+    call_each(session)
+    assert "execute_tool skill_load" in seen.spans
+    assert "gen_ai.skill." not in seen.everything()
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http, gen_ai_latest_experimental")
+    watch(seen)
+    session.load("notes")
+    assert seen.attributes("load")["gen_ai.skill.name"] == "notes"
+    watch(seen, latest=False)
+    session.search("notes")
+    assert telemetry.active is not None
+    assert not telemetry.active.latest
+
+
+def test_description_and_source_of_a_skill_need_both_switches(world: World, seen: Seen) -> None:
+    watch(seen, content=True, latest=True)
+    opened(world).call("skill_load", {"name": "notes"})
+    found = seen.attributes("execute_tool skill_load notes")
+    assert found["gen_ai.skill.description"] == "Writes notes."
+    assert found["gen_ai.skill.source.uri"] == (world.project / SKILLS / "notes").as_uri()
+
+
+def test_what_another_process_did_or_is_counted_later_has_no_span_here(world: World, seen: Seen) -> None:
+    store = MemoryStore()
+    there = opened(world, store=store)
+    there.load("notes")
+    here = opened(world, store=store)
+    watch(seen, latest=True)
+    assert there.activated == here.activated == ["notes"]
+    here.call("skill_read", {"name": "notes", "path": "references/secret-path.md"})
+    assert usage(store).skills[0].read == 1
+    assert replay.replay(replay.from_store(store, here.id)).identical
+    assert list(seen.spans) == ["discover", "execute_tool skill_read notes references/secret-path.md"][1:]
 
 
 def test_a_span_stands_below_the_one_that_is_current_also_across_threads(world: World, seen: Seen) -> None:
@@ -331,7 +403,7 @@ def test_tracing_changes_no_event(world: World, seen: Seen) -> None:
 
 def test_the_page_names_every_span_attribute_and_metric(world: World, seen: Seen) -> None:
     page = (Path(__file__).parents[2] / "docs/telemetry.md").read_text()
-    watch(seen, content=True)
+    watch(seen, content=True, latest=True)
     use(opened(world))
     names = {key for span in seen.spans.values() for key in span.attributes or {}} | set(seen.metrics())
     assert sorted(name for name in names if f"`{name}`" not in page) == []

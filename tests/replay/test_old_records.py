@@ -10,6 +10,7 @@ from metier.replay import from_file, replay
 RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
 VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
 VERSION_3 = Path(__file__).parent / "records-3"
+VERSION_4 = Path(__file__).parent / "records-4"
 HOSTS = ["codelia", "mycodeagent", "omp", "remcochat", "rip", "standard"]
 
 
@@ -38,13 +39,13 @@ def test_a_record_of_version_2_replays_byte_for_byte() -> None:
     assert len(outcome.frames) == len(record.frames) > 200
 
 
-def replays(file: Path) -> list[dict[str, Any]]:
-    """Replay a record byte for byte, and return its frames."""
+def replays(file: Path, version: int = 3) -> list[dict[str, Any]]:
+    """Replay a record of this version byte for byte, and return its frames."""
     record = from_file(str(file))
     outcome = replay(record)
     assert [one.as_dict() for one in outcome.differences] == []
     assert len(outcome.frames) == len(record.frames) > 40
-    assert {frame["version"] for frame in record.frames if frame["type"] == "session_started"} == {3}
+    assert {frame["version"] for frame in record.frames if frame["type"] == "session_started"} == {version}
     return [dict(frame) for frame in record.frames]
 
 
@@ -67,3 +68,11 @@ def test_files_in_a_record_of_version_3_replay_byte_for_byte(host: str) -> None:
     assert {frame["name"] for frame in loads if frame.get("files_truncated")} == {"cut"}
     whole = [frame["files"] for frame in loads if frame["name"] == "plain" and not frame.get("already_loaded")]
     assert whole[:2] == [["a.md"], ["a.md", "new.md"]]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_record_of_version_4_replays_byte_for_byte(host: str) -> None:
+    """Refusals and what was cut did not say how to allow it, or how to get the rest."""
+    frames = replays(VERSION_4 / f"{host}.jsonl", 4)
+    assert "no" in [frame["answer"] for frame in frames if frame["type"] == "policy_asked"]
+    assert any(frame.get("truncated") for frame in frames)

@@ -30,15 +30,20 @@ from watching import wait_for
 from worlds import World
 
 SKILLS = ".agents/skills"
-RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'
-"""Scripts run in the sandbox, and on a machine without one they run, too."""
+RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_project"}, {tool = "run_unsandboxed"}]\n'
+"""Scripts run in the sandbox and may read the project, and on a machine without a sandbox they run, too."""
 
 WAITS = """#!/bin/sh
 echo "$1 began"
 left=600
-while [ ! -e "$SKILL_DIR/go" ] && [ $left -gt 0 ]; do sleep 0.05; left=$((left - 1)); done
-echo "$1 ended"
+while [ $left -gt 0 ]; do
+    ls "$PROJECT_DIR" | grep -qx go && echo "$1 ended" && exit
+    sleep 0.05
+    left=$((left - 1))
+done
 """
+"""Waits for a file in the project, which it lists: a name that a sandbox did not find once may stay unfound."""
+
 QUICK = '#!/bin/sh\necho "quick $1"\n'
 
 
@@ -127,7 +132,7 @@ def test_two_processes_work_on_one_session_while_a_script_runs(lives: Lives) -> 
         assert quick["stdout"] == "quick 2\n"
         two.call("session.end_turn", session_id="s")
         two.tool("s", "skill_load", name="late")
-        (world.project / SKILLS / "slow" / "go").touch()
+        (world.project / "go").touch()
         slow = one.receive(running)
         assert slow["stdout"] == "it began\nit ended\n"
         assert one.tool("s", "skill_load", name="late")["already_loaded"]
@@ -200,7 +205,7 @@ def test_sessions_of_two_apps_in_two_threads_keep_their_runs_apart(world: World,
     assert apps[1].session("s").run("one", "scripts/b.sh").stdout == "quick\n"
     apps[1].session("s").end_turn()
     go.set()
-    thread.join(30)
+    thread.join(120)
     assert got == ["slow\n"]
     assert Lives(world, url).replayed("s").not_compared == 0
     for app in apps:
@@ -517,7 +522,7 @@ def test_what_another_process_still_runs_is_left_alone(lives: Lives) -> None:
         other.call("session.load", session_id="s", name="slow")
         lives.run("load", "slow", "--session", "s")
         assert lost(lives.frames("s")) == []
-        (lives.world.project / SKILLS / "slow" / "go").touch()
+        (lives.world.project / "go").touch()
         assert "it ended" in running.receive(number)["stdout"]
     lives.run("load", "slow", "--session", "s")
     assert lost(lives.frames("s")) == []

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +11,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import forking
+import parts
 from lives import Lives
 from metier import replay
 from metier.cli import cli
 from metier.record.events import TYPES
 from metier.record.store import Frame, Store, canonical, open_store
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome, SandboxUnavailable, choose
+from metier.sandbox import Outcome, choose
 from metier.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from metier.testing import write_skill
@@ -33,9 +33,9 @@ def elsewhere(tmp_path: Path, *arguments: str, code: int = 0) -> Any:
     """The command in a process of its own, in an empty folder with an empty home; its JSON."""
     folder = tmp_path / "elsewhere"
     (folder / "home").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments, "--json"]
+    command = [*forking.METIER, *arguments, "--json"]
     env = {**os.environ, "HOME": str(folder / "home")}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = forking.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
@@ -214,9 +214,7 @@ def test_a_missing_file_or_session_is_said_in_one_line(recorded: Recorded, tmp_p
         (["replay", "none", "--store", "memory:"], 1, "there is no session 'none'"),
         (["replay", "--store", "memory:"], 2, "no session in the store yet"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", "from metier.cli import main; main()", *arguments], capture_output=True, text=True
-        )
+        done = forking.run([*forking.METIER, *arguments], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
@@ -323,10 +321,8 @@ def test_a_redacted_record_verifies_and_says_that_it_cannot_run(world: World, tm
 
 @pytest.mark.behaviour("R-021", "R-044", "R-045", "R-048", "R-053")
 def test_a_real_run_in_the_sandbox_replays_without_its_files(world: World) -> None:
-    try:
-        runner = choose()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
+    parts.require_sandbox()
+    runner = choose()
     script = '#!/bin/sh\necho "given $1"\necho oops >&2\necho kept > "$WORK_DIR/out.txt"\nexit 3\n'
     world.skill(".agents/skills/one", files={"scripts/x.sh": script})
     store = MemoryStore()

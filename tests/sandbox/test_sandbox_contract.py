@@ -13,6 +13,7 @@ from typing import Unpack
 
 import pytest
 
+import parts
 from metier.sandbox import (
     Job,
     Outcome,
@@ -27,6 +28,7 @@ from metier.sandbox import (
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.fake import FakeRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
+from parts import needs
 from sandbox.boxes import IDENTITIES, Box, JobOptions, a_box, as_user, settled
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
@@ -56,9 +58,7 @@ def case(request: pytest.FixtureRequest) -> Generator[Case]:
     runner = REAL[name]()
     problem = as_user(identity, runner.problem)
     if problem is not None:
-        if os.environ.get("CI") and name == "bubblewrap":
-            pytest.fail(f"in CI the sandbox must work for {identity}: {problem}")
-        pytest.skip(f"{name} for {identity}: {problem}")
+        parts.missing("bwrap", f"{identity}: {problem}")
     with a_box() as box:
         yield Case(runner, identity, box)
 
@@ -192,15 +192,15 @@ def test_the_whole_tree_ends_at_the_time_limit(case: Case) -> None:
     text = """
         import os, signal, subprocess, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        children = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
         print("started", flush=True)
         os.close(1); os.close(2)
-        time.sleep(60)
+        time.sleep(600)
     """
     started = time.monotonic()
-    outcome = case.run(text, limits=RunLimits(seconds=1.5))
+    outcome = case.run(text, limits=RunLimits(seconds=3))
     assert (outcome.ended, outcome.stdout) == ("timeout", b"started\n")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 300
     assert settled(case.box.survivors, []) == []
 
 
@@ -297,6 +297,7 @@ def test_shell_scripts_and_dependencies_of_python_scripts(case: Case) -> None:
     assert outcome.stdout == b"ran\n"
 
 
+@needs("node")
 def test_node_runs_where_it_is(case: Case) -> None:
     if not any(os.access(f"{folder}/node", os.X_OK) for folder in ("/usr/bin", "/usr/local/bin")):
         pytest.skip("node is not installed here")

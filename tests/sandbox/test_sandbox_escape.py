@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+import parts
 from metier.sandbox import Job, Outcome, RunLimits
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
@@ -91,6 +92,8 @@ def test_the_same_attempt_gets_out_where_nothing_stops_it(
 ) -> None:
     if attempt.control == "root" and not IS_ROOT:
         pytest.skip("only root could do it without a sandbox")
+    if "bwrap" in attempt.body:
+        parts.require("bwrap")
     with listeners(box) as heard:
         grant = replace(attempt.also, project=True) if "PROJECT_DIR" in attempt.body else attempt.also
         job = job_for(box, attempt, grant, knowledge(box, heard, victim.pid))

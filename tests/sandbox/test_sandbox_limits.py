@@ -138,7 +138,7 @@ def test_a_flood_of_empty_files_ends_the_run(sandbox: BubblewrapRunner, identity
 def test_a_busy_script_ends_at_the_time_limit(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
     outcome = box.run(sandbox, identity, "while True: pass", limits=RunLimits(seconds=0.3))
     assert outcome.ended == "timeout"
-    assert 300 <= outcome.duration_ms < 20_000
+    assert outcome.duration_ms >= 300
 
 
 DAEMON = """
@@ -147,7 +147,7 @@ DAEMON = """
         os.setsid()
         if os.fork() == 0:
             for fd in (0, 1, 2): os.close(fd)
-            time.sleep(30); os._exit(0)
+            time.sleep(600); os._exit(0)
         os._exit(0)
     os.wait(); time.sleep(0.1)
     print("left")
@@ -158,7 +158,7 @@ def test_a_script_that_forks_twice_does_not_outlive_its_run(sandbox: BubblewrapR
     started = time.monotonic()
     assert box.run(sandbox, identity, DAEMON).stdout == b"left\n"
     assert box.survivors() == [], "already when the run returns"
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 300
 
 
 def test_without_a_sandbox_it_does(unprotected: UnsandboxedRunner, box: Box) -> None:
@@ -172,9 +172,9 @@ def test_a_background_process_that_keeps_the_output_open_does_not_hold_up_the_ru
     sandbox: BubblewrapRunner, identity: str, box: Box
 ) -> None:
     started = time.monotonic()
-    outcome = box.run(sandbox, identity, "#!/bin/sh\nsleep 50 &\necho done\n", name="s")
+    outcome = box.run(sandbox, identity, "#!/bin/sh\nsleep 600 &\necho done\n", name="s")
     assert (outcome.stdout, outcome.ended) == (b"done\n", "exit")
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 300
 
 
 # --- parallel runs ---

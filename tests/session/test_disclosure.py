@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metier import Skills, limits
-from metier.hosts.profiles import BUILT_IN
 from metier.session.session import Session
 from metier.testing import write_skill
+from profile_kinds import KINDS
 
 FOLDERS = {
     "standard": (".agents/skills", "~/.agents/skills"),
@@ -112,7 +112,7 @@ def disclosed(session: Session, *, searching: bool = True) -> str:
 
 
 @pytest.mark.behaviour("R-017", "R-052")
-@pytest.mark.parametrize("profile", BUILT_IN)
+@pytest.mark.parametrize("profile", KINDS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(skills=catalogs())
 def test_no_body_is_shown_or_recorded_before_a_load(profile: str, skills: list[dict[str, Any]]) -> None:
@@ -164,7 +164,7 @@ class Spy:
 
 
 @pytest.mark.behaviour("R-017")
-@pytest.mark.parametrize("profile", BUILT_IN)
+@pytest.mark.parametrize("profile", KINDS)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(skills=catalogs(), length=st.integers(0, 60_000))
 def test_no_file_but_the_head_of_a_skill_file_is_read_before_a_load(

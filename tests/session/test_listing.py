@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from metier.files.text import escape, one_line, shorten
 from metier.hosts.formats import CatalogView, listing
 from metier.hosts.formats.standard import SHORTEST
-from metier.hosts.profiles import BUILT_IN, Profile, build, load, override
+from metier.hosts.profiles import Profile, build, load, override
 from metier.model import Mode, Role, Root, Skill
 from metier.results import Prompt
+from profile_kinds import KINDS
 from worlds import World
 
 ROOT = Root("/skills", "repo", "agents")
@@ -59,12 +60,12 @@ def parsed(prompt: Prompt) -> dict[str, str]:
 # --- nothing, all, and some ---
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 def test_without_skills_there_is_no_text_at_all(name: str) -> None:
     assert render([], profile(name, enabled=True), TOOLS) == Prompt("", 0, 0, False)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_same_catalog_gives_the_same_bytes(name: str) -> None:
     skills = described(30)
     rules = profile(name)
@@ -72,7 +73,7 @@ def test_the_same_catalog_gives_the_same_bytes(name: str) -> None:
         assert len({render(skills, rules, TOOLS, budget).text for _ in range(3)}) == 1
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("budget", [None, 100, 1000, 4000, 20_000])
 def test_shown_and_total_are_what_the_text_shows_and_the_catalog_holds(name: str, budget: int | None) -> None:
     skills = described(60, 200)
@@ -85,7 +86,7 @@ def test_shown_and_total_are_what_the_text_shows_and_the_catalog_holds(name: str
         assert f"{60 - prompt.shown}" in re.sub(r"skill-\d+", "", prompt.text)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("missing", [["search"], ["read"], ["load"], ["search", "read"], list(TOOLS)])
 def test_no_tool_is_mentioned_that_is_not_offered(name: str, missing: Sequence[Role]) -> None:
     offered: dict[Role, str] = {role: tool for role, tool in TOOLS.items() if role not in missing}
@@ -201,7 +202,7 @@ def invisible(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 def test_no_text_of_a_skill_breaks_out_of_its_entry_or_hides(name: str, kind: str) -> None:
     rules = profile(name, prompt={"fields": ["compatibility", "allowed-tools"]})
     fields: dict[str, Any] = {"compatibility": HOSTILE[kind], "allowed-tools": HOSTILE[kind]}
@@ -221,7 +222,7 @@ def test_no_text_of_a_skill_breaks_out_of_its_entry_or_hides(name: str, kind: st
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_hostile_name_is_contained_too(name: str, kind: str) -> None:
     text = render([skill("first"), skill(HOSTILE[kind]), skill("last")], profile(name), TOOLS).text
     assert invisible(text) == []

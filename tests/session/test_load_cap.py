@@ -1,6 +1,7 @@
 """A model never gets more of a SKILL.md than a limit, on any surface, and is told how to get more of it."""
 
 import json
+import os
 
 import pytest
 
@@ -35,18 +36,26 @@ def test_every_host_gives_at_most_the_limit(world: World, profile: str) -> None:
     loaded = skills.session(store="memory:").load(path=next(iter(skills)).path)
     assert len(loaded.text) < MOST
     assert loaded.truncated
-    assert "[truncated: " in loaded.text
+    by_setting = "the user can raise load.max_bytes in ~/.config/metier/config.toml]" in loaded.text
+    assert by_setting is not ("; `" in loaded.text.partition("[truncated: ")[2])
+    if by_setting:
+        config = world.home / ".config/metier/config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text("[load]\nmax_bytes = 50000000\n")
+        after = Skills.discover(world.project, home=world.home, profile=profile)
+        assert not after.session(store="memory:").load(path=next(iter(after)).path).truncated
 
 
 def test_the_text_says_how_much_is_missing_and_how_to_get_it(world: World) -> None:
     skills = opened(world)
+    size = os.path.getsize(next(iter(skills)).path)
     for text in (
         skills.session(store="memory:").load("probe").text,
         skills.session(store="memory:").call("skill_load", {"name": "probe"}).text,
         skills.session(store="memory:", preload=["probe"]).system_prompt(),
     ):
         assert len(text) < MOST + 5_000
-        assert "bytes of SKILL.md are left out; `skill_read` with the path SKILL.md gives its first 2,000,000" in text
+        assert f"bytes of SKILL.md are left out of {size}; `skill_read` with the path SKILL.md gives its first" in text
     more = skills.session(store="memory:").call("skill_read", {"name": "probe", "path": "SKILL.md"}).text
     assert 1_900_000 < len(more) < 2_010_000
 

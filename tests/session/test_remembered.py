@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import forking
 from metier.errors import ConfigError
 from metier.hosts.settings import resolve
 from metier.sandbox import Outcome
@@ -41,7 +42,7 @@ class Other:
 
     def __init__(self, world: World) -> None:
         line = [sys.executable, "-c", PROCESS, str(world.project), str(world.home)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lines = reading(self.process.stdout)
         assert self.hear() == "ready"
 
@@ -60,7 +61,7 @@ class Other:
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(120) == 0
 
 
 def answers(world: World) -> Path:

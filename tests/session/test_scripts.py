@@ -1,17 +1,17 @@
 """Scripts of a skill through a session: policy first, then the sandbox, then the trail."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import parts
 from metier import PolicyDenied, ResourceError, SandboxUnavailable
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome, WrittenFile, choose
+from metier.sandbox import Outcome, WrittenFile
 from metier.sandbox.fake import FakeRunner
 from metier.session.policy import Request
 from metier.session.session import Session
@@ -25,12 +25,7 @@ ALLOW = {"allow": [{"tool": "skill_run"}]}
 @pytest.fixture
 def sandbox() -> None:
     """The real one; skipped with one line where none works, but never in CI."""
-    try:
-        choose()
-    except SandboxUnavailable as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    parts.require_sandbox()
 
 
 def types(session: Session) -> list[str]:

@@ -93,3 +93,34 @@ def test_a_project_cannot_set_it(world: World) -> None:
     config.parent.mkdir()
     config.write_text('[permissions]\nunasked = "allow"\n[policy]\nunasked = "allow"\n')
     assert Policy.configured(world.discover().settings).unasked == "refuse"
+
+
+def test_a_call_that_a_rule_or_the_default_denies_says_how_to_lift_that(world: World) -> None:
+    denied = opened(world, policy={"deny": [{"tool": "skill_read"}]})
+    told = denied.call(*CALLS["skill_read"]).text
+    assert "deny rule: tool = 'skill_read'); only the user or the host can lift that rule; `metier policy list`" in told
+    for policy in ({"profile": "read-only"}, {}):
+        session = opened(world, policy=policy)
+        session.load("one")
+        told = session.call(*CALLS["skill_run"]).text
+        rule = told.partition("allow = [")[2].partition("]")[0]
+        config = world.home / ".config/metier/config.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(
+            "[permissions]\n" + "".join(f'{k} = "{v}"\n' for k, v in policy.items()) + f"allow = [{rule}]"
+        )
+        after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))
+        after.load("one")
+        assert after.call(*CALLS["skill_run"]).ok, told
+
+
+def test_a_script_that_allowed_tools_leave_out_says_what_would_let_it_run(world: World) -> None:
+    world.skill(".agents/skills/one", files={"scripts/x.sh": "#!/bin/sh\n"}, **{"allowed-tools": "Read"})
+    session = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)), policy={"unasked": "allow"})
+    session.load("one")
+    told = session.call(*CALLS["skill_run"]).text
+    assert told.endswith("; whoever maintains the skill can add skill_run to allowed-tools in its SKILL.md")
+    world.skill(".agents/skills/one", files={"scripts/x.sh": "#!/bin/sh\n"}, **{"allowed-tools": "Read skill_run"})
+    after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)), policy={"unasked": "allow"})
+    after.load("one")
+    assert after.call(*CALLS["skill_run"]).ok

@@ -1,7 +1,6 @@
 """The question on the screen of the picker: the keys that answer it, and what a small terminal still shows."""
 
 import asyncio
-import shutil
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,12 @@ from textual.widgets import Static
 from asked import BEFORE, REQUEST, missing
 from metier import Question, Request
 from metier.tui.question import QuestionApp
+from parts import needs
 from terminals import Terminal
 from worlds import World
 
 ASK = '[permissions]\nask = [{ tool = "skill_load" }]\n'
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+needs_tmux = needs("tmux")
 
 
 def press(request: Request, *keys: str, size: tuple[int, int] = (80, 24)) -> tuple[str | None, str]:

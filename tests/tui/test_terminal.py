@@ -1,19 +1,19 @@
 """`metier pick` in a real terminal: its output in a shell, and the state of the terminal afterwards."""
 
 import re
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from parts import needs
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
 
 SKILLS = ".agents/skills"
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+pytestmark = needs("tmux")
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from web.browser import EXAMPLES, SKILLS, Site, Watch, missing, new_page, serving
+import parts
+from web.browser import EXAMPLES, SKILLS, Site, Watch, new_page, serving
 from worlds import World
 
 AXE = "4.14.0"
@@ -28,7 +29,6 @@ FLAGS = (
     "--no-first-run",
     "--disable-quic",
 )
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture
@@ -44,9 +44,7 @@ def site(world: World) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """One browser per module: the event loop of its driver must end with the tests of the module."""
-    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
-    if program is None:
-        missing("there is no Chromium")
+    program = parts.here("chromium")
     expect.set_options(timeout=20_000)  # a busy machine is slow
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
@@ -70,9 +68,8 @@ def page(chromium: Browser, watch: Watch) -> Iterator[Page]:
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core, installed once into a folder of the machine's temporary files."""
+    parts.require("node")
     npm = shutil.which("npm")
-    if npm is None:
-        missing("npm is not installed")
     place = Path(tempfile.gettempdir()) / f"metier-axe-{AXE}-{os.getuid()}"
     script = place / "node_modules/axe-core/axe.min.js"
     if not script.exists():
@@ -85,7 +82,7 @@ def axe() -> str:
         )
         if done.returncode:
             shutil.rmtree(building, ignore_errors=True)
-            missing(f"npm could not install axe-core: {done.stderr.strip().splitlines()[-1:]}")
+            parts.missing("node", f"npm could not install axe-core: {done.stderr.strip().splitlines()[-1:]}")
         try:
             building.rename(place)
         except OSError:  # another process was faster

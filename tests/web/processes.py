@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,11 +14,10 @@ from typing import IO, Any
 
 import httpx2
 
+import forking
 from worlds import World
 
 JsonObject = dict[str, Any]
-
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
 class Process:
@@ -35,12 +33,12 @@ class Process:
 
     def connected(self) -> httpx2.Client:
         """A client with the token. It is closed with the server."""
-        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=30, trust_env=False))
+        self._clients.append(httpx2.Client(base_url=self.url, headers=self.headers, timeout=120, trust_env=False))
         return self._clients[-1]
 
     def browser(self) -> httpx2.Client:
         """A client without the token, which can sign in. It is closed with the server."""
-        self._clients.append(httpx2.Client(base_url=self.url, timeout=30, trust_env=False))
+        self._clients.append(httpx2.Client(base_url=self.url, timeout=120, trust_env=False))
         return self._clients[-1]
 
     def close(self) -> None:
@@ -52,7 +50,7 @@ class Process:
         """The header that carries the token, for requests that are written by hand."""
         return f"authorization: Bearer {self.token}\r\n" if self.token else ""
 
-    def connect(self, timeout: float = 20) -> socket.socket:
+    def connect(self, timeout: float = 120) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=timeout)
 
     def begin(self) -> str:
@@ -68,7 +66,7 @@ class Process:
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextlib.contextmanager
@@ -80,8 +78,8 @@ def serve(
     Its further output is written to `serve.log` in the home folder.
     """
     place = ["--cwd", str(world.project), "--home", str(world.home), "--store", store]
-    command = [*METIER, "serve", "--port", "0", *place, *more]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+    command = [*forking.METIER, "serve", "--port", "0", *place, *more]
+    process = forking.start(command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
     assert process.stderr is not None
     log = Path(world.home, "serve.log")
     copy = threading.Thread(target=_copy, args=(process.stderr, log), daemon=True)
@@ -105,7 +103,7 @@ def serve(
             running.close()
         if process.poll() is None:
             process.kill()
-        process.wait(30)
+        process.wait(120)
         if running is not None:
             copy.join(10)
         process.stderr.close()

@@ -4,16 +4,16 @@ import contextlib
 import json
 import random
 import socket
-import subprocess
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import IO
 
 import pytest
-from processes import METIER, JsonObject, Process, serve
+from processes import JsonObject, Process, serve
 from starlette.testclient import TestClient
 
+import forking
 from metier.app import App
 from metier.web.api import build, endpoints
 from metier.web.guard import Gate
@@ -64,7 +64,7 @@ def statuses(process: Process, requests: Sequence[bytes]) -> Iterator[int]:
             sender.start()
             for _ in batch:
                 yield _status(answers)
-            sender.join(20)
+            sender.join(120)
 
 
 def _status(answers: IO[bytes]) -> int:
@@ -147,7 +147,7 @@ def test_ten_thousand_random_lines_on_a_pipe_leave_it_answering(world: World, co
     answers: list[JsonObject] = []
     with (
         (world.home / "stderr").open("wb") as errors,
-        subprocess.Popen([*METIER, command, *place], stdin=-1, stdout=-1, stderr=errors) as pipe,
+        forking.start([*forking.METIER, command, *place], stdin=-1, stdout=-1, stderr=errors) as pipe,
     ):
         assert pipe.stdin is not None
         assert pipe.stdout is not None

@@ -28,6 +28,8 @@ from worlds import World
 
 TOKEN = "a-token-of-some-length"
 SKILLS = ".agents/skills"
+RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'
+"""Scripts run in the sandbox, and on a machine without one they run, too."""
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -115,7 +117,7 @@ def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.We
         yield made, listening.getsockname()
     finally:
         made.should_exit = True
-        thread.join(30)
+        thread.join(120)
         listening.close()
         app.close()
 
@@ -254,7 +256,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
     world.skill(f"{SKILLS}/job", files={"scripts/wait.py": "import time\ntime.sleep(1)\nprint('done')\n"})
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{tool = "skill_run"}]\n')
+    config.write_text(RUNS)
     with serve(world) as process:
         session = process.begin()
         answers: list[httpx2.Response] = []
@@ -274,8 +276,8 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
             process.process.send_signal(signal.SIGTERM)
             for _ in arriving:  # the stream ends properly
                 pass
-            under_way.join(30)
-        assert process.process.wait(30) == 0
+            under_way.join(120)
+        assert process.process.wait(120) == 0
         assert (answers[0].status_code, answers[0].json()["stdout"]) == (200, "done\n")
     assert not cut_short(world)
 
@@ -289,7 +291,7 @@ def test_scripts_run_while_more_than_a_thousand_connections_are_open(world: Worl
     world.skill(f"{SKILLS}/job", files={"scripts/say.py": "print('done')\n"})
     config = world.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{tool = "skill_run"}]\n')
+    config.write_text(RUNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4_000:
         pytest.skip("this machine does not let a process hold so many connections")

@@ -198,7 +198,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
         assert application.api.feed._subscribers == {}
     finally:
         made.should_exit = True
-        thread.join(30)
+        thread.join(120)
         listening.close()
         app.close()
 

@@ -11,7 +11,7 @@ pytest_plugins = ["web.page_fixtures"]
 def test_sessions_are_listed_with_what_they_used_and_can_be_filtered(site: Site, page: Page) -> None:
     first = site.app.session(surface="cli")
     first.load("csv-profile")
-    first.call("skill_load", {"name": "nope"})
+    first.call("skill_read", {"name": "csv-profile", "path": "../x"})
     site.app.session(surface="mcp").load("regex-workbench")
     page.goto(f"{site.url}/activity")
     rows = page.locator(".row")

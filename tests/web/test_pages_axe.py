@@ -55,6 +55,7 @@ def test_no_page_has_a_serious_finding(
     session = site.app.session(surface="cli")
     session.load("csv-profile")
     session.call("skill_load", {"name": "nope"})
+    session.prompt()
     found: dict[str, list[str]] = {}
     with new_page(chromium, watch, width, theme) as page:
         page.goto(site.url)
@@ -73,7 +74,7 @@ def test_no_page_has_a_serious_finding(
         found["model"] = findings(page, axe)
         trail = f"/activity/{session.id}"
         catalog = ("/skills", "/skills?kind=broken", "/skills?q=zzzz", "/skills/csv-profile")
-        for path in (*catalog, "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/activity", trail):
+        for path in (*catalog, "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/usage", "/activity", trail):
             page.goto(site.url + path, wait_until="networkidle" if "activity" not in path else "load")
             found[path] = findings(page, axe)
     assert {name: notes for name, notes in found.items() if notes} == {}
@@ -85,7 +86,15 @@ def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watc
     session = site.app.session()
     session.load("csv-profile")
     with new_page(chromium, watch, width) as page:
-        for path in ("/", "/skills", "/skills/csv-profile", "/prompt", "/activity", f"/activity/{session.id}"):
+        for path in (
+            "/",
+            "/skills",
+            "/skills/csv-profile",
+            "/prompt",
+            "/usage",
+            "/activity",
+            f"/activity/{session.id}",
+        ):
             page.goto(site.url + path)
             if path == "/skills/csv-profile":
                 page.wait_for_selector(".hosts")

@@ -93,8 +93,17 @@ def test_no_page_of_a_hostile_catalog_runs_or_loads_anything(hostile: Site, page
     session.call("skill_load", {"name": ATTACK})
     session.call("skill_read", {"name": "attack", "path": "references/hostile.md"})
     session.search(ATTACK)
+    session.prompt()
     names = [skill.name for skill in hostile.app.skills()]
-    pages = ["/", "/skills", "/prompt", "/activity", f"/activity/{session.id}", f"/prompt?message={quote(ATTACK)}"]
+    pages = [
+        "/",
+        "/skills",
+        "/prompt",
+        "/usage",
+        "/activity",
+        f"/activity/{session.id}",
+        f"/prompt?message={quote(ATTACK)}",
+    ]
     pages += [
         f"/skills?q={quote(ATTACK)}",
         "/skills?kind=broken",

@@ -47,7 +47,16 @@ def session_of(app: App) -> str:
 def test_every_page_has_the_strict_policy_and_nothing_inline(app: App, client: TestClient) -> None:
     session = session_of(app)
     chat = client.post("/api/chats").json()["id"]
-    paths = ["/", f"/chat/{chat}", "/skills", "/skills/notes", "/skills/notes?file=SKILL.md", "/prompt", "/activity"]
+    paths = [
+        "/",
+        f"/chat/{chat}",
+        "/skills",
+        "/skills/notes",
+        "/skills/notes?file=SKILL.md",
+        "/prompt",
+        "/usage",
+        "/activity",
+    ]
     for path in (*paths, f"/activity/{session}", f"/activity/{session}/replay"):
         answer = client.get(path)
         assert answer.status_code == 200, path
@@ -108,7 +117,7 @@ def test_no_page_or_route_changes_or_fetches_a_skill(world: World, app: App, cli
     for mode in ("pinned", "off", "auto"):
         assert client.post("/skills/mode", content=f"key={key[1]}&mode={mode}&back=/skills").status_code == 200
     client.post("/skills/refresh", content="back=/skills")
-    for path in ("/skills/notes", "/skills/notes?file=references/a.md", "/prompt", "/activity"):
+    for path in ("/skills/notes", "/skills/notes?file=references/a.md", "/prompt", "/usage", "/activity"):
         assert "attachment" not in client.get(path).headers.get("content-disposition", "")
         assert not re.search(r"<a[^>]*\sdownload|<textarea|contenteditable|type=\"file\"", client.get(path).text)
     assert tree() == before
@@ -177,7 +186,15 @@ def test_where_a_profile_hides_paths_no_page_tells_one(world: World) -> None:
     app = App(world.project, home=world.home, store="memory:", profile="remcochat", settings={"enabled": True})
     with TestClient(build(app, watch=False), base_url=HOST) as client:
         session = session_of(app)
-        paths = ("/skills", "/skills/notes", "/skills?kind=broken", "/prompt", "/activity", f"/activity/{session}")
+        paths = (
+            "/skills",
+            "/skills/notes",
+            "/skills?kind=broken",
+            "/prompt",
+            "/usage",
+            "/activity",
+            f"/activity/{session}",
+        )
         for path in paths:
             assert str(world.project) not in client.get(path).text, path
         key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)

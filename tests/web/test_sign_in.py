@@ -19,9 +19,10 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from processes import METIER, Process, messages, serve, token_of
+from processes import Process, messages, serve, token_of
 from starlette.testclient import TestClient
 
+import forking
 from metier.app import App
 from metier.errors import ConfigError
 from metier.web import access, token_file
@@ -61,8 +62,8 @@ def place(world: World, store: str = "memory:") -> list[str]:
 
 def refused_start(world: World, *more: str, env: dict[str, str] | None = None) -> str:
     """What a server says that does not start."""
-    command = [*METIER, "serve", "--port", "0", *place(world), *more]
-    done = subprocess.run(
+    command = [*forking.METIER, "serve", "--port", "0", *place(world), *more]
+    done = forking.run(
         command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **(env or {})}
     )
     assert done.returncode == 2, done.stderr
@@ -279,8 +280,8 @@ def test_going_without_a_token_must_be_asked_for_and_is_said(world: World) -> No
     with serve(world, "--no-token") as process:
         assert process.stranger.get("/api/skills").status_code == 200
         assert not (world.home / ".config/metier/token").exists()
-    command = [*METIER, "serve", "--port", "0", "--quiet", "--no-token", *place(world)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as quiet:
+    command = [*forking.METIER, "serve", "--port", "0", "--quiet", "--no-token", *place(world)]
+    with forking.start(command, stderr=subprocess.PIPE, text=True) as quiet:
         assert quiet.stderr is not None
         try:
             assert quiet.stderr.readline().startswith("warning: no token: every user and program of this machine")
@@ -565,8 +566,8 @@ def test_a_comparison_takes_texts_of_any_kind(world: World) -> None:
 
 @contextlib.contextmanager
 def on_socket(world: World, path: Path, *more: str) -> Generator[subprocess.Popen[str], None, None]:
-    command = [*METIER, "serve", "--socket", str(path), *place(world), *more]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    command = [*forking.METIER, "serve", "--socket", str(path), *place(world), *more]
+    with forking.start(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             said = process.stderr.readline()
@@ -598,8 +599,8 @@ def test_a_socket_needs_no_token_and_only_its_owner_can_open_it(open_world: Worl
 
             with pytest.raises(PermissionError):
                 as_user("nobody", connect)
-        done = subprocess.run(
-            [*METIER, "serve", "--socket", str(path), *place(open_world)],
+        done = forking.run(
+            [*forking.METIER, "serve", "--socket", str(path), *place(open_world)],
             capture_output=True,
             text=True,
             timeout=60,

@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict, Unpack
 from metier import limits
 from metier.adapters.conversation import Conversation, RequestPrompt
 from metier.adapters.messages import value_of
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.shapes import is_items
 from metier.session.options import SessionOptions
 from metier.session.session import Session
@@ -30,7 +30,7 @@ try:
         ToolUseBlock,
     )
 except ImportError as error:
-    raise MissingExtra("the adapter for the Anthropic SDK", "anthropic") from error
+    report_missing(error, "the adapter for the Anthropic SDK", "anthropic")
 
 
 class MessagesRequest(TypedDict):

@@ -16,7 +16,7 @@ from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
 from metier.adapters.messages import value_of
 from metier.app import SESSIONS, App
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.shapes import is_items, is_object
 from metier.session.options import SessionOptions
 from metier.session.policy import Request
@@ -32,7 +32,7 @@ try:
     from langgraph.config import get_config
     from langgraph.types import interrupt
 except ImportError as error:
-    raise MissingExtra("the adapter for LangChain", "langchain") from error
+    report_missing(error, "the adapter for LangChain", "langchain")
 
 
 class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):

@@ -10,7 +10,7 @@ from typing import NamedTuple, NotRequired, TypedDict, Unpack, cast
 from metier import limits
 from metier.adapters.conversation import Conversation, decoded, joined
 from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -34,7 +34,7 @@ try:
     )
     from openai.types.responses.response_input_item_param import FunctionCallOutput
 except ImportError as error:
-    raise MissingExtra("the adapter for the OpenAI SDK", "openai") from error
+    report_missing(error, "the adapter for the OpenAI SDK", "openai")
 
 
 class ChatRequest(TypedDict):

@@ -16,7 +16,7 @@ from typing import Unpack
 from metier import limits
 from metier.adapters.conversation import Conversation, decoded, describe, joined
 from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.skills import Skills
@@ -29,7 +29,7 @@ try:
     from agents.run_context import TContext
     from agents.tool_context import ToolContext
 except ImportError as error:
-    raise MissingExtra("the adapter for the OpenAI Agents SDK", "openai-agents") from error
+    report_missing(error, "the adapter for the OpenAI Agents SDK", "openai-agents")
 
 
 class AgentSkills:

@@ -10,6 +10,7 @@ somebody to ask, and refused elsewhere.
 import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, Unpack, get_args
 
@@ -17,7 +18,7 @@ from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown
 from metier.adapters.messages import value_of
 from metier.app import App
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.shapes import as_table, is_items
 from metier.session.options import SharedOptions
 from metier.session.session import Session
@@ -27,12 +28,18 @@ from metier.skills import Skills
 try:
     import pydantic_ai
     from pydantic_ai import ApprovalRequired, DeferredToolRequests, RunContext, ToolDefinition
-    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, HandleDeferredToolCalls
+    from pydantic_ai.capabilities import (
+        AbstractCapability,
+        CapabilityOrdering,
+        HandleDeferredToolCalls,
+        WrapModelRequestHandler,
+    )
     from pydantic_ai.messages import (
         InstructionPart,
         ModelMessage,
         ModelRequest,
         ModelRequestPart,
+        ModelResponse,
         SystemPromptPart,
         ToolReturnPart,
         UserPromptPart,
@@ -41,13 +48,16 @@ try:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ImportError as error:
-    raise MissingExtra("the adapter for Pydantic AI", "pydantic-ai") from error
+    report_missing(error, "the adapter for Pydantic AI", "pydantic-ai")
 
 _RETRIES: Final = 3
 """How many times in a row a model may send arguments that are not JSON. Those never reach a tool."""
 
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.any_schema())
 """Accepts everything: the session checks arguments, and its result for a mistake uses up no retry."""
+
+_FIRST: Final = ContextVar[tuple[ModelMessage, ModelMessage] | None]("first", default=None)
+"""The first message of the request that is made now: as the history has it, and without its system prompts."""
 
 
 class SkillsToolset(AbstractToolset[object]):
@@ -161,11 +171,21 @@ class SkillsCapability(AbstractCapability[object]):
         if part is not None:
             parameters = request_context.model_request_parameters
             prompts, messages = _without_prompts(request_context.messages)
+            _FIRST.set((request_context.messages[0], messages[0]) if prompts else None)
             request_context.messages = messages
             request_context.model_request_parameters = replace(
                 parameters, instruction_parts=_one(prompts, [*(parameters.instruction_parts or ()), part], parameters)
             )
         return request_context
+
+    async def wrap_model_request(
+        self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        """Put the system prompts back into the history: before 2.55, it takes over the messages of the hook above."""
+        whole, sent = _FIRST.get() or (None, None)
+        if whole is not None and ctx.messages and ctx.messages[0] is sent:
+            ctx.messages[0] = whole
+        return await handler(request_context)
 
 
 def _without_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str], list[ModelMessage]]:

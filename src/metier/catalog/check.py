@@ -7,34 +7,26 @@ and environment are ignored, so a repository gets the same verdict for everyone.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from metier import limits
-from metier.catalog import discover, frontmatter
+from metier.catalog import certainty, discover, frontmatter
 from metier.catalog.build import build_catalog
 from metier.catalog.modes import Modes
+from metier.catalog.validate import keys_of
+from metier.catalog.verdict import HostVerdict, Status
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.hosts import formats, profiles, roots
+from metier.hosts import documentation, formats, profiles, roots
+from metier.hosts.documentation import Documentation
 from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, STANDARD_KEYS, Diagnostic, JsonObject, Root, Severity, Shadowed, Skill, as_text
+from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill, as_text
 from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]
-
-Status = Literal["offered", "later", "shadowed", "left-out", "elsewhere", "invalid"]
-"""How a host treats a skill.
-
-- `offered`: it is in the host's catalog.
-- `later`: the host finds it once it uses files beside it.
-- `shadowed`: another skill of the same name is used instead.
-- `left-out`: a rule of the host excludes it.
-- `elsewhere`: it is not in a folder that the host searches.
-- `invalid`: the host does not accept it as a skill.
-"""
 
 FINDINGS: Final[Mapping[str, str]] = {
     "host-elsewhere": "The skill is not in a folder that the host searches. The message says where to put it.",
@@ -45,98 +37,20 @@ FINDINGS: Final[Mapping[str, str]] = {
     "host-cut": "The host truncates the description, the listing or the body. The message says where.",
     "host-ignores": "The host ignores a field of the frontmatter.",
     "host-note": "A remark on how the host treats the skill.",
+    "host-assumed": "The verdict rests on a rule of the host that no source states. The message says which.",
 }
 """The codes of findings, which are about a host, and what they mean. Diagnostics are about the file."""
 
 _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
-
-
-class HostFinding(NamedTuple):
-    """Something to know about a skill in a host. `code` is one of `FINDINGS`."""
-
-    code: str
-    severity: Severity
-    message: str
-    line: int = 1
-    key: str = ""
-    """The field of the frontmatter that it is about, if it is about one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostVerdict:
-    """What one host does with one skill. If the host does not find it, the other fields say what it would do."""
-
-    profile: str
-    path: str
-    """The SKILL.md, as the caller named it."""
-    status: Status
-    why: str = ""
-    """A sentence that explains any status but `offered`."""
-    put: tuple[str, ...] = ()
-    """Folders where the host would find the skill. `~` is the home folder."""
-    name: str = ""
-    description: str = ""
-    """As the host shows it."""
-    root: str = ""
-    """The folder in which the host finds it."""
-    model: bool = False
-    """Whether the model sees it."""
-    user: bool = False
-    """Whether the user can call it."""
-    called: str = ""
-    """What a user types to call it; empty if the host has no way to."""
-    cuts: tuple[str, ...] = ()
-    """What the host truncates, and where."""
-    ignored: tuple[str, ...] = ()
-    """The fields of the frontmatter that the host ignores."""
-    notes: tuple[str, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-    """The diagnostics of the file under the host's rules."""
-    lines: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The line of each field in the file."""
-
-    @property
-    def found(self) -> bool:
-        return self.status == "offered"
-
-    @property
-    def valid(self) -> bool:
-        return self.status != "invalid"
-
-    def findings(self) -> Iterator[HostFinding]:
-        """Everything to know about the skill in this host, apart from the diagnostics of the file."""
-        if self.status not in ("offered", "invalid"):
-            serious: Severity = "warning" if self.status in ("shadowed", "left-out") else "info"
-            yield HostFinding(f"host-{self.status}", serious, self.why)
-        hidden = [who for who, may in (("model", self.model), ("user", self.user or not self.called)) if not may]
-        if hidden and self.status in ("offered", "later", "elsewhere"):
-            yield HostFinding("host-hidden", "info", f"it is not shown to the {' or the '.join(hidden)}")
-        for cut in self.cuts:
-            yield HostFinding("host-cut", "warning", cut, self.lines.get("description", 1))
-        for key in self.ignored:
-            yield HostFinding("host-ignores", "info", f"`{key}` is ignored", self.lines.get(key, 1), key)
-        for note in self.notes:
-            yield HostFinding("host-note", "info", note)
-
-    def as_dict(self) -> JsonObject:
-        return {
-            "profile": self.profile,
-            "path": self.path,
-            "status": self.status,
-            "found": self.found,
-            "why": self.why or None,
-            "put": list(self.put),
-            "name": self.name,
-            "description": self.description,
-            "root": self.root or None,
-            "model": self.model,
-            "user": self.user,
-            "called": self.called or None,
-            "cuts": list(self.cuts),
-            "ignored": list(self.ignored),
-            "notes": list(self.notes),
-            "diagnostics": [diagnostic.as_dict() for diagnostic in self.diagnostics],
-        }
+_SKIPPED_BY: Final[Mapping[str, str]] = {
+    "link": "discovery.file_links",
+    "outside": "discovery.file_links",
+    "ignored-folder": "discovery.ignore",
+    "too-many": "catalog.max_skills",
+    "ignored": "filters.ignore",
+    "not-included": "filters.include",
+}
+"""The rule that leaves a skill out, by the reason for which a scan skips it."""
 
 
 def verdicts(
@@ -171,8 +85,8 @@ def examine(
     folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
     facts: dict[str, _Facts] = {}
     result: list[HostVerdict] = []
-    for profile in _built(profiles):
-        host = _Host(profile, where, own_home, [os.fspath(path) for path in extra], facts)
+    for profile, sources in _built(profiles):
+        host = _Host(profile, sources, where, own_home, [os.fspath(path) for path in extra], facts)
         for folder in folders:
             result += host.judge(folder)
     order = {profile: number for number, profile in enumerate(dict.fromkeys(v.profile for v in result))}
@@ -180,9 +94,12 @@ def examine(
     return sorted(unique.values(), key=lambda verdict: (verdict.path, order[verdict.profile]))
 
 
-def _built(given: Sequence[str | Profile] | None) -> Iterator[Profile]:
+def _built(given: Sequence[str | Profile] | None) -> Iterator[tuple[Profile, Documentation | None]]:
     for one in given if given is not None else profiles.BUILT_IN:
-        yield one if isinstance(one, Profile) else profiles.build(profiles.load(one))
+        if isinstance(one, Profile):
+            yield one, None
+        else:
+            yield profiles.build(profiles.load(one)), documentation.load(one)
 
 
 def _absolute(path: PathLike | None, default: str) -> str:
@@ -225,11 +142,30 @@ def _read(file: str) -> _Facts:
     return _Facts(lines, len(data), as_text(parsed.fields.get("name")) or "", bool(body))
 
 
+class _Standing(NamedTuple):
+    """The status of a skill, why it has that status, where the host would find it, and the rules that decided."""
+
+    status: Status
+    why: str = ""
+    put: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
 class _Host:
     """One profile at one place: what it finds there, and how it treats any file."""
 
-    def __init__(self, profile: Profile, cwd: str, home: str, extra: list[str], facts: dict[str, _Facts]) -> None:
-        self.profile, self.facts = profile, facts
+    def __init__(
+        self,
+        profile: Profile,
+        sources: Documentation | None,
+        cwd: str,
+        home: str,
+        extra: list[str],
+        facts: dict[str, _Facts],
+    ) -> None:
+        self.needs_trust = profile.policy.trust == "required"
+        profile = replace(profile, policy=replace(profile.policy, trust="ignore"))  # the verdict is for a trusted one
+        self.profile, self.sources, self.facts = profile, sources, facts
         self.place, _ = roots.locate(profile, cwd, home, {})
         self.roots, _ = roots.resolve(profile, self.place, extra)
         found, _ = discover.scan(profile, self.place, self.roots)
@@ -237,7 +173,7 @@ class _Host:
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
-        self.left_out = {os.path.realpath(s.path): s.detail or s.reason for s in self.catalog.skipped}
+        self.left_out = {os.path.realpath(s.path): s for s in self.catalog.skipped}
         self.broken = {os.path.realpath(file): file for file in self.catalog.failed}
         self.prompt = self._prompt() if self.offered else formats.NOTHING
         # The same rules, but for a scan that finds a file wherever it is.
@@ -272,23 +208,25 @@ class _Host:
             yield self.of_file(file, os.path.realpath(file), reports)
         for entry in found.skipped:
             if entry.reason in ("link", "outside") and os.path.islink(entry.path):
-                yield HostVerdict(
+                verdict = HostVerdict(
                     profile=self.profile.name,
                     path=entry.path,
                     status="left-out",
                     why=entry.detail,
                     name=entry.name,
                 )
+                yield self.sure(verdict, (_SKIPPED_BY[entry.reason],))
 
     def of_skill(self, skill: Skill, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
         """The verdict on a file that is a skill by the host's rules, wherever the file is."""
         entry = self.offered.get(skill.real_path)
         loser = self.shadowed.get(skill.real_path)
         known = entry or (loser.skill if loser else None)
-        status, why, put = self.status_of(skill, entry, loser)
+        standing = self.status_of(skill, entry, loser)
         diagnostics = reports.get(known.path if known else skill.path, [])
-        verdict = self.described(skill.path, known or skill, status, why)
-        return replace(verdict, put=put, diagnostics=tuple(d for d in diagnostics if d.code != "collision"))
+        verdict = self.described(skill.path, known or skill, standing.status, standing.why)
+        told = tuple(d for d in diagnostics if d.code != "collision")
+        return self.sure(replace(verdict, put=standing.put, diagnostics=told), standing.rules)
 
     def of_file(self, file: str, real: str, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
         """The verdict on a file that is not a skill by the host's general rules. Its folder's rules may be laxer."""
@@ -297,7 +235,7 @@ class _Host:
         if known is not None:
             return self.of_skill(replace(known, path=file), reports)
         errors = [d for d in reports.get(file, ()) if d.severity == "error"]
-        return HostVerdict(
+        verdict = HostVerdict(
             profile=self.profile.name,
             path=file,
             status="invalid",
@@ -306,6 +244,21 @@ class _Host:
             diagnostics=tuple(reports.get(file, ())),
             lines=self.fact(file).lines,
         )
+        return self.sure(verdict)
+
+    def sure(self, verdict: HostVerdict, decided: tuple[str, ...] = ()) -> HostVerdict:
+        """The verdict with how sure it is. `decided` are the rules that decided its status."""
+        if self.sources is None:
+            return verdict
+        rules = ["directories" if self.profile.directories else "roots", *decided]
+        if not verdict.valid:
+            rules = [*certainty.behind(verdict.diagnostics)] or rules
+        elif verdict.status not in ("shadowed", "left-out"):
+            rules += certainty.shown(verdict.lines)
+        rules += ["catalog.reads"] if verdict.ignored else []
+        rules += certainty.cut(self.profile) if verdict.cuts else ()
+        basis = certainty.weigh(rules, self.sources)
+        return replace(verdict, certainty=basis.certainty, assumed=basis.assumed)
 
     def fact(self, file: str) -> _Facts:
         if file not in self.facts:
@@ -315,7 +268,7 @@ class _Host:
     def described(self, path: str, skill: Skill, status: Status, why: str) -> HostVerdict:
         """The verdict with everything that the host would do with the skill."""
         facts, rules = self.fact(path), self.profile
-        forms = rules.invocation.forms
+        forms, known = rules.invocation.forms, keys_of(rules)
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
         return HostVerdict(
             profile=rules.name,
@@ -328,20 +281,12 @@ class _Host:
             model=on and skill.visible,
             user=on and skill.user_invocable and bool(forms),
             called=forms[0].replace("name", skill.name) if forms else "",
+            listed=status != "offered" or not rules.enabled or skill.name in (*self.prompt.names, *self.prompt.more),
             cuts=tuple(self.cuts(skill, facts, status)),
-            ignored=tuple(key for key in facts.lines if key not in self.known()),
+            ignored=tuple(key for key in facts.lines if key not in known),
             notes=tuple(self.notes(skill, facts, status)),
             lines=facts.lines,
         )
-
-    def known(self) -> tuple[str, ...]:
-        """The keys of a frontmatter that the host uses."""
-        rules = self.profile
-        if rules.catalog.reads:
-            return rules.catalog.reads
-        arguments = ("arguments", "argument-hint") if rules.load.arguments == "indexed" else ()
-        extensions = rules.catalog.honours if rules.validation.unknown_keys not in ("ignore", "warn") else ()
-        return (*STANDARD_KEYS, *rules.validation.own_keys, *extensions, *arguments)
 
     def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
@@ -373,6 +318,8 @@ class _Host:
         rules = self.profile
         if not rules.enabled:
             yield "skills are disabled in this host by default"
+        if self.needs_trust and roots.in_project(skill.path, skill.root, self.place):
+            yield "the host uses it only if the user trusts the project"
         if rules.validation.name_source == "folder" and facts.name and facts.name != skill.name:
             yield "`name` is only a label: the host uses the name of the folder"
         if not skill.description and rules.validation.description_missing == "body" and facts.has_body:
@@ -390,52 +337,57 @@ class _Host:
 
     # --- where the skill is ---
 
-    def status_of(
-        self, skill: Skill, entry: Skill | None, loser: Shadowed | None
-    ) -> tuple[Status, str, tuple[str, ...]]:
-        """The status of a skill, why it has that status, and folders where the host would find it."""
+    def status_of(self, skill: Skill, entry: Skill | None, loser: Shadowed | None) -> _Standing:
+        """The status of a skill that the host accepts."""
         if entry is not None:
-            return "offered", "", ()
+            return _Standing("offered")
         if loser is not None:
-            return "shadowed", f"{self.shown(loser.winner.path)} has the same name and is used instead", ()
-        if skill.real_path in self.left_out:
-            return "left-out", self.left_out[skill.real_path], ()
+            why = f"{self.shown(loser.winner.path)} has the same name and is used instead"
+            return _Standing("shadowed", why, rules=("collisions.rule",))
+        skipped = self.left_out.get(skill.real_path)
+        if skipped is not None:
+            rules = (_SKIPPED_BY[skipped.reason],) if skipped.reason in _SKIPPED_BY else ()
+            return _Standing("left-out", skipped.detail or skipped.reason, rules=rules)
         if skill.real_path in self.broken:
-            return "invalid", "the host finds it in a folder whose rules do not accept it as a skill", ()
+            return _Standing("invalid", "the host finds it in a folder whose rules do not accept it as a skill")
         inside = next((root for root in self.roots if _below(skill.dir, root.path) is not None), None)
         put = tuple(f"{place}/{skill.name}" for place in roots.usual(self.profile) if place)
         if inside is not None:
-            return "left-out", self.why_not_found(skill.dir, inside), put
+            why, rule = self.why_not_found(skill.dir, inside)
+            return _Standing("left-out", why, put, (rule,))
         late = self.on_demand(skill.dir)
         if late:
-            return "later", f"the host finds it once it uses a file in {self.shown(late)}", ()
-        return "elsewhere", f"not in a folder that it searches from here: put it into {' or '.join(put)}", put
+            return _Standing("later", f"the host finds it once it uses a file in {self.shown(late)}")
+        return _Standing(
+            "elsewhere", f"not in a folder that it searches from here: put it into {' or '.join(put)}", put
+        )
 
-    def why_not_found(self, folder: str, root: Root) -> str:
-        """Why the host does not find a skill that is in one of its roots."""
+    def why_not_found(self, folder: str, root: Root) -> tuple[str, str]:
+        """Why the host does not find a skill that is in one of its roots, and the rule that says so."""
         parts = _below(folder, root.path) or []
         if not parts:
-            return f"it is directly in {self.shown(root.path)}, where each skill needs a folder of its own"
+            why = f"it is directly in {self.shown(root.path)}, where each skill needs a folder of its own"
+            return why, "discovery.root_is_skill"
         hidden = next((part for part in parts if part.startswith(".")), "")
         if hidden and not self.profile.discovery.hidden:
-            return f"the name of the folder {hidden} starts with a dot"
+            return f"the name of the folder {hidden} starts with a dot", "discovery.hidden"
         if root.depth and len(parts) > root.depth:
             levels = "one level is" if root.depth == 1 else f"{root.depth} levels are"
-            return f"it is {len(parts)} levels below {self.shown(root.path)}, and only {levels} searched"
+            why = f"it is {len(parts)} levels below {self.shown(root.path)}, and only {levels} searched"
+            return why, "discovery.depth"
         for number in range(1, len(parts)):
             above = os.path.join(root.path, *parts[:number])
             if os.path.isfile(os.path.join(above, SKILL_FILE)):
-                return f"it is inside the skill {self.shown(above)}"
-        return f"the search of {self.shown(root.path)} does not reach it"
+                return f"it is inside the skill {self.shown(above)}", "discovery.nested"
+        return f"the search of {self.shown(root.path)} does not reach it", "discovery.depth"
 
     def on_demand(self, folder: str) -> str:
         """The folder below the working directory whose files make the host find the skill, if there is one."""
-        if _below(folder, self.place.cwd) is None:
-            return ""
-        holder, depth = os.path.dirname(folder), self.profile.discovery.depth
-        for rules in self.profile.roots:
-            if rules.on_demand and depth == 1 and holder.endswith(f"/{rules.path}"):
-                return holder.removesuffix(f"/{rules.path}")
+        parts, depth = _below(folder, self.place.cwd), self.profile.discovery.depth
+        for rules in self.profile.roots if parts else ():
+            holder, found, below = f"/{'/'.join(parts or ())}".rpartition(f"/{rules.path}/")
+            if rules.on_demand and found and depth in (0, below.count("/") + 1):
+                return self.place.cwd + holder
         return ""
 
     def shown(self, path: str) -> str:

@@ -464,7 +464,8 @@ class _Walker:
         words = _FLAG_WORDS if self.profile.catalog.flag_words else {}
         says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in honoured}
         hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
-        not_for_user, off = says.get("user-invocable") is False, says.get("enabled") is False
+        not_for_user = says.get("user-invocable") is False
+        off = says.get("enabled") is False or says.get("disabled") is True
         return hidden * _HIDDEN | not_for_user * _NOT_FOR_USER | off * _OFF
 
     def policy_flags(self, folder: str) -> int:
@@ -518,7 +519,7 @@ class _Walker:
         return (0, 0, 0, 0, "failed", None, name, "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
 
 
-_FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled"))
+_FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled", "disabled"))
 _FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 

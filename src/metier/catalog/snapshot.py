@@ -87,6 +87,14 @@ def restore(text: str) -> Catalog:
     )
 
 
+def names_by_path(text: str) -> dict[str, str]:
+    """The names of the skills in what `dump` wrote, by path, also of those that a name conflict leaves out."""
+    data: JsonObject = json.loads(text)
+    rows: list[Row] = [*data["skills"], *(row for row, _, _ in data["shadowed"])]
+    name, path = _SKILL.index("name"), _SKILL.index("path")
+    return {row[path]: row[name] for row in rows}
+
+
 def _all_roots(catalog: Catalog) -> list[Root]:
     """The roots of the catalog, then those that only a skill has."""
     known = set(catalog.roots)

@@ -15,7 +15,7 @@ from metier.catalog import frontmatter
 from metier.catalog.frontmatter import Parsed
 from metier.files.shapes import is_dict, is_items
 from metier.files.text import INVISIBLE, TAGS_AND_BIDI
-from metier.hosts.schema import Breach, Pattern, Rules
+from metier.hosts.schema import Breach, Pattern, Profile, Rules
 from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
 
 CODES: Final[Mapping[str, str]] = {
@@ -51,9 +51,20 @@ CODES: Final[Mapping[str, str]] = {
     "metadata-values": "`metadata` is not a map of text to text.",
     "allowed-tools-form": "`allowed-tools` is not one string with spaces between the entries.",
     "unknown-key": "The frontmatter has a key that is not part of the Agent Skills standard.",
-    "hidden-characters": "`name` or `description` has bidirectional controls or Unicode tags, which can hide text.",
+    "hidden-characters": "The text has bidirectional controls, Unicode tags or other characters that can hide text.",
     "invisible-removed": "Invisible or control characters were removed from `name` or `description`.",
     "inline-command": "The body contains an inline shell command, which is never executed.",
+    # what `validate --strict` reports to authors
+    "byte-order-mark": "The file starts with a byte order mark, and some hosts do not find the frontmatter behind it.",
+    "description-placeholder": "`description` is a placeholder, such as the one of a template.",
+    "description-vague": "`description` is one word or only repeats the name.",
+    "description-when": "`description` does not say when to use the skill. Only English descriptions are checked.",
+    "body-too-long": f"The body is longer than {limits.BODY_LINES} lines or about {limits.BODY_TOKENS:,} tokens, which "
+    "the standard recommends at most.",
+    "file-missing": "A link, an image or a path in code names a file that does not exist.",
+    "link-outside": "A link leads out of the skill's folder. Where the skill is installed alone, it is broken.",
+    "reference-unreachable": "No chain of links or mentions leads from SKILL.md to this file.",
+    "invisible-characters": "The text has characters that nobody sees, such as spaces without width.",
     # the scan
     "root-missing": "A folder that should be searched for skills does not exist.",
     "root-not-folder": "A path that should be searched for skills is not a folder.",
@@ -90,6 +101,20 @@ STRICT: Final = Rules(
     repair=False,
 )
 """The rules of `metier validate --strict`: every breach of the standard is an error."""
+
+
+def strict(profile: Profile) -> Rules:
+    """`STRICT` for one host: the keys that the host documents are no breach."""
+    return replace(STRICT, known_keys=(*profile.validation.own_keys, *profile.catalog.reads))
+
+
+def keys_of(profile: Profile) -> tuple[str, ...]:
+    """The keys of a frontmatter that a host uses. It ignores all others."""
+    if profile.catalog.reads:
+        return profile.catalog.reads
+    arguments = ("arguments", "argument-hint") if profile.load.arguments == "indexed" else ()
+    extensions = profile.catalog.honours if profile.validation.unknown_keys not in ("ignore", "warn") else ()
+    return (*STANDARD_KEYS, *profile.validation.own_keys, *extensions, *arguments)
 
 
 class Validation(NamedTuple):

@@ -21,7 +21,7 @@ from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
 from metier.chat.items import AskItem, ChoiceItem, Item
 from metier.chat.live import TurnMessage, Wakeup, ended
 from metier.chat.model_choice import ModelChoice
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.model import Skill
 from metier.record.events import ChatTurnStarted
 from metier.record.writer import random_ids
@@ -95,7 +95,7 @@ class Chats:
         try:
             turns = await asyncio.to_thread(importlib.import_module, "metier.chat.turn")
         except ImportError as error:
-            raise MissingExtra("the chat", "web") from error
+            report_missing(error, "the chat", "web")
         choice = self.choice
         started = ChatTurnStarted(random_ids(), choice.provider, choice.label, choice.tools)
         title = self._redact(" ".join((text or "").split())[:TITLE_CHARACTERS])

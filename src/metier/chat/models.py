@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from metier.chat.demo_model import DemoModel
 from metier.chat.model_choice import ModelChoice
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.shapes import is_table
 
 CONNECT_SECONDS: Final = 15.0
@@ -42,7 +42,7 @@ async def opened(choice: ModelChoice, roles: Mapping[str, str], nothing: str = "
         try:
             model = _model(choice, client)
         except ImportError as error:
-            raise MissingExtra(f"a model of {choice.provider}", "models") from error
+            report_missing(error, f"a model of {choice.provider}", "models")
         yield model
 
 

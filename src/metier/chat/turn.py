@@ -38,7 +38,7 @@ from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
 from metier.model import Skill, wire_name
 from metier.results import Invocation, Loaded
-from metier.session.policy import Request
+from metier.session.policy import UNANSWERED, Request
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 
@@ -460,13 +460,13 @@ class Turn:
         try:
             answer = await asyncio.wait_for(future, ASK_SECONDS)
         except TimeoutError:
-            answer = "no"
+            answer = None
         if self._why:
             return "no"  # the end of the turn closes the question
-        item.state = answer
+        item.state = answer or "no"
         await self.live.show(item)
         await self._claim("running")
-        return answer
+        return answer or UNANSWERED
 
 
 def _told(invocation: Invocation, text: str, session: Session) -> str:

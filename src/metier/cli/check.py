@@ -3,17 +3,16 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
-from urllib.parse import quote
+from typing import Final
 
 import click
 
-from metier import __version__
 from metier.catalog import check, validate
-from metier.catalog.check import HostVerdict, Status
+from metier.catalog.verdict import HostVerdict, Status
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
 from metier.cli.failure import CommandRefusal
+from metier.cli.sarif import Remark, sarif_log
 from metier.files.text import printable
 from metier.hosts.settings import project_of
 from metier.model import SKILL_FILE, Severity
@@ -26,26 +25,26 @@ _FOUND: Final[dict[Status, str]] = {
     "elsewhere": "no",
     "invalid": "invalid",
 }
+_MEANING: Final[dict[Status, str]] = {
+    "offered": "the host has it in its catalog",
+    "later": "the host finds it once it uses files beside it",
+    "shadowed": "the host uses another skill of the same name",
+    "left-out": "a rule of the host leaves it out",
+    "elsewhere": "it is not in a folder that the host searches",
+    "invalid": "the host rejects it",
+}
+_COLUMNS: Final = "model, user: who sees it; - if nobody can"
+_NOT_FOUND: Final = ("shadowed", "left-out", "elsewhere")
+_REASONS: Final = ("host-elsewhere", "host-left-out", "host-shadowed", "host-hidden", "host-cut")
+"""The findings that can be why a host does not show a skill."""
 _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
-_LEVEL: Final[dict[Severity, str]] = {"error": "error", "warning": "warning", "info": "note"}
-
-
-class Remark(NamedTuple):
-    """One remark about a file, and the hosts to which it applies."""
-
-    code: str
-    severity: Severity
-    message: str
-    path: str
-    line: int
-    column: int
-    hosts: tuple[str, ...] = ()
 
 
 @click.command(
     "check",
     epilog="Examples:\n\n\b\n  metier check .agents/skills/release-notes\n"
-    "  metier check --host claude-code --host codex .\n  metier check --sarif . > skills.sarif",
+    "  metier check --host claude-code --host codex .\n  metier check --sarif . > skills.sarif\n"
+    "  printf '[check]\\nhosts = [\"codex\"]\\n' >> .metier/config.toml; metier check .",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
@@ -54,7 +53,7 @@ class Remark(NamedTuple):
     multiple=True,
     metavar="NAME|FILE",
     shell_complete=complete_profile,
-    help="Check only this profile. Can be repeated.",
+    help="Require that this host finds and shows the skill, and check no other. Can be repeated.",
 )
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code review.")
 @shared
@@ -62,23 +61,40 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     """Show how each host would treat a skill, or all skills below a folder.
 
     For each host: whether it finds the skill, the name, who sees it, where text is cut, and which fields are ignored.
-    The rules of a host come from its public documentation; `metier profiles NAME` shows them. Exits with 1 if a host
-    rejects a skill.
+    Hosts are named with --host, or with `hosts` in the table [check] of a configuration file. Exits with 1 if a named
+    host does not find the skill or does not show it. If no host is named, all are checked, and only one that rejects a
+    skill counts.
+
+    \b
+    FOUND  yes       the host has it in its catalog
+           later     it has it once it uses files beside it
+           shadowed  it uses another skill of the same name
+           left out  a rule of the host leaves it out
+           no        it is not in a folder that the host searches
+           invalid   the host rejects it
+    MODEL  whether the model sees it in the list of skills
+    USER   whether a user can call it; - if the host has no way to
+    SURE   where the rules behind the verdict come from: all have tests, or
+           are documented, or some were read from the host's source, or some
+           are assumed; `metier profiles NAME` has the source of each
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
-    asked = list(hosts) or ([context.profile] if context.profile else None)
-    verdicts = check.examine(paths, asked, cwd, context.home, context.skills)
+    named = list(hosts) or ([context.profile] if context.profile else list(context.settings().check_hosts))
+    verdicts = check.examine(paths, named or None, cwd, context.home, context.skills)
     if not verdicts:
         raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
     skills: dict[str, list[HostVerdict]] = {}
     for verdict in verdicts:
         skills.setdefault(verdict.path, []).append(verdict)
+    failed = [verdict for verdict in verdicts if not (verdict.shown if named else verdict.valid)]
     if sarif:
-        output.json_out(_sarif(verdicts, project_of(cwd), context.verbose))
+        told = [one for one in remarks(verdicts, bool(named)) if context.verbose or one.severity != "info"]
+        output.json_out(sarif_log(told, project_of(cwd), "check"))
     elif context.as_json:
         output.json_out(
             {
                 "hosts": list(dict.fromkeys(v.profile for v in verdicts)),
+                "passed": not failed,
                 "skills": [{"path": path, "verdicts": [v.as_dict() for v in each]} for path, each in skills.items()],
             }
         )
@@ -86,15 +102,40 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
         _one(verdicts, context)
     else:
         _many(skills, cwd, context)
-    if not all(verdict.valid for verdict in verdicts):
+    if named and failed and not (context.quiet or sarif or context.as_json):
+        _tell_failed(failed, cwd)
+    if failed:
         raise click.exceptions.Exit(1)
 
 
+def _tell_failed(failed: Sequence[HostVerdict], cwd: str) -> None:
+    """Say which named hosts do not show which skills."""
+    for verdict in failed:
+        what = "does not find" if verdict.status in _NOT_FOUND else "rejects" if not verdict.valid else "does not show"
+        click.echo(f"failed: {verdict.profile} {what} {printable(_from(verdict.path, cwd))}", err=True)
+
+
+def _from(path: str, cwd: str) -> str:
+    return os.path.relpath(path, cwd) if path.startswith(f"{cwd.rstrip('/')}/") else path
+
+
 def _one(verdicts: Sequence[HostVerdict], context: Context) -> None:
-    rows = [(v.profile, _FOUND[v.status], v.name, _seen(v, v.model), _seen(v, v.user, v.called)) for v in verdicts]
-    output.table(("host", "found", "name", "model", "user"), rows, 2)
+    rows = [
+        (v.profile, _FOUND[v.status], v.name, _seen(v, v.model), _seen(v, v.user, v.called), v.certainty or "-")
+        for v in verdicts
+    ]
+    output.table(("host", "found", "name", "model", "user", "sure"), rows, 2)
+    if not context.quiet:
+        used = {v.status for v in verdicts} - {"offered"}
+        _explain([f"{word}: {_MEANING[status]}" for status, word in _FOUND.items() if status in used], _COLUMNS)
     if not context.quiet:
         _remarks(verdicts, context.verbose, _RANK)
+
+
+def _explain(meanings: Sequence[str], columns: str = "") -> None:
+    """Say below a table what is in it."""
+    text = "; ".join((*meanings, *([columns] if columns else [])))
+    click.secho(output.wrap(text), dim=True)
 
 
 def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
@@ -102,16 +143,18 @@ def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
 
 
 def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> None:
-    counts: dict[str, Counter[Status]] = {}
+    counts: dict[str, Counter[str]] = {}
     for verdict in (v for each in skills.values() for v in each):
-        counts.setdefault(verdict.profile, Counter())[verdict.status] += 1
-    headers = ("host", *(status for status in _FOUND))
-    output.table(headers, [(host, *(str(count[s]) for s in _FOUND)) for host, count in counts.items()], 0)
+        counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+    headers = (*_FOUND, "assumed")
+    output.table(("host", *headers), [(host, *(str(count[s]) for s in headers)) for host, count in counts.items()], 0)
+    if not context.quiet:
+        used = {status for count in counts.values() for status in count if count[status]}
+        _explain([f"{status}: {meaning}" for status, meaning in _MEANING.items() if status in used])
     for path, verdicts in skills.items():
         severities: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
         if not context.quiet and any(remark.severity in severities for remark in remarks(verdicts)):
-            shown = os.path.relpath(path, cwd) if path.startswith(f"{cwd.rstrip('/')}/") else path
-            click.secho(f"\n{printable(shown)}", bold=True)
+            click.secho(f"\n{printable(_from(path, cwd))}", bold=True)
             _remarks(verdicts, context.verbose, severities)
     if not context.quiet:
         rejected = sum(1 for each in skills.values() if not all(v.valid for v in each))
@@ -120,7 +163,10 @@ def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> N
 
 def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterable[Severity]) -> None:
     everyone = tuple(verdict.profile for verdict in verdicts)
-    for remark in (*_without_ignored(verdicts), *_ignored(verdicts)):
+    told = remarks(verdicts)
+    assumed = [remark for remark in told if remark.code == "host-assumed"]
+    others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
+    for remark in (*others, *_ignored(verdicts), *assumed):
         of_file = remark.code in validate.CODES
         if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
             continue
@@ -128,10 +174,6 @@ def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterabl
         label = f"{remark.severity}[{remark.code}] in line {remark.line}: " if of_file else ""
         text = f"{label}{printable(remark.message)} ({who})"
         click.echo(output.wrap(text, "- ", "  "))
-
-
-def _without_ignored(verdicts: Sequence[HostVerdict]) -> list[Remark]:
-    return [remark for remark in remarks(verdicts) if remark.code != "host-ignores"]
 
 
 def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
@@ -148,67 +190,26 @@ def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
         yield Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, hosts=names)
 
 
-def remarks(verdicts: Sequence[HostVerdict]) -> list[Remark]:
-    """The remarks about the files, the most severe first. A remark that applies to several hosts occurs once."""
-    hosts: dict[Remark, list[str]] = {}
+def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Remark]:
+    """The remarks about the files, the most severe first. A remark that applies to several hosts occurs once.
+
+    If the hosts are `required` to show the skills, it is an error if one does not.
+    """
+    hosts: dict[Remark, dict[str, str | None]] = {}
     for verdict in verdicts:
-        for remark in _remarks_of(verdict):
-            hosts.setdefault(remark, []).append(verdict.profile)
-    found = [remark._replace(hosts=tuple(dict.fromkeys(names))) for remark, names in hosts.items()]
+        for remark in _remarks_of(verdict, required and not verdict.shown):
+            hosts.setdefault(remark, {})[verdict.profile] = verdict.certainty
+    found = [remark._replace(hosts=tuple(sure), certainty=tuple(sure.values())) for remark, sure in hosts.items()]
     return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
 
 
-def _remarks_of(verdict: HostVerdict) -> Iterator[Remark]:
+def _remarks_of(verdict: HostVerdict, failed: bool) -> Iterator[Remark]:
     """The remarks of one host, which is not named in them yet."""
     for d in verdict.diagnostics:
-        yield Remark(
-            code=d.code, severity=d.severity, message=d.message, path=verdict.path, line=d.line, column=d.column
-        )
+        yield Remark.of(d)._replace(path=verdict.path)
     for one in verdict.findings():
-        yield Remark(
-            code=one.code, severity=one.severity, message=one.message, path=verdict.path, line=one.line, column=1
-        )
-
-
-# --- SARIF ---
-
-
-def _sarif(verdicts: Sequence[HostVerdict], base: str, notes: bool) -> dict[str, object]:
-    """The remarks as a SARIF log. Those of severity `info` are included only if `notes` is set."""
-    included = [remark for remark in remarks(verdicts) if notes or remark.severity != "info"]
-    codes = list(dict.fromkeys(remark.code for remark in included))
-    described = {**validate.CODES, **check.FINDINGS}
-    rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
-    driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
-        "results": [_result(remark, codes.index(remark.code), base) for remark in included],
-    }
-    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-
-
-def _uri(path: str) -> str:
-    return quote(os.fsencode(path))  # the name of a folder may contain bytes that are not UTF-8
-
-
-def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
-    inside = remark.path.startswith(f"{base.rstrip('/')}/")
-    artifact = (
-        {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
-        if inside
-        else {"uri": f"file://{_uri(remark.path)}"}
-    )
-    region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
-    return {
-        "ruleId": remark.code,
-        "ruleIndex": rule,
-        "level": _LEVEL[remark.severity],
-        "message": {"text": f"{printable(remark.message)} ({', '.join(remark.hosts)})"},
-        "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
-        "properties": {"hosts": list(remark.hosts)},
-    }
+        severity = "error" if failed and one.code in _REASONS else one.severity
+        yield Remark(code=one.code, severity=severity, message=one.message, path=verdict.path, line=one.line, column=1)
 
 
 COMMANDS = (check_command,)

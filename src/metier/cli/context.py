@@ -187,7 +187,7 @@ def complete_folder(context: click.Context, parameter: click.Parameter, incomple
 
 
 class Progress:
-    """Prints a line on stderr when a scan takes longer than a second."""
+    """Shows on a terminal how far a scan is that takes longer than a second."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -196,14 +196,13 @@ class Progress:
 
     def __call__(self, found: int) -> None:
         now = time.monotonic()
-        if now - self.started < 1 or now - self.shown < 0.2 or (self.shown and not self.live):
+        if not self.live or now - self.started < 1 or now - self.shown < 0.2:
             return
         self.shown = now
-        text = f"\rsearching: {found:,} skills so far" if self.live else "searching, this takes a while"
-        click.echo(text, err=True, nl=not self.live)
+        click.echo(f"\rsearching: {found:,} skills so far", err=True, nl=False)
 
     def done(self) -> None:
-        if self.shown and self.live:
+        if self.shown:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 

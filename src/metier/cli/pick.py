@@ -11,7 +11,7 @@ from metier.catalog.modes import Level
 from metier.cli import asking, output
 from metier.cli.context import Context, shared
 from metier.cli.failure import Cancelled
-from metier.errors import ConfigError, MissingExtra
+from metier.errors import ConfigError, report_missing
 from metier.results import Request
 from metier.tui.model import ALL, Picker, PickerEntry
 
@@ -65,7 +65,7 @@ def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
     try:
         from metier.tui.screen import pick
     except ImportError as error:
-        raise MissingExtra("the picker", "tui") from error
+        report_missing(error, "the picker", "tui")
     with _terminal():
         return pick(picker, query, view)
 

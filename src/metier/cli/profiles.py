@@ -5,28 +5,47 @@ import click
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
 from metier.files.shapes import is_table
-from metier.hosts import profiles
-from metier.hosts.profiles import Profile
+from metier.hosts import comparison, documentation, profiles
+from metier.hosts.documentation import Documentation
+from metier.hosts.profiles import Profile, Raw
 
 
-@click.command("profiles", epilog="Examples:\n\n\b\n  metier profiles\n  metier profiles codelia")
+@click.command(
+    "profiles", epilog="Examples:\n\n\b\n  metier profiles\n  metier profiles cursor\n  metier profiles --compare"
+)
 @click.argument("name", required=False, shell_complete=complete_profile)
+@click.option("--compare", is_flag=True, help="Compare the main rules of all hosts, one line each.")
 @shared
-def profiles_command(context: Context, name: str | None) -> None:
-    """List the known hosts, or show the rules of one."""
+def profiles_command(context: Context, name: str | None, compare: bool) -> None:
+    """List the known hosts, or show the rules of one and where each rule comes from.
+
+    With --compare, NAME is how a skill's name relates to its folder, WINS is whose skill is used if two have one name,
+    and SURE is how many of the rules have a source.
+    """
     names = [name] if name else profiles.names()
-    built = [profiles.build(profiles.load(each)) for each in names]
-    if context.as_json:
-        output.json_out(profiles.describe(built[0]) if name else [profiles.describe(profile) for profile in built])
+    built = [(profiles.build(profiles.load(each)), documentation.load(each)) for each in names]
+    if compare:
+        rows = [comparison.row(profile, sources)._asdict() for profile, sources in built]
+        if context.as_json:
+            output.json_out(rows)
+        else:
+            output.table(comparison.NARROW, [[row[column] for column in comparison.NARROW] for row in rows], 1)
+    elif context.as_json:
+        described = [_described(profile, sources) for profile, sources in built]
+        output.json_out(described[0] if name else described)
     elif name:
-        _rules(built[0])
+        _rules(*built[0])
     else:
-        output.table(("profile", "summary"), [(profile.name, profile.summary) for profile in built])
+        output.table(("profile", "summary"), [(profile.name, profile.summary) for profile, _ in built])
 
 
-def _rules(profile: Profile) -> None:
+def _described(profile: Profile, sources: Documentation | None) -> Raw:
+    return {**profiles.describe(profile), "documentation": sources.as_dict() if sources else None}
+
+
+def _rules(profile: Profile, sources: Documentation | None) -> None:
     described = profiles.describe(profile)
-    output.facts((key, str(described[key])) for key in ("name", "summary", "documented", "enabled"))
+    output.facts((key, str(described[key])) for key in ("name", "summary", "enabled"))
     for root in profile.roots:
         click.echo(f"  searches {root.path} at {root.at} ({root.source}, {root.scope}, priority {root.priority})")
     for folder in profile.directories:
@@ -36,10 +55,22 @@ def _rules(profile: Profile) -> None:
         click.secho(f"[{section}]", bold=True)
         for key, value in values.items() if is_table(values) else ():
             click.echo(f"  {key} = {value!r}")
-    if profile.documentation:
-        click.secho("[documentation]", bold=True)
-        for rule, page in profile.documentation.items():
-            click.echo(f"  {rule}: {page}")
+    if sources:
+        _documentation(sources)
+
+
+def _documentation(sources: Documentation) -> None:
+    """Each source once, with the rules that come from it. An address is never wrapped."""
+    counts = ", ".join(f"{count} {certainty}" for certainty, count in sources.counts().items())
+    click.secho("[documentation]", bold=True)
+    for line in (f"page = {sources.page}", f"version = {sources.version}", f"rules = {counts}"):
+        click.echo(f"  {line}")
+    rules: dict[str, list[str]] = {}
+    for rule, (certainty, at, why) in sources.rules.items():
+        rules.setdefault(f"{certainty}: {at or why}", []).append(rule)
+    for source, names in rules.items():
+        click.echo(f"  {source}")
+        click.echo(output.wrap(", ".join(names), "    ", "    "))
 
 
 COMMANDS = (profiles_command,)

@@ -35,6 +35,7 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
         "new": ListedCommand("scaffold", "Create a skill to start from."),
         "validate": ListedCommand("validate", "Check skills against the standard or a profile."),
         "check": ListedCommand("check", "Show how each host would treat a skill."),
+        "schema": ListedCommand("schema", "Print the JSON Schema of the frontmatter."),
         "install": ListedCommand("install", "Install a skill from a folder, an archive or a site."),
     },
     "Switches, rules and trust": {
@@ -51,6 +52,7 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
     },
     "What was done": {
         "events": ListedCommand("events", "Show the record: what was loaded, read, run and refused."),
+        "usage": ListedCommand("usage", "Show which skills are offered, loaded and run."),
         "replay": ListedCommand("replay", "Run a recorded session again, and compare every byte."),
         "store": ListedCommand("store", "Count, move and delete recorded events."),
     },

@@ -19,6 +19,7 @@ from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
 from metier.results import Prompt, SearchResult
+from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.session.visibility import By
 
 
@@ -158,15 +159,22 @@ def prompt_command(
     full: bool,
     base: str,
 ) -> None:
-    """Show what goes into the system prompt."""
+    """Show what goes into the system prompt.
+
+    With --session, its skills count as offered to the model of that session.
+    """
     if format_:
         opening.context.overrides["prompt.format"] = format_
     session = opening.session()
     worked_on = files or None
-    prompt = session.prompt(message, budget, worked_on)
-    if full or base:
-        whole = session.system_prompt(base, message=message, budget=budget, files=worked_on)
-        prompt = Prompt(whole, prompt.shown, prompt.total, prompt.truncated)
+    offers = opening.context.session is not None  # without a session to go on with, only a person looks at it
+    whole = bool(full or base)
+    listed = CatalogPrompt(message=message, budget=budget, files=worked_on)
+    prompt = session.perform(listed, offers=offers and not whole)
+    if whole:
+        system = SystemPrompt(base=base, message=message, budget=budget, files=worked_on)
+        text = session.perform(system, offers=offers).text
+        prompt = Prompt(text, prompt.shown, prompt.total, prompt.truncated)
     if opening.as_json:
         output.json_out(prompt.as_dict())
         return

@@ -1,29 +1,125 @@
-"""`validate`: whether skills follow the standard or the rules of a profile."""
+"""`validate`: whether skills follow the standard or the rules of a profile, and what their authors got wrong."""
 
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import click
 
-from metier.catalog import check, discover, validate
-from metier.cli import output
+from metier.catalog import authoring, check, discover, validate
+from metier.cli import fixing, output
 from metier.cli.context import Context, shared
 from metier.cli.failure import CommandRefusal
+from metier.cli.sarif import Remark, sarif_log
+from metier.hosts.settings import Settings, project_of
 from metier.model import SKILL_FILE, Diagnostic, Root
 
+_EPILOG = """Examples:
 
-@click.command(
-    "validate", epilog="Examples:\n\n\b\n  metier validate ./skills/pdf\n  metier validate --strict --ascii ./skills"
-)
+\b
+  metier validate ./skills/pdf
+  metier validate --strict --ascii ./skills
+  metier validate --diff ./skills
+  metier validate --fix ./skills
+  metier validate --strict --sarif . > skills.sarif"""
+
+
+@click.command("validate", epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option("--strict", is_flag=True, help="Report every violation of the standard as an error, also unknown keys.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Report every violation of the standard as an error, also unknown keys, and review descriptions, links and "
+    "hidden characters. Exits with 1 for warnings, too.",
+)
 @click.option("--ascii", "ascii_only", is_flag=True, help="Allow only a-z, 0-9 and hyphens in names.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, then report what is left.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing.")
+@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code review.")
+@click.option("--changed", is_flag=True, help="Check the skills that contain these files, and ignore other files.")
 @shared
-def validate_command(context: Context, paths: tuple[str, ...], strict: bool, ascii_only: bool) -> None:
-    """Check a skill, or all skills below a folder. Exits with 1 if one is invalid."""
+def validate_command(
+    context: Context,
+    paths: tuple[str, ...],
+    strict: bool,
+    ascii_only: bool,
+    fix: bool,
+    diff: bool,
+    sarif: bool,
+    changed: bool,
+) -> None:
+    """Check a skill, or all skills below a folder. Exits with 1 if one is invalid.
+
+    --fix removes characters that nobody sees and byte order marks, quotes values that are not valid YAML, and adds a
+    missing `name`. It changes no installed skill, no read-only file, and nothing through a link. --diff exits with 1 if
+    there is something to fix.
+
+    With --strict and a --profile, keys that this host documents are accepted. What --strict reports as `info` is
+    advice, and does not change the exit code.
+    """
     config = context.settings()
-    rules = validate.STRICT if strict else config.profile.validation
+    rules = validate.strict(config.profile) if strict else config.profile.validation
     if ascii_only:
         rules = replace(rules, name_pattern="ascii", name_breach="error")
+    chosen = list(_skills_with(paths, config.place.cwd)) if changed else list(paths)
+    files = _examine(chosen, config, rules, strict)
+    if diff:
+        _show_fixes(context, _folders(chosen, files, config.place.cwd))
+        return
+    done = fixing.Fixed([], [])
+    if fix:
+        done = fixing.write_fixes(_folders(chosen, files, config.place.cwd))
+        files = _examine(chosen, config, rules, strict)
+        if not context.as_json:
+            fixing.tell_refused(done.refused)
+            if not context.quiet:
+                fixing.tell_written(done.written, config.place.cwd)
+    _report(context, config.place.cwd, files, done if fix else None, strict=strict, sarif=sarif)
+
+
+def _folders(paths: Sequence[str], files: Iterable[str], cwd: str) -> list[tuple[str, str]]:
+    """The folder of each skill, and the folder below which it was found."""
+    named = [check.folder_of(path, cwd) for path in paths]
+    skills = [os.path.dirname(file) for file in files if os.path.basename(file) == SKILL_FILE]
+    return [(folder, next(top for top in named if f"{folder}/".startswith(f"{top}/"))) for folder in skills]
+
+
+def _show_fixes(context: Context, folders: list[tuple[str, str]]) -> None:
+    """Print what `--fix` would write. Exits with 1 if that is anything."""
+    planned = fixing.planned(folders)
+    wanted = [one for one, why in planned if not why]
+    refused = [(one, why) for one, why in planned if why]
+    if context.as_json:
+        listed = [{**one.as_dict(), "diff": one.diff()} for one in wanted]
+        output.json_out({"fixable": listed, "refused": [{"path": one.file, "reason": why} for one, why in refused]})
+    else:
+        for one in wanted:
+            click.echo(output.safe(one.diff()))
+        fixing.tell_refused(refused)
+        if not context.quiet:
+            click.echo(f"{len(wanted):,} files to fix", err=True)
+    if wanted:
+        raise click.exceptions.Exit(1)
+
+
+def _skills_with(paths: Iterable[str], cwd: str) -> Iterable[str]:
+    """The folders of the skills that contain these files, each once. Nothing above the working directory counts."""
+    seen: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(os.path.normpath(os.path.join(cwd, path)))
+        while f"{folder}/".startswith(f"{cwd.rstrip('/')}/"):
+            if os.path.lexists(os.path.join(folder, SKILL_FILE)):
+                if folder not in seen:
+                    seen.add(folder)
+                    yield folder
+                break
+            folder = os.path.dirname(folder)
+
+
+def _examine(
+    paths: Sequence[str], config: Settings, rules: validate.Rules, strict: bool
+) -> dict[str, list[Diagnostic]]:
+    """The diagnostics of each SKILL.md in or below these folders, and of the files beside it."""
     profile = replace(
         config.profile,
         validation=rules,
@@ -33,44 +129,69 @@ def validate_command(context: Context, paths: tuple[str, ...], strict: bool, asc
     for path in paths:
         root = Root(check.folder_of(path, config.place.cwd), "extra", "argument", explicit=True)
         found, _ = discover.scan(profile, config.place, (root,))
-        met = [skill.path for skill in found.skills] + found.failed
-        files.update({file: [] for file in met if file not in files})
-        for diagnostic in (*found.diagnostics, *(_about_body(file) for file in met)):
-            if diagnostic is not None:
+        met = [file for file in (*(skill.path for skill in found.skills), *found.failed) if file not in files]
+        files.update({file: [] for file in met})
+        for diagnostic in found.diagnostics:
+            if diagnostic.path in met or diagnostic.path not in files:
                 files.setdefault(diagnostic.path, []).append(diagnostic)
-        if not met and not found.diagnostics:
+        for file in met:
+            files[file] += _about_body(file)
+            if strict:
+                known = [diagnostic.code for diagnostic in files[file]]
+                files[file] += authoring.review(os.path.dirname(file), known)
+        if not found.skills and not found.failed and not found.diagnostics:
             raise CommandRefusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
-    _report(context, config.place.cwd, files)
+    return files
 
 
-def _about_body(file: str) -> Diagnostic | None:
+def _about_body(file: str) -> list[Diagnostic]:
     try:
         with open(file, "rb") as stream:
-            return validate.check_body(stream.read(1 << 20), file)
+            found = validate.check_body(stream.read(1 << 20), file)
     except OSError:
-        return None
+        return []
+    return [found] if found is not None else []
 
 
-def _report(context: Context, cwd: str, files: dict[str, list[Diagnostic]]) -> None:
-    broken = [file for file, notes in files.items() if any(d.severity == "error" for d in notes)]
-    if context.as_json:
+def _report(
+    context: Context,
+    cwd: str,
+    files: dict[str, list[Diagnostic]],
+    done: fixing.Fixed | None,
+    *,
+    strict: bool,
+    sarif: bool,
+) -> None:
+    serious = ("error", "warning") if strict else ("error",)
+    broken = [file for file, notes in files.items() if any(d.severity in serious for d in notes)]
+    told = [d for _, notes in sorted(files.items()) for d in notes if d.severity != "info" or strict or context.verbose]
+    if sarif:
+        output.json_out(sarif_log([Remark.of(d) for d in told], project_of(cwd), "validate"))
+    elif context.as_json:
         listed = [
             {"path": file, "valid": file not in broken, "diagnostics": [d.as_dict() for d in notes]}
             for file, notes in sorted(files.items())
         ]
-        output.json_out({"valid": not broken, "skills": listed})
+        fixes = done.as_dict() if done is not None else {}
+        output.json_out({"valid": not broken, "skills": listed, **fixes})
     else:
-        for _, notes in sorted(files.items()):
-            for diagnostic in notes:
-                if diagnostic.severity != "info" or context.verbose:
-                    output.diagnostic(diagnostic, cwd)
-                    click.echo()
+        for diagnostic in told:
+            output.diagnostic(diagnostic, cwd)
+            click.echo()
         if not context.quiet:
-            warned = sum(1 for notes in files.values() for d in notes if d.severity == "warning")
-            tail = f", {warned:,} warnings" if warned else ""
-            click.echo(f"{len(files):,} checked, {len(broken):,} invalid{tail}", err=bool(broken))
+            click.echo(_summary(files, len(broken), strict), err=bool(broken))
     if broken:
         raise click.exceptions.Exit(1)
+
+
+def _summary(files: dict[str, list[Diagnostic]], broken: int, strict: bool) -> str:
+    counts = {
+        severity: sum(1 for notes in files.values() for d in notes if d.severity == severity)
+        for severity in ("warning", "info")
+    }
+    warned = f", {counts['warning']:,} warnings" if counts["warning"] else ""
+    advised = f", {counts['info']:,} hints" if counts["info"] and strict else ""
+    return f"{len(files):,} checked, {broken:,} invalid{warned}{advised}"
 
 
 COMMANDS = (validate_command,)

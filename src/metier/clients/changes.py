@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import json
 import os
-import tempfile
 import tomllib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.json_file import replace_json
 from metier.files.json_text import parse_json
+from metier.files.replace import replace_file
 from metier.files.shapes import as_table, is_table
 
 Action = Literal["add", "replace", "remove", "none"]
@@ -239,7 +239,7 @@ def write(change: Change, config_folder: str) -> None:
             if change.after is None:
                 os.unlink(change.target)
             else:
-                _replace(change.target, change.after, 0o600 if change.place.scope == "user" else 0o666)
+                replace_file(change.target, change.after, 0o600 if change.place.scope == "user" else 0o666)
         except OSError as error:
             raise ConfigError(f"cannot be written: {error.strerror}", file=change.place.file) from error
         if change.action == "remove":
@@ -290,36 +290,6 @@ def _current(change: Change) -> bytes | None:
         return None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=change.place.file) from error
-
-
-def _replace(target: str, data: bytes, mode: int) -> None:
-    """Replace the file in one step. It keeps its mode and, if that is allowed, its owner."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(target))
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            try:
-                status = os.stat(target)
-            except FileNotFoundError:
-                os.fchmod(stream.fileno(), mode & ~_umask())
-            else:
-                with contextlib.suppress(PermissionError):
-                    os.fchown(stream.fileno(), status.st_uid, status.st_gid)
-                os.fchmod(stream.fileno(), status.st_mode & 0o777)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        error.filename = target
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 # --- the record ---

@@ -127,11 +127,11 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "telemetry": _TRUSTED,
     "model": _USER,  # it receives the conversation
     "mcp": _USER,  # servers are programs that are started
+    "check": _ANY,  # by names; a file needs trust
     "permissions": Authority("user", _restricts),
     # --- the profile ---
     "name": _TRUSTED,
     "summary": _ANY,
-    "documented": _ANY,
     "enabled": _project(_off),
     "directories": _project(_fewer_but_some),
     "custom_directories": _project(_fewer),

@@ -29,6 +29,14 @@ BUILT_IN: Final = (
     "opencode",
     "gemini-cli",
     "vscode-copilot",
+    "cursor",
+    "windsurf",
+    "goose",
+    "amp",
+    "kiro",
+    "cline",
+    "roo",
+    "zed",
 )
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
@@ -40,14 +48,18 @@ HONOURED: Final = (
     "user-invocable",
     "hide",
     "enabled",
+    "disabled",
     "paths",
     "globs",
     "alwaysApply",
 )
 """The extension keys of a frontmatter that a profile can give an effect."""
 
-FORMS: Final = ("/name", "/skill:name", "$name", "skill://name", "path")
+FORMS: Final = ("/name", "/skill:name", "$name", "@name", "skill://name", "path")
 """The ways in which a message can call a skill."""
+
+_NAMED: Final = ("toggles", "aliases", "environment", "ranges")
+"""The tables of a profile whose keys are names of the host, or of settings."""
 
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -65,10 +77,10 @@ def load(name: str) -> Raw:
 
 
 def _load(name: str, chain: tuple[str, ...], beside: str = "") -> Raw:
-    file = _find(name, beside)
+    file = find(name, beside)
     if file in chain:
         raise ConfigError(f"the profile extends itself: {' -> '.join((*chain, file))}", file=file, key="extends")
-    raw = read_toml(file)
+    raw = _read_rules(file, name in BUILT_IN)
     parent = raw.pop("extends", None)
     if parent is not None and not isinstance(parent, str):
         raise ConfigError("`extends` must be the name or the file of a profile", file=file, key="extends")
@@ -81,7 +93,8 @@ def _load(name: str, chain: tuple[str, ...], beside: str = "") -> Raw:
     return known
 
 
-def _find(name: str, beside: str) -> str:
+def find(name: str, beside: str = "") -> str:
+    """The file of a profile, by its name or its path. `beside` is the folder that a relative path starts from."""
     if name in BUILT_IN:
         return os.path.join(_FOLDER, f"{name}.toml")
     looks_like_file = name.endswith(".toml") or "/" in name
@@ -98,6 +111,18 @@ def _find(name: str, beside: str) -> str:
     close = _nearest(name, known)
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}; or the path of a .toml file"
     raise ConfigError(f"there is no profile {name!r}", key="profile", hint=hint)
+
+
+def _read_rules(file: str, built_in: bool) -> Raw:
+    """A profile's file without its documentation, which says where the rules come from and is none itself.
+
+    It comes last in the built-in files, where it is not even parsed: that would double the time to read a profile.
+    """
+    if built_in:
+        return parse_toml(read_regular(file, limits.REGISTRY_BYTES).partition(b"\n[documentation]\n")[0], file)
+    raw = read_toml(file)
+    raw.pop("documentation", None)
+    return raw
 
 
 def read_toml(file: str) -> Raw:
@@ -226,6 +251,17 @@ def _canonical_keys(raw: Raw) -> set[str]:
     return keys
 
 
+def rules() -> list[str]:
+    """All rules of a profile: its settings, and the tables that have names of the host. Each table is one rule."""
+    return [name for name in (*settings(), *_NAMED[1:]) if name not in ("name", "summary")]
+
+
+def given(raw: Raw) -> list[str]:
+    """The rules that a profile's file sets."""
+    names = (name for name, _ in flatten(raw))
+    return list(dict.fromkeys(table if (table := name.split(".")[0]) in _NAMED else name for name in names))
+
+
 def settings() -> list[str]:
     """All settings of a profile, by our names. The switches in `toggles` are one setting."""
     return [*_dotted(Profile, ""), "toggles"]
@@ -237,7 +273,7 @@ def _dotted(cls: type, prefix: str) -> Iterable[str]:
         kind = hints[item.name]
         if is_dataclass(kind):
             yield from _dotted(cast("type", kind), f"{prefix}{item.name}.")
-        elif item.name not in ("fingerprint", "toggles", "aliases", "environment", "ranges", "documentation"):
+        elif item.name not in ("fingerprint", *_NAMED):
             yield f"{prefix}{item.name}"
 
 
@@ -293,6 +329,11 @@ def _known(cls: type, raw: Mapping[str, Any], where: str) -> Raw:
 
 
 T = TypeVar("T")
+
+
+def build_table(cls: type[T], raw: object, where: str, file: str) -> T:
+    """The table of a profile's file with these values, or a `ConfigError` that names the key that is wrong."""
+    return cast("T", _convert(raw, cls, where.removesuffix("."), file, ""))
 
 
 def _build(cls: type[T], raw: Mapping[str, Any], where: str, file: str, origin: str) -> T:

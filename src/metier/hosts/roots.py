@@ -98,7 +98,7 @@ def resolve(
     if profile.directories:
         roots += (_directory(path, profile, place) for path in profile.directories)
     else:
-        for rules in _by_priority(profile):
+        for rules in by_priority(profile):
             if _is_on(rules.toggle, profile):
                 roots += _expand(rules, depth, place, diagnostics)
     if _is_on(profile.custom_toggle, profile):
@@ -120,7 +120,7 @@ def switched_off(profile: Profile, place: Place) -> SwitchedOff:
     """What the switches of a profile leave out."""
     off: list[Root] = []
     order: list[str] = []
-    for rules in () if profile.directories else _by_priority(profile):
+    for rules in () if profile.directories else by_priority(profile):
         expanded = list(_expand(rules, profile.discovery.depth, place, []))
         order += (root.path for root in expanded)
         if not _is_on(rules.toggle, profile):
@@ -165,7 +165,7 @@ def usual(profile: Profile) -> tuple[str, str]:
     """
     project = next((path.removeprefix("./") for path in profile.directories if not path.startswith("~")), "")
     personal = next((path for path in profile.directories if path.startswith("~")), "")
-    for rules in _by_priority(profile):
+    for rules in by_priority(profile):
         if _is_on(rules.toggle, profile) and not rules.registry and rules.at != "system":
             if rules.at == "home":
                 personal = personal or f"~/{rules.path}"
@@ -187,7 +187,8 @@ def _directory(path: str, profile: Profile, place: Place) -> Root:
     return Root(folder, "user" if in_home else "repo", "directories", depth=profile.discovery.depth)
 
 
-def _by_priority(profile: Profile) -> list[RootRules]:
+def by_priority(profile: Profile) -> list[RootRules]:
+    """The roots of a profile in the order in which they count."""
     return sorted(profile.roots, key=lambda rules: -rules.priority)
 
 

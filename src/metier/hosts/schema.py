@@ -233,7 +233,7 @@ class InvocationRules:
     """How a user's message calls a skill."""
 
     forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
-    """The accepted forms: `/name`, `/skill:name`, `$name`, `skill://name`, and `path`, a path of a skill anywhere."""
+    """The accepted forms: `/name`, `/skill:name`, `$name`, `@name`, `skill://name`, and `path`, a path of a skill."""
     commands: bool = True
     """Whether slash commands are offered."""
     loads: bool = True
@@ -355,6 +355,22 @@ class PolicyRules:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DocumentationTable:
+    """Where the rules of a profile come from. It is no part of the rules, see `metier.hosts.documentation`."""
+
+    page: str
+    """The main source: an address, or the title of a document."""
+    version: str
+    """The version or date of that page, as far as it is known."""
+    tested: str = ""
+    """The page that lists every behaviour with its tests. Rules without a source of their own then count as tested."""
+    sources: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    """The address of the page or file that a rule comes from, by the name of a setting or its table."""
+    assumed: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    """Why a rule that no source states is as it is, by the name of a setting or its table."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Profile:
     """The rules of one host."""
 
@@ -362,8 +378,6 @@ class Profile:
     """The name of the profile."""
     summary: str
     """One line for `metier profiles`."""
-    documented: str = ""
-    """Where the host documents these rules."""
     enabled: bool = True
     """Whether the host uses skills at all."""
     directories: tuple[str, ...] = ()
@@ -401,8 +415,6 @@ class Profile:
     """Environment variables of the host, and the settings they set."""
     ranges: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], hash=False)
     """The lowest and highest value of a setting."""
-    documentation: dict[str, str] = field(default_factory=dict[str, str], hash=False)
-    """The public page that a rule comes from, by the name of a setting or its table."""
     fingerprint: str = ""
     """Equal for equal values. Part of the name of a cache."""
 

@@ -8,14 +8,14 @@ rule for each setting; a value that does not count is reported.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_start
-from metier.hosts import mcp_settings, profiles
+from metier.hosts import mcp_settings, profiles, setting_values
 from metier.hosts.mcp_settings import McpSettings
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
@@ -35,6 +35,8 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "mcp": "`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. "
     "`instructions_chars`, `description_chars`: how many characters of its instructions and of its load tool's "
     "description Metier's own server uses for the catalog, 2000 each. Only in the user's own file.",
+    "check": "`hosts`: the profiles that `metier check` checks unless others are named. It exits with 1 if one of them "
+    "does not find or not show a skill. A file needs trust.",
     "permissions": "The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and "
     '`trust = "required"`.',
 }
@@ -67,6 +69,8 @@ class Settings:
     """The file or argument of each rule in the lists of `permissions`."""
     store_days: int = 90
     store_megabytes: int = 2048
+    check_hosts: tuple[str, ...] = ()
+    """The profiles that `metier check` checks if none is named."""
 
     @property
     def answers_file(self) -> str:
@@ -93,7 +97,7 @@ def resolve(
     given = {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}
     layers = [
         *_files(where, config_folder),
-        _layer("environment", _from_environment(environment)),
+        _layer("environment", setting_values.from_environment(environment)),
         _layer("argument", given),
     ]
     origins: dict[str, str] = {}
@@ -114,6 +118,7 @@ def resolve(
         raw = profiles.override(raw, asked, origin=origin).raw
     built = profiles.build(raw)
     place, diagnostics = locate(built, where, own_home, environment)
+    check_hosts = _check_hosts(layers, notes, origins)
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache")
     return Settings(
         profile=built,
@@ -131,6 +136,7 @@ def resolve(
         mcp=mcp,
         telemetry=bool(runtime.get("telemetry", False)),
         model=model,
+        check_hosts=check_hosts,
     )
 
 
@@ -186,10 +192,30 @@ def _runtime(
                 notes.append(_only_by_user(key, layer.origin, own_file))
             elif key in layer.values:
                 value: object = layer.values[key]
-                read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
-                found[key] = read(value, key, layer)
+                found[key] = _reader(key)(value, key, layer.file)
                 origins[key] = layer.origin
     return found
+
+
+def _reader(key: str) -> Callable[[object, str, str], str | bool | int]:
+    return setting_values.flag if key in _FLAGS else setting_values.count if key in _COUNTS else setting_values.text
+
+
+def _is_file(profile: str) -> bool:
+    return os.sep in profile or profile.endswith(".toml")
+
+
+def _check_hosts(layers: Sequence[Layer], notes: list[Diagnostic], origins: dict[str, str]) -> tuple[str, ...]:
+    """The hosts that `metier check` requires. A project that is not trusted can name hosts, but no files."""
+    chosen: tuple[str, ...] = ()
+    for layer in layers:
+        if "check" in layer.values:
+            hosts = setting_values.check_hosts(layer.values["check"], layer.file)
+            chosen = tuple(host for host in hosts if layer.trusted or not _is_file(host))
+            if chosen != hosts:
+                notes.append(_does_not_count("check.hosts", layer))
+            origins["check"] = layer.origin
+    return chosen
 
 
 def _text_of(runtime: Mapping[str, str | bool | int], key: str, default: str) -> str:
@@ -281,9 +307,8 @@ class _UserSettings:
         for key in ("profile", "store", *_FLAGS, *_COUNTS):
             if key not in kept:
                 continue
-            read = _flag if key in _FLAGS else _count if key in _COUNTS else _text
-            value: object = read(kept[key], key, layer)
-            is_file = key == "profile" and (os.sep in str(value) or str(value).endswith(".toml"))
+            value = _reader(key)(kept[key], key, layer.file)
+            is_file = key == "profile" and _is_file(str(value))
             set_by_user = key in self.names
             if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
                 del kept[key]
@@ -469,33 +494,6 @@ def _peek(file: str) -> bytes:
         return b""
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    keys = ("profile", "cache", "store", "store_required", "store_days", "store_megabytes", "telemetry", "enabled")
-    return {key: env[f"METIER_{key.upper()}"] for key in keys if env.get(f"METIER_{key.upper()}")}
-
-
 def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, Any]:
     listed = cast("dict[str, str]", raw.get("environment", {}))
     return {setting: env[variable] for variable, setting in listed.items() if env.get(variable)}
-
-
-def _text(value: object, key: str, layer: Layer) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{key} must be text", file=layer.file, key=key)
-    return value
-
-
-def _count(value: object, key: str, layer: Layer) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
-        raise ConfigError(f"{key} must be a whole number, 0 or more", file=layer.file, key=key)
-    return value
-
-
-def _flag(value: object, key: str, layer: Layer) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("1", "0", "true", "false", "yes", "no", "on", "off"):
-        return value.lower() in ("1", "true", "yes", "on")
-    raise ConfigError(f"{key} must be true or false", file=layer.file, key=key)

@@ -5,12 +5,12 @@ untrusted until their digests match and somebody approved exactly these files.
 """
 
 from metier import limits
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 
 try:
     import mcp as _sdk
 except ImportError as error:
-    raise MissingExtra("MCP", "mcp") from error
+    report_missing(error, "MCP", "mcp")
 
 EXTENSION = "io.modelcontextprotocol/skills"
 """The identifier of the extension, in the capabilities of both sides."""

@@ -23,6 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from metier import limits
 from metier.files.digests import digest_of
 from metier.results import CHOICES, Request
+from metier.session.policy import CANCELLED, DECLINED, UNANSWERED
 from metier.session.question import Question
 
 _LOG: Final = logging.getLogger("metier")
@@ -40,7 +41,7 @@ _current: ContextVar[Ask | None] = ContextVar("metier_mcp_ask", default=None)
 def approve(request: Request) -> str:
     """The `approve` of the sessions of clients that can be asked."""
     ask = _current.get()
-    return ask(request) if ask is not None else "no"
+    return ask(request) if ask is not None else UNANSWERED
 
 
 def can_ask(client: ServerSession) -> bool:
@@ -94,7 +95,7 @@ async def _elicit(client: ServerSession, call: types.RequestId | None, request: 
             return _said(await client.elicit_form(Question.of(request).as_text(), _SCHEMA, related_request_id=call))
         except Exception:  # noqa: BLE001 - whatever a client does wrong, it did not say yes
             _LOG.info("a client did not answer a question", exc_info=True)
-    return "no"
+    return UNANSWERED
 
 
 def _given(responses: Mapping[str, object], request: Request) -> str:
@@ -102,8 +103,10 @@ def _given(responses: Mapping[str, object], request: Request) -> str:
 
 
 def _said(result: object) -> str:
-    if not isinstance(result, types.ElicitResult) or result.action != "accept":
-        return "no"
+    if not isinstance(result, types.ElicitResult):
+        return UNANSWERED
+    if result.action != "accept":
+        return DECLINED if result.action == "decline" else CANCELLED
     answer = (result.content or {}).get("answer")
     return answer if isinstance(answer, str) and answer in CHOICES else "no"
 

@@ -7,12 +7,15 @@ else their first sentences. Skills that do not fit even so are counted, and the 
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from metier.files.text import one_line, shorten
 from metier.hosts import formats
 from metier.hosts.formats import Offered
+from metier.hosts.formats.standard import way_to_others
 from metier.model import SCOPE_ORDER, Skill
+from metier.record.offers import OfferedSkill, Place, SkillOffer
 from metier.results import Tool
 from metier.session.session import Session
 
@@ -31,26 +34,44 @@ _SENTENCE: Final = re.compile(r"(?<![\s.(]\w)[.!?](?=\s)|[。！？]")
 _INTRODUCTION: Final = "Agent Skills: folders with instructions and files, each for one kind of task."
 
 
-def instructions(session: Session, limit: int) -> str:
+@dataclass(frozen=True, slots=True)
+class CatalogText:
+    """A text for a client's model, and the skills that it has."""
+
+    text: str
+    offer: SkillOffer | None = None
+
+
+def instructions(session: Session, limit: int) -> CatalogText:
     """The instructions of the server: what skills are, how to use one, and the catalog, unless `limit` is 0."""
     if not session.profile.enabled:
-        return session.profile.off_message
+        return CatalogText(session.profile.off_message)
     skills, offered = session.visible(), session.offered(wire=True)
     head = f"{_INTRODUCTION} {_usage(offered)}"
     if not skills:
-        return f"{head} There is no skill at present."
-    return f"{head}\n\n{_catalog(skills, offered, limit - len(head) - 2)}" if limit else head
+        return CatalogText(f"{head} There is no skill at present.")
+    return _with_catalog(head, "instructions", skills, offered, limit) if limit else CatalogText(head)
 
 
-def description(session: Session, tool: Tool, limit: int) -> str:
+def description(session: Session, tool: Tool, limit: int) -> CatalogText:
     """The description of a tool. That of the tool that loads skills has the catalog."""
     offered, skills = session.offered(wire=True), session.visible()
     loads = offered.get("load") or offered.get("read")
     # A host that lists its skills in the description of its own tool has done so already.
     listed = "load" in formats.find("format", session.profile.prompt.format).needs
     if tool.name != loads or listed or not limit or not skills:
-        return tool.description
-    return f"{tool.description}\n\n{_catalog(skills, offered, limit - len(tool.description) - 2)}"
+        return CatalogText(tool.description)
+    return _with_catalog(tool.description, "tools", skills, offered, limit)
+
+
+def _with_catalog(head: str, place: Place, skills: Sequence[Skill], offered: Offered, limit: int) -> CatalogText:
+    heading, lines = _catalog(skills, offered, limit - len(head) - 2)
+    listed = "\n".join([heading, *(line for _, line in lines)])
+    rows = tuple(
+        OfferedSkill(skill.name, len(line), "named" if skill.mode == "name-only" else "described")
+        for skill, line in lines
+    )
+    return CatalogText(f"{head}\n\n{listed}", SkillOffer(place, len(listed), len(skills), rows))
 
 
 def _usage(offered: Offered) -> str:
@@ -71,32 +92,32 @@ def _usage(offered: Offered) -> str:
     return " ".join(said)
 
 
-def _catalog(skills: Sequence[Skill], offered: Offered, room: int) -> str:
-    """A heading and one line for each skill, the most general first. The heading says if skills are left out.
+def _catalog(skills: Sequence[Skill], offered: Offered, room: int) -> tuple[str, list[tuple[Skill, str]]]:
+    """A heading and a line for each skill, the most general first. The heading says if skills are left out.
 
     A host that cuts the text cuts its end, so what helps beyond the list comes before it.
     """
     ranked = sorted(skills, key=_rank)
     for length in (None, *_SHORTER):
-        text = "\n".join(["The skills:", *(_line(skill, length) for skill in ranked)])
-        if len(text) <= room:
-            return text
+        whole = [(skill, _line(skill, length)) for skill in ranked]
+        if len("The skills:") + sum(len(line) + 1 for _, line in whole) <= room:
+            return "The skills:", whole
     room -= len(_heading(len(ranked), len(ranked), offered))
-    lines: list[str] = []
+    lines: list[tuple[Skill, str]] = []
     for skill in ranked:
         line = _line(skill, _LEFT_OUT)
         room -= len(line) + 1
         if room < 0:
             break
-        lines.append(line)
-    return "\n".join([_heading(len(lines), len(ranked), offered), *lines])
+        lines.append((skill, line))
+    return _heading(len(lines), len(ranked), offered), lines
 
 
 def _heading(shown: int, total: int, offered: Offered) -> str:
     heading = f"{shown:,} of {total:,} skills, the most general first."
     if "search" in offered:
         return f"{heading} If none of these fits the task, call `{offered['search']}` with what it is about:"
-    return f"{heading} The others load by name all the same:"
+    return f"{heading} The others load by name all the same. {way_to_others(offered).removesuffix('.')}:"
 
 
 def _rank(skill: Skill) -> tuple[bool, int, int, int, str, str]:

@@ -23,10 +23,12 @@ from metier.files.text import storable_table, storable_text
 from metier.files.urls import format_url, parse_url
 from metier.mcp import catalog_text
 from metier.mcp.asking import asking, can_ask
+from metier.mcp.catalog_text import CatalogText
 from metier.mcp.clients import Context
 from metier.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
 from metier.mcp.wire import PAGE, TTL_MS, DirectoryParams, OperationParams, SkillParams, about, failure, invalid, page
 from metier.model import SKILL_FILE, Skill
+from metier.record.offers import SkillOffer
 from metier.results import Loaded, Request
 from metier.rpc import read_operation
 from metier.session.operation import Operation
@@ -54,6 +56,8 @@ class Handlers:
         self.app, self.page_size = app, page_size
         self.manifests = Manifests()
         self._unrecorded: Session | None = None
+        self._offers: dict[str, SkillOffer] = {}
+        """The lists of skills that clients are shown now, by their place. All clients are shown the same."""
         self._waiting = anyio.CapacityLimiter(limits.OPEN_QUESTIONS)
         """For calls that may wait for a person, so that they leave the other threads to the other calls."""
 
@@ -115,7 +119,13 @@ class Handlers:
     async def instructions(self) -> str:
         """What a client tells its model about this server."""
         limit = self.app.config.mcp.instructions_chars
-        return await self._list(lambda session: storable_text(catalog_text.instructions(session, limit)))
+        return await self._list(lambda session: self._offered(catalog_text.instructions(session, limit)))
+
+    def _offered(self, shown: CatalogText) -> str:
+        """The text for a client. What it offers is recorded in the session of the client, once that has begun."""
+        if shown.offer is not None:
+            self._offers[shown.offer.place] = shown.offer
+        return storable_text(shown.text)
 
     # --- the extension ---
 
@@ -224,7 +234,7 @@ class Handlers:
             tools = [
                 types.Tool(
                     name=tool.name,
-                    description=storable_text(catalog_text.description(session, tool, limit)),
+                    description=self._offered(catalog_text.description(session, tool, limit)),
                     input_schema=storable_table(tool.input_schema),
                     annotations=types.ToolAnnotations(read_only_hint=tool.name != runs, open_world_hint=False),
                 )
@@ -316,7 +326,13 @@ class Handlers:
     # --- the client ---
 
     async def _session(self, ctx: Context) -> Session:
-        return await self._in_thread(lambda: ctx.lifespan_context.session(ctx), self._listing_session)
+        def begin() -> Session:
+            session = ctx.lifespan_context.session(ctx)
+            for offer in tuple(self._offers.values()):
+                session.offer(offer)
+            return session
+
+        return await self._in_thread(begin, self._listing_session)
 
 
 def _meta(ctx: Context, session: Session) -> dict[str, object] | None:

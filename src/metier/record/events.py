@@ -12,11 +12,11 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
 digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
 a skill's folder sent its text again, a message could not name a skill by its path, and skills that are left out had no
-warning."""
+warning. In version 4, refusals and notices of what was cut did not say how to allow it, or how to get the rest."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
@@ -205,6 +205,27 @@ class SkillsChosen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SkillsOffered(Event):
+    """A model was shown a list of skills. These events have their own stream, of the kind `offers`.
+
+    Each list is recorded once in a session, however often it is shown. `digest` names the artifact with the skills:
+    the name of each, the number of its characters in the list, and whether the list has its description, only its
+    name, or the whole skill.
+    """
+
+    type: ClassVar[str] = "skills_offered"
+    place: str
+    """Where the list stood: `prompt`, or `instructions` or `tools` of the MCP server."""
+    count: int
+    """How many skills the list has."""
+    total: int
+    """How many skills there were to show."""
+    characters: int
+    """The length of the list."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
     """A script started. `digest` is that of the script, `sandbox` names the runner, `grants` is what policy added.
 
@@ -310,7 +331,11 @@ class PolicyChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAsked(Event):
-    """A person was asked for approval and answered. The answer is `nobody` where nobody could be asked."""
+    """A person was asked for approval and answered `once`, `always` or `no`.
+
+    The answer is `nobody` where nobody could be asked, and `declined`, `cancelled` or `unanswered` where a host was
+    asked and no person said no.
+    """
 
     type: ClassVar[str] = "policy_asked"
     tool: str
@@ -440,6 +465,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ResourceRefused,
     SkillsSearched,
     SkillsChosen,
+    SkillsOffered,
     ToolStarted,
     ToolStdout,
     ToolStderr,

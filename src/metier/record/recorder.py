@@ -27,6 +27,7 @@ from metier.record.events import (
     SessionStarted,
     ToolFailed,
 )
+from metier.record.offers import OfferWriter, SkillOffer
 from metier.record.state import OpenedState, Running, SessionState, options_of, read_state
 from metier.record.store import Store
 from metier.record.store.memory import MemoryStore
@@ -93,6 +94,7 @@ class Recorder:
         self._committed = False
         self._catalog: tuple[Catalog, str] | None = None
         self._silent = False
+        self._offers = OfferWriter(store, session_id, keeps_artifacts=keeps_artifacts) if store is not None else None
         self.flush, self.frames = self._writer.flush, self._writer.frames
         if store is not None:
             try:
@@ -114,6 +116,11 @@ class Recorder:
         """Hold events of an operation back until they are written together; artifacts by their digests."""
         if not self._silent:
             self._writer.note(*events, artifacts=artifacts)
+
+    def offer(self, offer: SkillOffer) -> None:
+        """Record what a model was shown, where a record is kept. This waits for no operation."""
+        if self._offers is not None:
+            self._offers.write(offer, self.inputs.clock() if self._writer.live else self.state.time_ms)
 
     def silent(self) -> "Recorder":
         """The same for what only shows something: it knows the state, and records nothing."""

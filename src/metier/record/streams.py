@@ -1,4 +1,4 @@
-"""The streams of a store that are not sessions: installs, retention, and the items of chats.
+"""The streams of a store that are not sessions: installs, retention, the items of chats, and what models were offered.
 
 A session has the stream of its own id. An id that names one of these streams is therefore refused for a session: its
 events would mix with others, or the store would refuse one of the two.
@@ -13,6 +13,8 @@ RETENTION: Final = "retention"
 """The stream of what was deleted because the store reached its bound. It belongs to no session."""
 CHAT: Final = "chat"
 """The kind of a chat's stream, and the end of its id."""
+OFFERS: Final = "offers"
+"""The kind of the stream with the lists of skills that the model of a session was shown, and the end of its id."""
 _NAMED: Final = (INSTALLS, RETENTION)
 
 
@@ -21,9 +23,14 @@ def chat_stream(chat_id: str) -> str:
     return f"{chat_id}/{CHAT}"
 
 
+def offers_stream(session_id: str) -> str:
+    """The stream that holds what the model of a session was offered."""
+    return f"{session_id}/{OFFERS}"
+
+
 def is_internal(stream_id: str) -> bool:
     """Whether a stream belongs to Metier itself, so that no session can have its id."""
-    return stream_id in _NAMED or stream_id.endswith(f"/{CHAT}")
+    return stream_id in _NAMED or stream_id.endswith((f"/{CHAT}", f"/{OFFERS}"))
 
 
 def check_session_id(session_id: str) -> str:

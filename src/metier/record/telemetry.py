@@ -3,15 +3,16 @@
 Each operation of a session has a span in the caller's context, so it is a child of the span of the agent that called.
 Its attributes come only from the events of that operation. Without `content` they are names of skills and tools, counts
 and reasons, and nothing that a user, a model or a skill wrote. While telemetry is off, `active` is `None` and nothing
-of OpenTelemetry is imported.
+of OpenTelemetry is imported. The attributes `gen_ai.skill.*` are not stable yet, so they have a switch of their own.
 """
 
+import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metier.errors import MissingExtra
+from metier.errors import report_missing
 from metier.files.text import from_utf8
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ CONTENT_CHARACTERS: Final = 16_000
 _REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
 """The error codes for something that is not allowed, in Python and in the answer to a model."""
 
+_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+_LATEST: Final = "gen_ai_latest_experimental"
+"""The variable of OpenTelemetry that asks for conventions which are not stable, and its value for generative AI."""
+
 active: "Telemetry | None" = None
 """What `enable` created. Sessions and scans use it."""
 
@@ -40,18 +45,23 @@ active: "Telemetry | None" = None
 def enable(
     *,
     content: bool = False,
+    latest: bool | None = None,
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> "Telemetry":
     """Trace every session of this process from now on. The default providers are those that the process has set.
 
-    `content` adds arguments, queries, paths and results, except where policy redacts them.
+    `content` adds arguments, queries, paths and results, except where policy redacts them. `latest` follows the
+    conventions for skills, which may still change; by default, if `OTEL_SEMCONV_STABILITY_OPT_IN` has
+    `gen_ai_latest_experimental`.
     """
     global active
+    if latest is None:
+        latest = _LATEST in [one.strip() for one in os.environ.get(_OPT_IN, "").split(",")]
     try:
-        active = Telemetry(content, tracer_provider, meter_provider)
+        active = Telemetry(content, latest, tracer_provider, meter_provider)
     except ImportError as error:
-        raise MissingExtra("telemetry", "otel") from error
+        report_missing(error, "telemetry", "otel")
     return active
 
 
@@ -65,13 +75,17 @@ class Telemetry:
     """The tracer and the instruments that sessions and scans use while telemetry is on."""
 
     def __init__(
-        self, content: bool, tracer_provider: "TracerProvider | None", meter_provider: "MeterProvider | None"
+        self,
+        content: bool,
+        latest: bool,
+        tracer_provider: "TracerProvider | None",
+        meter_provider: "MeterProvider | None",
     ) -> None:
         from opentelemetry import metrics, trace
 
         from metier import __version__
 
-        self.content = content
+        self.content, self.latest = content, latest
         self._trace = trace
         self.unheard = tracer_provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
         """Whether the spans are dropped because the process has set no provider yet."""
@@ -129,15 +143,16 @@ class Telemetry:
             "gen_ai.conversation.id": recorder.session_id,
         }
         attributes["metier.profile"] = profile.name
-        name = operation
+        name, executes = operation, False
         if tool:
             attributes |= {"gen_ai.tool.name": tool, "gen_ai.tool.type": "function"}
             # A framework that traces its tools has already opened a span for this call. A second one would count twice.
-            name = f"call {tool}" if self._inside_tool() else f"execute_tool {tool}"
-            if not self._inside_tool():
+            executes = not self._inside_tool()
+            name = f"execute_tool {tool}" if executes else f"call {tool}"
+            if executes:
                 attributes["gen_ai.operation.name"] = "execute_tool"
         with self._timed(name, attributes) as span:
-            watcher = _SpanWatcher(self, span, operation)
+            watcher = _SpanWatcher(self, span, operation, name if executes and self.latest else "")
             try:
                 yield watcher
             finally:
@@ -192,6 +207,9 @@ class _SpanOutcome:
     def set_attribute(self, name: str, value: "AttributeValue") -> None:
         self._span.set_attribute(name, value)
 
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
     def fail(self, error: str) -> None:
         self.error = self.error or error
 
@@ -199,8 +217,9 @@ class _SpanOutcome:
 class _SpanWatcher:
     """Receives the events of one operation as they are recorded, and sets the attributes of its span from them."""
 
-    def __init__(self, telemetry: Telemetry, span: _SpanOutcome, operation: str) -> None:
-        self._telemetry, self._span, self._operation = telemetry, span, operation
+    def __init__(self, telemetry: Telemetry, span: _SpanOutcome, operation: str, base: str) -> None:
+        """`base` is the beginning of a name that goes on with the skill; empty for a span that keeps its name."""
+        self._telemetry, self._span, self._operation, self._base = telemetry, span, operation, base
         self._loaded: dict[str, AttributeValue] = {}
         self._script: dict[str, AttributeValue] = {}
         self._refusal = ""
@@ -251,6 +270,20 @@ class _SpanWatcher:
             more = len(text) - CONTENT_CHARACTERS
             self._span.set_attribute(name, text if more <= 0 else f"{text[:-more]} [{more} characters left out]")
 
+    def _set_skill(self, name: str, resource: str = "") -> None:
+        """Say which skill it is about and which of its files, both as they were found and not as they were asked for.
+
+        By the conventions, the name of a span of a tool call goes on with them.
+        """
+        self._set(skill_name=name)
+        if not self._telemetry.latest:
+            return
+        self._span.set_attribute("gen_ai.skill.name", name)
+        if resource:
+            self._span.set_attribute("gen_ai.skill.resource.name", resource)
+        if self._base:
+            self._span.rename(" ".join(part for part in (self._base, name, resource) if part))
+
     # --- one method for each type of event ---
 
     def _called(self, event: "events.SessionCalled") -> None:
@@ -271,23 +304,29 @@ class _SpanWatcher:
 
     def _skill_loaded(self, event: "events.SkillLoaded") -> None:
         self._loaded = {"metier.skill.name": event.name, "metier.skill.again": event.already_loaded}
-        self._set(skill_name=event.name, skill_digest=event.digest, skill_size=event.size)
+        self._set_skill(event.name)
+        self._set(skill_digest=event.digest, skill_size=event.size)
         self._set(skill_again=event.already_loaded, skill_truncated=event.truncated)
         self._set_content("metier.skill.path", event.path)
+        if self._telemetry.latest:
+            self._set_content("gen_ai.skill.description", event.frontmatter.get("description"))
+            self._set_content("gen_ai.skill.source.uri", _source(event.directory))
 
     def _skill_invoked(self, event: "events.SkillInvoked") -> None:
-        self._set(skill_name=event.name, skill_mode=event.mode)
+        self._set_skill(event.name)
+        self._set(skill_mode=event.mode)
         if self._loaded:  # a host that leaves loading to the model only names the skill
             self._telemetry.count("loaded", {**self._loaded, "metier.skill.mode": event.mode})
 
     def _resource_read(self, event: "events.ResourceRead") -> None:
-        self._set(skill_name=event.name, resource_size=event.size, resource_truncated=event.truncated)
+        self._set_skill(event.name, event.path)
+        self._set(resource_size=event.size, resource_truncated=event.truncated)
         self._set_content("metier.resource.path", event.path)
         self._telemetry.count("read", {"metier.skill.name": event.name})
 
     def _resource_refused(self, event: "events.ResourceRefused") -> None:
         self._refusal = event.reason
-        self._set(skill_name=event.name)
+        self._set_skill(event.name)
         self._set_content("metier.resource.path", event.path)
 
     def _searched(self, event: "events.SkillsSearched") -> None:
@@ -297,19 +336,31 @@ class _SpanWatcher:
 
     def _script_started(self, event: "events.ToolStarted") -> None:
         self._script = {"metier.skill.name": event.name, "metier.run.sandbox": event.sandbox}
-        self._set(skill_name=event.name, run_sandbox=event.sandbox, run_digest=event.digest)
-        self._set(run_grants=list(event.grants))
+        self._set_skill(event.name, event.script)
+        self._set(run_sandbox=event.sandbox, run_digest=event.digest, run_grants=list(event.grants))
         self._set_content("metier.run.script", event.script)
         self._telemetry.count("runs", self._script)
 
     def _script_ended(self, event: "events.ToolEnded") -> None:
         self._set(run_exit_code=event.exit_code, run_ended=event.ended)
+        if self._telemetry.latest:
+            self._span.set_attribute("process.exit.code", event.exit_code)
         self._telemetry.script_ended(event.duration_ms / 1000, {**self._script, "metier.run.ended": event.ended})
 
     def _script_failed(self, event: "events.ToolFailed") -> None:
-        self._set(skill_name=event.name)
         if not self._script:  # otherwise the script ran, and was stopped at a limit
+            self._set_skill(event.name)
             self._refusal = event.reason
+
+
+def _source(directory: str) -> str:
+    """The URI of a skill's folder, without a password or a query if it has one already."""
+    from urllib.parse import quote, urlsplit
+
+    if "://" not in directory:
+        return f"file://{quote(directory)}"
+    parts = urlsplit(directory)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _json(value: object) -> str:

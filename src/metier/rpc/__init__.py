@@ -13,6 +13,7 @@ from metier import limits
 from metier.app import App
 from metier.errors import BadArguments, MetierError, StoreError
 from metier.model import JsonObject
+from metier.record.usage import SORTS, usage
 from metier.rpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -31,6 +32,7 @@ from metier.session.context import Approve
 from metier.session.json_schema import Schema, mismatch
 from metier.session.operation import Operation, check_values
 from metier.session.operations import OPERATIONS, Call
+from metier.session.queries import CatalogPrompt
 from metier.session.session import Session
 from metier.skills import Skills
 
@@ -206,7 +208,8 @@ def _context_inspect(client: Dispatcher, params: Params) -> JsonObject:
     place = session.skills.settings.place
     shown: JsonObject = {"cwd": place.cwd, "project": place.project, "profile": session.profile.name}
     if given.get("include_skills"):
-        shown["skills"] = _catalog(session.skills) | {"truncated": session.prompt().truncated}
+        listed = session.perform(CatalogPrompt(), offers=False)  # a person looks, and no model
+        shown["skills"] = _catalog(session.skills) | {"truncated": listed.truncated}
         shown["loaded_versions"] = session.loaded_versions()
     return shown
 
@@ -226,6 +229,19 @@ def _inspected(client: Dispatcher, cwd: str | None, params: Params) -> Session:
             message = f"session {session.id!r} works in {at}, not in {wanted}; give one of the two"
             raise RpcError(INVALID_PARAMS, message)
     return skills.session(only=client.app.defaults.get("only"))
+
+
+USAGE: Final[Mapping[str, Schema]] = {
+    "session": {**TEXT, "description": "Count only this session."},
+    "since": {**TEXT, "description": "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01."},
+    "skill": {**TEXT, "description": "Return only the skill of this name."},
+    "sort": {"enum": list(SORTS), "description": "What comes first; `context` by default."},
+}
+"""What usage is counted by, over JSON-RPC and HTTP."""
+
+
+def _usage(client: Dispatcher, params: Params) -> JsonObject:
+    return usage(client.app.store, **_checked(params, USAGE)).as_dict()
 
 
 def _create(client: Dispatcher, params: Params) -> JsonObject:
@@ -271,4 +287,5 @@ METHODS: Final[Mapping[str, Callable[[Dispatcher, Params], object]]] = {
     **{f"session.{name}": _operation(kind) for name, kind in OPERATIONS.items()},
     "session.events": _events,
     "session.state": _state,
+    "usage.count": _usage,
 }

@@ -11,6 +11,7 @@ from metier import limits
 from metier.model import JsonObject
 from metier.results import CHOICES, Request
 from metier.rpc.messages import is_object, one_line
+from metier.session.policy import UNANSWERED
 from metier.session.question import Question
 
 
@@ -26,11 +27,11 @@ class Questions:
         self._ended = False
 
     def ask(self, params: JsonObject, seconds: float) -> str:
-        """Put a question to the client; its answer, or `no` if none comes."""
+        """Put a question to the client; its answer, or `unanswered` if none comes."""
         answer: queue.SimpleQueue[str] = queue.SimpleQueue()
         with self._lock:
             if self._ended or len(self._open) >= limits.OPEN_QUESTIONS:
-                return "no"
+                return UNANSWERED
             id_ = f"ask-{next(self._numbers)}"
             self._open[id_] = answer
             self._waiting()
@@ -38,7 +39,7 @@ class Questions:
         try:
             return answer.get(timeout=seconds)
         except queue.Empty:
-            return "no"
+            return UNANSWERED
         finally:
             with self._lock:
                 self._open.pop(id_, None)
@@ -57,7 +58,7 @@ class Questions:
         with self._lock:
             self._ended = True
             for answer in self._open.values():
-                answer.put("no")
+                answer.put(UNANSWERED)
 
 
 class Approval:

@@ -246,10 +246,12 @@ def _tied(identity: Identity) -> list[str]:
     """The command before bubblewrap that ends everything with the host.
 
     bubblewrap ends with the process that started it. If it ends between two steps of its own, it leaves a child that
-    waits for ever. So it is the first process of a namespace, and the kernel ends all others with it.
+    waits for ever. So it is the first process of a namespace, and the kernel ends all others with it. The namespace has
+    a /proc of its own, because bubblewrap looks up its child there, and in a container nobody else has that number.
     """
     users = [] if identity.switch else ["--user", "--map-current-user"]
-    return [_SETPRIV, "--pdeathsig", "KILL", "--", _UNSHARE, *users, "--pid", "--fork", "--kill-child=KILL", "--"]
+    namespace = ["--pid", "--mount-proc", "--fork", "--kill-child=KILL"]
+    return [_SETPRIV, "--pdeathsig", "KILL", "--", _UNSHARE, *users, *namespace, "--"]
 
 
 def _become(identity: Identity) -> list[str]:

@@ -16,7 +16,7 @@ from metier.files.text import from_utf8, from_utf8_part, without_torn
 from metier.hosts import formats
 from metier.hosts.formats import Activation, Offered
 from metier.hosts.schema import Profile
-from metier.model import REMOTE, Skill
+from metier.model import REMOTE, SKILL_FILE, Skill
 from metier.record.events import VERSION
 from metier.results import Loaded
 from metier.session import arguments as placeholders
@@ -61,7 +61,11 @@ def present(
     shown = content.data[parsed.body_offset : limit]
     body, split = from_utf8_part(shown) if truncated else (from_utf8(shown), 0)
     left_out = content.size - limit + split if truncated else 0
-    notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out{_more(profile, offered)}]" if truncated else ""
+    notice = ""
+    if truncated and version > 4:
+        notice = cut_notice(SKILL_FILE, left_out, content.size, _way_to_the_rest(profile, offered))
+    elif truncated:
+        notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out{_more(profile, offered)}]"
     loaded = Loaded(
         skill=skill,
         text="",
@@ -86,6 +90,7 @@ def present(
         arguments=arguments,
         command=command,
         counts_files=version > 3,
+        says_how=version > 4,
     )
     unlisted = replace(whole, loaded=replace(loaded, files=(), files_truncated=False, files_left_out=0))
     return replace(
@@ -100,6 +105,23 @@ def _wrapped(activation: Activation) -> str:
     """The text for the model. A path in it may hold bytes that are not UTF-8."""
     text = formats.wrapper(activation.profile).wrap(activation)
     return without_torn(origin(activation.loaded.skill) + text)
+
+
+def cut_notice(path: str, left_out: int, size: int, way: str) -> str:
+    """What stands at the end of a text that was cut: how much is missing, of how much, and how to get it."""
+    return f"\n\n[truncated: {left_out} bytes of {path} are left out of {size}; {way}]"
+
+
+def raise_limit(setting: str) -> str:
+    """The way to the rest that always exists: a person changes a setting."""
+    return f"the user can raise {setting} in ~/.config/metier/config.toml"
+
+
+def _way_to_the_rest(profile: Profile, offered: Offered) -> str:
+    """How a model gets the rest of a SKILL.md: with its tool for files, unless that gives no more than it has."""
+    if profile.load.max_bytes or "read" not in offered or not profile.tools.load:
+        return raise_limit("load.max_bytes")
+    return _more(profile, offered).removeprefix("; ")
 
 
 def _more(profile: Profile, offered: Offered) -> str:

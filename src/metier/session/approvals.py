@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from metier.results import Request
 from metier.session.operations import Call
-from metier.session.policy import NOBODY
+from metier.session.policy import NOBODY, UNANSWERED
 
 if TYPE_CHECKING:
     from metier.session.session import Session
@@ -52,7 +52,7 @@ class Answers:
         if getattr(self._calls, "unasked", False):
             return NOBODY
         with self._lock:
-            return self._given.pop(request, "unanswered")
+            return self._given.pop(request, UNANSWERED)
 
 
 def questions(session: "Session", tool: str, arguments: Mapping[str, object] | None) -> tuple[Request, ...]:

@@ -188,9 +188,9 @@ class SessionContext:
             refused = answer != NOBODY and not Policy.is_yes(answer)
             if refused and self.policy.decide(request).verdict != "deny":
                 # Also where a rule allows it by now: the person was asked, and the answer is heard.
-                raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
+                raise self.policy.not_approved(request, answer, brief=self._brief)
         asks = self.approve is not None and answer != NOBODY
-        self.policy.enforce(request, self._answered if asks else None, by)
+        self.policy.enforce(request, self._answered if asks else None, by, brief=self._brief)
         if answer is not None:
             self.recorder.notice_policy(self.policy.as_dict())
 
@@ -201,9 +201,15 @@ class SessionContext:
 
     def refuse_denied(self, skill: Skill) -> None:
         """A person or a host who names a skill is not asked, but a rule that denies it holds."""
-        decision = self.policy.decide(self.request("skill_load", skill, skill.path))
+        request = self.request("skill_load", skill, skill.path)
+        decision = self.policy.decide(request)
         if decision.verdict == "deny":
-            raise PolicyDenied("skill_load", skill.name, decision.why)
+            raise self.policy.denied(request, decision, brief=self._brief)
+
+    @property
+    def _brief(self) -> bool:
+        """Whether refusals leave out how to allow the request, as before version 5."""
+        return self.version < 5
 
     def may_use(self, tool: str, command: str = "") -> bool:
         """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active."""

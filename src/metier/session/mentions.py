@@ -1,10 +1,10 @@
 """Find the skills that a user's message calls, in the forms that the profile accepts.
 
-There are five forms. `/name` and `/skill:name` count only at the very start of a message, and the rest of the message
-is their arguments. `$name`, `skill://name` and `path`, which is the path of a SKILL.md or of its folder, count anywhere
-and leave the message unchanged. What is not in the catalog is ordinary text, so `$PATH`, `$5` and `/usr` are left
-alone. A name shared by several skills is decided by a path beside it, as in `use $name at PATH` or `[$name](PATH)`;
-without one it is reported as ambiguous, never guessed.
+There are six forms. `/name` and `/skill:name` count only at the very start of a message, and the rest of the message
+is their arguments. `$name`, `@name`, `skill://name` and `path`, which is the path of a SKILL.md or of its folder, count
+anywhere and leave the message unchanged. What is not in the catalog is ordinary text, so `$PATH`, `$5` and `/usr` are
+left alone. A name shared by several skills is decided by a path beside it, as in `use $name at PATH` or
+`[$name](PATH)`; without one it is reported as ambiguous, never guessed.
 """
 
 import re
@@ -19,6 +19,7 @@ from metier.model import Skill
 
 _COMMAND: Final = re.compile(r"/(skill:)?(\S+)(\s*)", re.DOTALL)
 _DOLLAR: Final = re.compile(r"(?<![\w$\\])\$([^\W_]\w*(?:-\w+)*)")
+_AT: Final = re.compile(r"(?<![\w@\\])@([^\W_]\w*(?:-\w+)*)")
 _URL: Final = re.compile(r"(?<![\w/])skill://[^\s<>\"'`)\]]+")
 _QUOTED: Final = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|(?<!\w)'([^'\n]+)'|<([^<>\n]+)>")
 """A path with spaces is put into quotes or, in a link, into angle brackets."""
@@ -98,6 +99,8 @@ def _named(message: str, forms: tuple[str, ...]) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     if "$name" in forms:
         found += [(match.start(), match[1]) for match in _DOLLAR.finditer(message)]
+    if "@name" in forms:
+        found += [(match.start(), match[1]) for match in _AT.finditer(message)]
     if "skill://name" in forms:
         for match in _URL.finditer(message):
             try:

@@ -18,6 +18,7 @@ from metier import limits
 from metier.errors import BadArguments
 from metier.hosts.formats import Answer
 from metier.model import JsonObject, Skill
+from metier.record.offers import SkillOffer
 from metier.results import Request
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema, counted, mismatch
@@ -66,6 +67,10 @@ class Operation(ABC, Generic[R]):
     def chosen(self, result: R) -> Sequence[Skill]:
         """The skills that the result shows and later prompts of the session must show, too."""
         return ()
+
+    def offer(self, result: R) -> SkillOffer | None:
+        """The list of skills that a model is shown with the result, if it has one."""
+        return None
 
     def check(self) -> None:
         """Raise `BadArguments` where a field does not fit, or the whole cannot be recorded. Nothing is done yet."""

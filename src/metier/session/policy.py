@@ -30,6 +30,17 @@ By = Literal["user", "model"]
 NOBODY: Final = "nobody"
 """The answer to a request in a session that can ask, where there was nobody to ask at that moment."""
 
+DECLINED: Final = "declined"
+CANCELLED: Final = "cancelled"
+UNANSWERED: Final = "unanswered"
+"""What a host says where no person said no: many decline or dismiss every question when they run without a screen."""
+
+_NOT_APPROVED: Final[Mapping[str, str]] = {
+    DECLINED: "nobody approved it: the host declined the question",
+    CANCELLED: "nobody approved it: the host dismissed the question",
+    UNANSWERED: "nobody approved it: the question got no answer",
+}
+
 REMOTE_LOAD: Final = "mcp_load"
 """The tool name of a request to load a skill from an MCP server. Its digest covers all files of the skill."""
 
@@ -63,6 +74,8 @@ class Decision:
     verdict: Verdict
     why: str
     rule: Rule | None = None
+    by_default: bool = False
+    """Whether no rule is about the request, so that a rule can change the verdict."""
 
 
 @dataclass(slots=True)
@@ -186,7 +199,8 @@ class Policy:
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
-        return Decision(default, f"no rule covers it; the default of {self.name!r} is {default}")
+        why = f"no rule covers it; the default of {self.name!r} is {default}"
+        return Decision(default, why, by_default=True)
 
     def has_rules_about(self, tool: str) -> bool:
         """Whether any rule in force is about a tool."""
@@ -204,24 +218,49 @@ class Policy:
         return self._by_tool[1].get(tool, ())
 
     def enforce(
-        self, request: Request, approve: "Callable[[Request], bool | str] | None", by: By = "model"
+        self,
+        request: Request,
+        approve: "Callable[[Request], bool | str] | None",
+        by: By = "model",
+        *,
+        brief: bool = False,
     ) -> Decision:
-        """Return if the request is allowed. Raise `PolicyDenied` if a rule or the person asked refuses it."""
+        """Return if the request is allowed. Raise `PolicyDenied` if a rule or the person asked refuses it.
+
+        The error says how a person can allow it, unless it is `brief`, as in records before version 5.
+        """
         decision = self.decide(request)
         if decision.verdict == "allow":
             return decision
         if decision.verdict == "deny":
-            raise PolicyDenied(request.tool, request.skill_name, decision.why)
+            raise self.denied(request, decision, brief=brief)
         if approve is None:
             if not self._goes_unasked(request, by):
-                raise PolicyDenied(request.tool, request.skill_name, self._how_to_allow(request))
+                raise PolicyDenied(request.tool, request.skill_name, self._nobody_to_ask(request))
             return decision
         answer = approve(request)
         if answer in ("always", "remember"):
             self.remember(request)
         elif not self.is_yes(answer):
-            raise PolicyDenied(request.tool, request.skill_name, "the answer was no")
+            raise self.not_approved(request, answer, brief=brief)
         return decision
+
+    def denied(self, request: Request, decision: Decision, *, brief: bool = False) -> PolicyDenied:
+        """The refusal of a request that a rule or a default denies."""
+        way_out = "only the user or the host can lift that rule; `metier policy list` shows the user's"
+        if decision.rule is None:
+            way_out = f"the user can allow it {_in_settings(request)}" if decision.by_default else ""
+        return PolicyDenied(request.tool, request.skill_name, decision.why, "" if brief else way_out)
+
+    @staticmethod
+    def not_approved(request: Request, answer: bool | str, *, brief: bool = False) -> PolicyDenied:
+        """The refusal of a request that somebody was asked about."""
+        if brief:
+            return PolicyDenied(request.tool, request.skill_name, "the answer was no")
+        why = _NOT_APPROVED.get(answer) if isinstance(answer, str) else None
+        again = "" if why else "when it is asked again, or "
+        way_out = f"the user can allow it {again}{_in_settings(request)}"
+        return PolicyDenied(request.tool, request.skill_name, why or "the answer was no", way_out)
 
     @staticmethod
     def is_yes(answer: bool | str) -> bool:
@@ -239,18 +278,13 @@ class Policy:
             return False  # text of strangers: only a rule or a person lets it in
         return self.unasked == "allow" or (self.unasked == "loads" and request.tool in _TEXTS)
 
-    def _how_to_allow(self, request: Request) -> str:
-        """Why a model's call was refused, and what would allow it. Says nothing about this machine's folders."""
+    def _nobody_to_ask(self, request: Request) -> str:
+        """Why a model's call was refused where nobody can be asked, and what would allow it."""
         if self.unasked is None:
             return "it must be confirmed, and nobody can be asked"
-        rule = replace(Rule.covering(request), folder=None)
-        if request.tool == REMOTE_LOAD:
-            rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
-        elif request.foreign and rule.digest is None:
-            rule = replace(rule, scope=request.scope, source=request.source)  # its name alone would not do
         return (
-            "it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of "
-            f"~/.config/metier/config.toml with allow = [{rule.as_toml()}], and a host with an approve callback"
+            "it must be confirmed, and nobody can be asked here; the user can allow it "
+            f"{_in_settings(request)}, and a host with an approve callback"
         )
 
     def remember(self, request: Request) -> Rule:
@@ -285,6 +319,16 @@ class Policy:
         if not self.redact_arguments:
             return dict(given)
         return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
+
+
+def _in_settings(request: Request) -> str:
+    """Where a person writes which rule to allow a request. Says nothing about this machine's folders."""
+    rule = replace(Rule.covering(request), folder=None)
+    if request.tool == REMOTE_LOAD:
+        rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
+    elif request.foreign and rule.digest is None:
+        rule = replace(rule, scope=request.scope, source=request.source)  # its name alone would not do
+    return f"in [permissions] of ~/.config/metier/config.toml with allow = [{rule.as_toml()}]"
 
 
 _OVERRIDES: Final = ("model", "context", "agent")

@@ -1,7 +1,7 @@
 """The operations of a session that only show something: prompts, slash commands, and what may be used now.
 
-They are operations like the others, but the record does not have them. It has what a message added to a prompt, by
-`Choose`, since later prompts show that, too.
+They are operations like the others, but the record does not have them. It has the skills that a prompt showed, in a
+stream of its own, and what a message added to a prompt, by `Choose`, since later prompts show that, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from metier.files.text import storable_text
 from metier.hosts.formats import Text
 from metier.model import JsonObject, Skill
 from metier.record.events import SkillsChosen
+from metier.record.offers import SkillOffer, of_prompt
 from metier.results import Prompt, Request, WholePrompt
 from metier.session import listing, system_prompt
 from metier.session.context import SessionContext
@@ -41,6 +42,9 @@ class CatalogPrompt(Operation[Prompt]):
     def chosen(self, result: Prompt) -> Sequence[Skill]:
         return result.chosen
 
+    def offer(self, result: Prompt) -> SkillOffer:
+        return of_prompt(result)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemPrompt(Operation[WholePrompt]):
@@ -69,6 +73,9 @@ class SystemPrompt(Operation[WholePrompt]):
 
     def chosen(self, result: WholePrompt) -> Sequence[Skill]:
         return result.chosen
+
+    def offer(self, result: WholePrompt) -> SkillOffer:
+        return of_prompt(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

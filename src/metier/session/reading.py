@@ -95,7 +95,11 @@ class Reader:
         self._recorder.note(read, artifacts={digest: content.data})
         if truncated:
             left_out = content.size - len(text.encode())
-            text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
+            if self._recorder.inputs.version > 4:
+                way = activation.raise_limit("resources.max_bytes")
+                text += activation.cut_notice(relative, left_out, content.size, way)
+            else:
+                text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
             note = f"{relative} has {content.size} bytes, {left_out} were left out"
             self._recorder.note(*self.warnings(skill, (note,)))
         return Resource(

@@ -128,13 +128,19 @@ def check(context: "SessionContext", script: Script) -> None:
         own = context.state.windows.get(storable_text(script.skill.path))
         hint = own.allowed_tools if own is not None and own.name else script.skill.allowed_tools
         if not windows.lists_scripts(hint, profile, script.command):
-            raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it")
+            way_out = f"whoever maintains the skill can add {profile.tools.run} to allowed-tools in its SKILL.md"
+            raise _refused(context, script, "its own allowed-tools does not list it", way_out)
         active = ""
         if context.version > 1:
             catalog = context.skills.catalog
             active = windows.refusing(context.policy, catalog, context.state.windows, "skill_run", script.command)
         if active:
-            raise PolicyDenied("skill_run", script.skill.name, windows.reason(active))
+            way_out = "it can run after the user's next message, before that skill is loaded again"
+            raise _refused(context, script, windows.reason(active), way_out)
+
+
+def _refused(context: "SessionContext", script: Script, why: str, way_out: str) -> PolicyDenied:
+    return PolicyDenied("skill_run", script.skill.name, why, way_out if context.version > 4 else "")
 
 
 def run(
@@ -322,6 +328,9 @@ class _Execution:
             *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
             *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
         )
+        if outcome.ended == "output-limit" and self._context.version > 4:
+            cut = _cut_note(self._context.profile.run.output_bytes)
+            notes = notes if cut in notes else (*notes, cut)  # in a replay, the outcome has it from the record
         changes = tuple(replace(change, path=storable_text(change.path)) for change in outcome.changes)
         ended = ToolEnded(
             exit_code=outcome.exit_code,
@@ -352,6 +361,14 @@ class _Execution:
             notes=notes,
             changes=changes,
         )
+
+
+def _cut_note(limit: int) -> str:
+    """What a model reads where a script wrote more than it may."""
+    return (
+        f"the output was cut after {limit:,} bytes, and the script was ended; have it print less or write to a file, "
+        "or the user can raise run.output_bytes in ~/.config/metier/config.toml"
+    )
 
 
 def _skill_roots(context: "SessionContext") -> tuple[str, ...]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
 from metier.errors import MetierError, PolicyDenied
-from metier.files.shapes import is_items
 from metier.files.source import DiskFiles, Files
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
 from metier.model import JsonObject, Role, Skill
 from metier.record import catalog_events
 from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
+from metier.record.offers import SkillOffer
 from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
 from metier.record.store import Frame, Store
@@ -37,7 +37,7 @@ from metier.results import (
     ToolResult,
 )
 from metier.sandbox import Runner
-from metier.session import load, operations, queries
+from metier.session import load, operations, queries, windows
 from metier.session.context import Approve, Asked, SessionContext
 from metier.session.operation import Operation
 from metier.session.policy import Policy
@@ -119,6 +119,8 @@ class Session:
         skills = [load.preloadable(context, name) for name in preload]  # an unknown name ends it before any record
         requests = [request for skill in skills for request in context.file_requests(skill)]
         context.use_answers(Asked(context.put(requests)))
+        if known and context.version > 1:
+            known = windows.from_elsewhere(known, self.skills.catalog)
         started = SessionStarted(
             profile=self.profile.name,
             surface=surface,
@@ -128,7 +130,7 @@ class Session:
             runs=self.can_run,
             policy=self.policy.as_dict(),
             only=tuple(sorted(self.only)) if self.only is not None else None,
-            state=(_with_windows(known, self.skills) if context.version > 1 else known) if known else None,
+            state=known or None,
             version=context.version,
             cwd=cwd,
         )
@@ -141,13 +143,23 @@ class Session:
 
     # --- operations ---
 
-    def perform(self, operation: Operation[R], *, wire: bool = False) -> R:
+    def perform(self, operation: Operation[R], *, wire: bool = False, offers: bool = True) -> R:
         """Do what an operation says: ask policy, then do it and record it.
 
-        With `wire`, prompts and definitions name tools as they go over the wire; see `metier.model.wire_name`.
+        With `wire`, prompts and definitions name tools as they go over the wire; see `metier.model.wire_name`. Without
+        `offers`, only a person sees the prompt, and the record does not count its skills as offered to a model.
         """
         operation.check()
-        return self._record(operation) if operation.recorded else self._show(operation, wire)
+        if operation.recorded:
+            return self._record(operation)
+        result = self._show(operation, wire)
+        if offers and (offer := operation.offer(result)) is not None:
+            self.offer(offer)
+        return result
+
+    def offer(self, offer: SkillOffer) -> None:
+        """Record a list of skills that the model is shown, unless the record has it. Prompts do so by themselves."""
+        self._context.recorder.offer(offer)
 
     def _record(self, operation: Operation[R], given: Mapping[Request, str] | None = None) -> R:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
@@ -492,14 +504,3 @@ class Session:
         """What the session knows now, also of what other processes did."""
         self._context.recorder.refresh()
         return self._context.state
-
-
-def _with_windows(known: Mapping[str, object], skills: "Skills") -> JsonObject:
-    """A state from elsewhere. Version 0.1 kept only the paths of windows, so the catalog says what they allow."""
-    given = {key: value for key, value in known.items() if key not in ("begun", "catalog")}
-    paths = given.get("windows")
-    if is_items(paths):
-        at = {skill.path: skill for skill in skills.catalog.skills}
-        found = [at[path] for path in map(str, paths) if path in at]
-        given["windows"] = {skill.path: [skill.name, *skill.allowed_tools] for skill in found}
-    return given

@@ -35,7 +35,8 @@ def system_prompt(
     agents = context_files.texts(rules, settings.place, trusted)
     joined, rest = sections.join(base, listed)
     text = assemble(joined, agents, rest, names, preloaded)
-    return WholePrompt(text, _stable(text, base, agents, listed), listed.chosen)
+    sizes = tuple((name, len(body)) for name, body in applied)
+    return WholePrompt(text, _stable(text, base, agents, listed), listed.chosen, listed, sizes)
 
 
 def _stable(text: str, base: str, agents: Sequence[tuple[str, str]], listed: Prompt) -> int:

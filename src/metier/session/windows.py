@@ -11,9 +11,10 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from metier.catalog.build import Catalog
+from metier.files.shapes import is_items
 from metier.files.text import storable_text
 from metier.hosts.schema import Profile
-from metier.model import ROLES
+from metier.model import ROLES, JsonObject
 from metier.record.state import Window
 from metier.results import Request
 from metier.session.policy import Policy
@@ -85,3 +86,14 @@ def _lists(hint: Sequence[str], tool: str, command: str) -> bool:
 def _fits(pattern: str, command: str) -> bool:
     """Whether a command matches the pattern in an entry such as `Bash(git add:*)`. Without a command, any does."""
     return not pattern or not command or fnmatchcase(command, pattern.rstrip(")").replace(":*", "*"))
+
+
+def from_elsewhere(known: Mapping[str, object], catalog: Catalog) -> JsonObject:
+    """The state of a session from elsewhere. Version 0.1 kept only the paths of windows; the catalog has the rest."""
+    given = {key: value for key, value in known.items() if key not in ("begun", "catalog")}
+    paths = given.get("windows")
+    if is_items(paths):
+        at = {skill.path: skill for skill in catalog.skills}
+        found = [at[path] for path in map(str, paths) if path in at]
+        given["windows"] = {skill.path: [skill.name, *skill.allowed_tools] for skill in found}
+    return given

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from metier.app import App
-from metier.errors import ConfigError, MissingExtra
+from metier.errors import ConfigError, report_missing
 
 if TYPE_CHECKING:
     from metier.web.guard import Gate
@@ -51,7 +51,7 @@ def serve(app: App, options: Options, started: Callable[[Started], None] | None 
         from metier.web import server
         from metier.web.api import build
     except ImportError as error:
-        raise MissingExtra("the web server", "web") from error
+        report_missing(error, "the web server", "web")
 
     gate = _gate(app, options)
     runs = RUNS if options.runs is None else options.runs

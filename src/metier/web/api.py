@@ -36,11 +36,12 @@ from metier.errors import (
     StoreError,
 )
 from metier.record.store import check_name
+from metier.record.usage import usage
 from metier.results import ToolResult
-from metier.rpc import BEGIN, Dispatcher
+from metier.rpc import BEGIN, USAGE, Dispatcher
 from metier.sandbox.bounded import RUNS, BoundedRunner
 from metier.session import scripts
-from metier.session.json_schema import Schema
+from metier.session.json_schema import Schema, mismatch
 from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
@@ -134,6 +135,20 @@ class Api:
             return self.app.skills().search(wanted, limit=limit, scope=scope).as_dict()
 
         return self.answer(await run_in_threadpool(look))
+
+    async def usage(self, request: Request) -> Response:
+        given: dict[str, Any] = {key: value for key in USAGE if (value := query(request, key)) is not None}
+        wrong = mismatch(given, {"type": "object", "properties": USAGE}, "")
+        if wrong:
+            raise BadRequest(wrong)
+
+        def count() -> dict[str, Any]:
+            try:
+                return usage(self.app.store, **given).as_dict()
+            except StoreError as error:
+                raise BadRequest(error.message) if error.reason == "invalid" else error from error
+
+        return self.answer(await run_in_threadpool(count))
 
     async def published(self, request: Request) -> Response:
         return self.answer(await run_in_threadpool(self.published_skills.index))
@@ -304,6 +319,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query={"q": TEXT, "limit": WHOLE, "scope": TEXT},
         required_query=("q",),
         answers={200: {JSON: schemas.FOUND}},
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/usage",
+        summary="Which skills sessions were offered, loaded, read and ran",
+        handler=Api.usage,
+        query=USAGE,
+        answers={200: {JSON: schemas.USAGE}},
     ),
     CREATE,
     CALL,

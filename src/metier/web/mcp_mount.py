@@ -35,8 +35,8 @@ class McpMount:
         self._calls = 0
         try:
             from metier.mcp.http import http_app
-        except (ImportError, MissingExtra):
-            self.missing = str(MissingExtra("MCP", "mcp"))
+        except MissingExtra as error:
+            self.missing = str(error)
             return
         bracketed = [f"[{name}]" if ":" in name else name for name in sorted(gate.hosts)]
         hosts = [form for name in bracketed for form in (name, f"{name}:*")]

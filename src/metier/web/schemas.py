@@ -134,6 +134,31 @@ INDEX: Final = record(
         "skills": many(record(dict.fromkeys(("name", "type", "description", "url", "digest"), TEXT))),
     }
 )
+SKILL_USAGE: Final = record(
+    {
+        "name": TEXT,
+        **dict.fromkeys(
+            (
+                "sessions", "offered", "found", "loaded", "loaded_by_model", "loaded_by_user", "preloaded",
+                "loaded_again", "unoffered", "read", "ran", "run_refused", "refused", "tokens",
+            ),
+            COUNT,
+        ),
+        "characters": record(dict.fromkeys(("description", "body", "resources", "output", "total"), COUNT)),
+        "share": NUMBER,
+        "last_used_ms": {"type": ["integer", "null"]},
+    }
+)  # fmt: skip
+USAGE: Final = record(
+    {
+        **dict.fromkeys(
+            ("sessions", "sessions_without_lists", "sessions_without_texts", "characters", "tokens"), COUNT
+        ),
+        "skills": many(SKILL_USAGE),
+        "never_loaded": many(TEXT),
+        "unoffered": many(TEXT),
+    }
+)
 
 RESULTS: Final[Mapping[str, Schema]] = {
     "load": LOADED,

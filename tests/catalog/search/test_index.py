@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import forking
 from metier.catalog.search import index as module
 from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
 
@@ -305,7 +306,7 @@ def test_an_update_that_fails_in_the_middle_changes_nothing(tmp_path: Path, monk
 def python(code: str, *arguments: str) -> "subprocess.Popen[str]":
     head = "import os, signal, sys\nfrom metier.catalog.search import index as module\n"
     head += "from metier.catalog.search.index import *\n"
-    return subprocess.Popen([sys.executable, "-c", head + code, *arguments], stdout=subprocess.PIPE, text=True)
+    return forking.start([sys.executable, "-c", head + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Empty stores for the tests: each has its own file, or its own schema in a server that the tests start."""
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import parts
 from metier.record.store import Store, open_store
 from record.store.server import PostgresServer, programs
 from record.store.stranger import StrangerStore
@@ -28,9 +28,7 @@ NewStore = Callable[[str], Store]
 def postgres() -> Iterator[PostgresServer]:
     """The server. Flushes are off: no test cuts the power, and a killed writer or server does not need them."""
     if not programs():
-        if os.environ.get("CI"):
-            pytest.fail("PostgreSQL must be installed in CI")
-        pytest.skip("PostgreSQL is not installed (initdb is neither in PATH nor in /usr/lib/postgresql)")
+        parts.missing("postgres", "initdb is neither in PATH nor in /usr/lib/postgresql")
     with PostgresServer(durable=False) as server:
         yield server
 

@@ -12,9 +12,13 @@ import time
 from types import TracebackType
 from typing import Self, TypedDict
 
+import parts
+
 
 def programs() -> str | None:
     """Return the folder with initdb and postgres: the one in PATH, or the newest one where Debian puts them."""
+    if "postgres" in parts.HIDDEN:
+        return None
     found = shutil.which("initdb")
     if found and shutil.which("postgres", path=os.path.dirname(os.path.realpath(found))):
         return os.path.dirname(os.path.realpath(found))

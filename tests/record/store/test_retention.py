@@ -4,12 +4,11 @@ import logging
 import multiprocessing
 import os
 import random
-import subprocess
-import sys
 from multiprocessing.synchronize import Barrier
 
 import pytest
 
+import forking
 from metier import limits
 from metier.record import retention
 from metier.record.retention import DAY_MS, Bound, Keeper, content_bytes, enforce
@@ -163,9 +162,9 @@ def test_the_command_line_keeps_the_bound_and_shows_it(tmp_path: "os.PathLike[st
         fill(store, "old", (NOW - 1_000_000_000_000) / DAY_MS)
 
     def metier(*arguments: str, **environment: str) -> str:
-        command = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+        command = [*forking.METIER, *arguments]
         given = {**os.environ, "HOME": str(tmp_path), **environment}
-        return subprocess.run(
+        return forking.run(
             [*command, "--store", url], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
         ).stdout
 

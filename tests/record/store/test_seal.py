@@ -4,12 +4,12 @@ import hashlib
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import forking
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.seal import SealCheck, SealProblem
@@ -237,8 +237,8 @@ def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_p
         fill(store)
 
     def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from metier.cli import main; main()", "store", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        command = [*forking.METIER, "store", *arguments]
+        return forking.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     exported = metier("export", "--store", url).stdout
     file.write_text(exported.replace("s1-2", "s1-9"))

@@ -95,6 +95,8 @@ class Activation:
     command: bool = False
     counts_files: bool = True
     """Whether the text says how many files are not listed. Not in a replay of a record before version 4."""
+    says_how: bool = True
+    """Whether it also says how to get them. Not in a replay of a record before version 5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

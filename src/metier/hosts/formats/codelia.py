@@ -11,13 +11,15 @@ from metier.hosts.formats.standard import (
     StandardFormats,
     counted,
     load_fields,
+    more_match,
     not_listed,
     path_line,
     schema,
     text_property,
+    way_to_others,
 )
 from metier.model import JsonObject, Role
-from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
+from metier.results import Loaded, Prompt, SearchResult, ToolResult
 
 
 class CodeliaFormats(StandardFormats):
@@ -45,13 +47,13 @@ class CodeliaFormats(StandardFormats):
             if too_many or (used > limit and (limit or listed.budget is not None)):
                 break
             entries.append(element)
-        return counted(_context(entries, listed), len(entries), listed.entries, listed.total)
+        return counted(_context(entries, listed), entries, listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
         skill, text = loaded.skill, activation.head + loaded.body
         files = "".join(f"<file>{escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
-        cut = f"{not_listed(loaded)}\n" if loaded.files_truncated and activation.counts_files else ""
+        cut = f"{not_listed(activation)}\n" if loaded.files_truncated and activation.counts_files else ""
         return (
             f'<skill_context name="{escape(skill.name)}" path="{escape(skill.path)}">\n{text.rstrip()}\n\n'
             f"Base directory: file://{quote(skill.dir)}/\n"
@@ -79,7 +81,8 @@ class CodeliaFormats(StandardFormats):
     def success(self, call: Success) -> ToolResult:
         value = call.value
         if isinstance(value, SearchResult):
-            return ToolResult(value.as_dict(), _candidates(value) if call.surroundings.version > 3 else value.text)
+            now = call.surroundings.version > 3
+            return ToolResult(value.as_dict(), _candidates(value, call.surroundings) if now else value.text)
         if not isinstance(value, Loaded):
             return ToolResult({"ok": True, "content": value.text}, value.text)
         skill = value.skill
@@ -112,7 +115,7 @@ class CodeliaFormats(StandardFormats):
         return ToolResult(data, call.message, False, call.code)
 
 
-def _candidates(found: SearchResult) -> str:
+def _candidates(found: SearchResult, surroundings: Surroundings) -> str:
     """The candidates with everything that tells them apart, because several may bear one name."""
     lines = [f"count: {found.count}, truncated: {'true' if found.truncated else 'false'}"]
     for hit in found.results:
@@ -123,7 +126,7 @@ def _candidates(found: SearchResult) -> str:
         )
     if not found.results:
         lines.append(found.text)
-    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
+    return "\n".join([*lines, *more_match(found, surroundings)])
 
 
 def _context(entries: list[str], listed: CatalogView) -> str:
@@ -132,9 +135,11 @@ def _context(entries: list[str], listed: CatalogView) -> str:
     rules = ["Skills are instructions for particular tasks; use one when the task fits its description."]
     if "load" in offered:
         rules.append(f"Load a skill with {offered['load']} before you follow it, by name, or by path if names repeat.")
+    more = f"{left:,} more {'skill' if left == 1 else 'skills'}"
     if left and "search" in offered:
-        more = f"{left:,} more {'skill' if left == 1 else 'skills'}"
         rules.append(f"This list is cut: {more} can be found with {offered['search']}.")
+    elif left:
+        rules.append(f"This list is cut: there are {more}. {way_to_others(offered)}")
     usage = "".join(f"  <rule>{escape(rule)}</rule>\n" for rule in rules)
     flag = "true" if left else "false"
     return (

@@ -19,11 +19,20 @@ from metier.hosts.formats import (
     CatalogView,
     Definition,
     Failure,
+    Offered,
     Success,
     Surroundings,
     ToolArguments,
 )
-from metier.hosts.formats.standard import StandardFormats, counted, lines_within, load_fields, schema, text_property
+from metier.hosts.formats.standard import (
+    StandardFormats,
+    counted,
+    lines_within,
+    load_fields,
+    schema,
+    text_property,
+    way_to_others,
+)
 from metier.model import JsonObject, Role
 from metier.results import Loaded, Prompt, ToolResult
 
@@ -49,9 +58,9 @@ class MyCodeAgentFormats(StandardFormats):
             "- When a task plainly fits a skill's description, consider loading it even if the user did not name it.",
             "- Load only the skills you need; never preload all of them.",
         ]
-        described = _tool_prompt(lines, listed.total)
+        described = _tool_prompt(lines, listed.total, listed.offered)
         text = "\n".join((f"# {_HEADING}", "", f"## {name}", "", described, "", "# Skills", "", *rules))
-        return replace(counted(text, len(lines), listed.entries, listed.total), heading=_HEADING)
+        return replace(counted(text, lines, listed.entries, listed.total), heading=_HEADING)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded
@@ -60,7 +69,11 @@ class MyCodeAgentFormats(StandardFormats):
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
         visible = surroundings.visible
         return Definition(
-            _tool_prompt(lines_within(visible, surroundings.profile.prompt.char_limit), len(visible)),
+            _tool_prompt(
+                lines_within(visible, surroundings.profile.prompt.char_limit),
+                len(visible),
+                surroundings.profile.tools.by_role(),
+            ),
             schema(
                 ("name",),
                 name=text_property("The skill to load."),
@@ -117,7 +130,7 @@ def _context(call: Success | Failure) -> JsonObject:
     return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": given}
 
 
-def _tool_prompt(lines: Sequence[str], total: int) -> str:
+def _tool_prompt(lines: Sequence[str], total: int, offered: Offered) -> str:
     """The description of the tool, which carries the list of skills."""
     parts = [
         "Loads a skill: instructions for a particular task, kept in the project. Call it before you follow a skill.",
@@ -137,7 +150,7 @@ def _tool_prompt(lines: Sequence[str], total: int) -> str:
     left = total - len(lines)
     if left:
         what = "more" if lines else "skill" if left == 1 else "skills"
-        parts.append(f"({left:,} {what} not listed; any skill loads by its name)")
+        parts.append(f"({left:,} {what} not listed; any skill loads by its name. {way_to_others(offered)})")
     return "\n".join(parts)
 
 

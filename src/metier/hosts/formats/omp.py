@@ -3,7 +3,7 @@
 from typing import Final
 
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property
+from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property, way_to_others
 from metier.model import JsonObject, Role
 from metier.results import Prompt, Resource, ToolResult
 
@@ -25,8 +25,8 @@ class OmpFormats(StandardFormats):
         text += lines
         if len(lines) < listed.total:
             left = listed.total - len(lines)
-            text.append(f"({left:,} more {'is' if left == 1 else 'are'} not shown)")
-        return counted("\n".join(text), len(lines), listed.entries, listed.total)
+            text.append(f"({left:,} more {'is' if left == 1 else 'are'} not shown. {way_to_others(listed.offered)})")
+        return counted("\n".join(text), lines, listed.entries, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         loaded = activation.loaded

@@ -9,7 +9,7 @@ from typing import Final
 
 from metier.files.text import one_line, remove_invisible, storable_table
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
-from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property
+from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property, way_to_others
 from metier.model import ROLES, JsonObject, Role
 from metier.results import Loaded, Prompt, Resource, ToolResult
 
@@ -27,9 +27,11 @@ class RemcoChatFormats(StandardFormats):
         while listed.budget is not None and len(block) > listed.budget and entries:
             entries.pop()
             block = _block(entries)
-        return counted(
-            block + "\n\n" + "\n".join(f"- {rule}" for rule in _rules(listed)), len(entries), shown, listed.total
-        )
+        rules = _rules(listed)
+        if left := listed.total - len(entries):
+            rules.append(f"{left:,} of {listed.total:,} skills are not listed. {way_to_others(listed.offered)}")
+        text = block + "\n\n" + "\n".join(f"- {rule}" for rule in rules)
+        return counted(text, [json.dumps(one, ensure_ascii=False) for one in entries], shown, listed.total)
 
     def wrap(self, activation: Activation) -> str:
         return activation.loaded.body

@@ -60,7 +60,7 @@ class StandardFormats:
                 parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
             parts += ["<skill_files>", *(f"<file>{escape(file)}</file>" for file in loaded.files), "</skill_files>"]
         if loaded.files_truncated and activation.counts_files:
-            parts.append(not_listed(loaded))
+            parts.append(not_listed(activation))
         elif loaded.files_truncated and loaded.files:
             parts.append("There are more files than are listed.")
         parts.append("</skill_content>")
@@ -132,12 +132,28 @@ def description_of(skill: Skill, profile: Profile) -> str:
     return shorten(text, rules.description_chars) if rules.description_chars else text
 
 
-def not_listed(loaded: Loaded) -> str:
+def not_listed(activation: Activation) -> str:
     """What a model reads where a limit cut the list of a skill's files."""
-    count = loaded.files_left_out
+    count, way = activation.loaded.files_left_out, ""
+    if activation.says_how and "read" in activation.offered:
+        way = f" `{activation.offered['read']}` reads any file by its path."
+    elif activation.says_how:
+        way = " They are in its directory all the same."
     if not count:
-        return "More files of this skill are not listed here."
-    return f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here."
+        return f"More files of this skill are not listed here.{way}"
+    return (
+        f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here.{way}"
+    )
+
+
+def way_to_others(offered: Offered) -> str:
+    """How a model finds a skill that the list does not show, with the tools that it has."""
+    if "search" in offered:
+        return f"Find them with `{offered['search']}`."
+    tool = offered.get("load") or offered.get("read")
+    if tool:
+        return f"If `{tool}` does not know a name, it answers with similar ones."
+    return "The user can call them by name."
 
 
 def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
@@ -153,11 +169,11 @@ def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
     return lines
 
 
-def counted(text: str, shown: int, skills: Sequence[Skill], total: int | None = None) -> Prompt:
-    """The prompt of a text that shows the first skills, of as many as there are or a larger `total`."""
+def counted(text: str, entries: Sequence[str], skills: Sequence[Skill], total: int) -> Prompt:
+    """The prompt of a text that has these entries, one for each of the first skills, of a `total` of skills."""
+    shown = len(entries)
     names = tuple(skill.name for skill in skills[:shown])
-    total = len(skills) if total is None else total
-    return Prompt(text, shown, total, shown < total, names)
+    return Prompt(text, shown, total, shown < total, names, sizes=tuple(map(len, entries)))
 
 
 def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
@@ -192,7 +208,7 @@ def text_property(about: str) -> JsonObject:
 def _hits(found: SearchResult, surroundings: Surroundings) -> str:
     """One line for each skill. Where several skills bear a name, a second line says which one it is."""
     names = Counter(skill.name for skill in surroundings.visible)
-    if surroundings.version < 4 or all(names[hit.skill.name] < 2 for hit in found.results):
+    if surroundings.version < 4 or not found.results:
         return found.text
     lines: list[str] = []
     for hit in found.results:
@@ -200,7 +216,19 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         if names[hit.skill.name] > 1:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
-    return "\n".join([*lines, *([MORE_MATCH] if found.truncated else [])])
+    return "\n".join([*lines, *more_match(found, surroundings)])
+
+
+def more_match(found: SearchResult, surroundings: Surroundings) -> list[str]:
+    """What a model reads where more skills match than a search returns: how many it has, and how to get others."""
+    most = surroundings.profile.search.max_limit
+    if not found.truncated:
+        return []
+    if surroundings.version < 5:
+        return [MORE_MATCH]
+    more = f"More than these {found.count:,} match" if found.count > 1 else "More skills than this one match"
+    further = f", or for more results with `limit`, up to {most:,}" if found.count < most else ""
+    return [f"{more}; ask more precisely{further}."]
 
 
 # --- the listing ---
@@ -221,21 +249,25 @@ class _Xml:
     def fit(self) -> Prompt:
         if self.listed.others and self.limit is not None:
             return self.with_choices(self.limit)
-        whole = self.text([self.entry(skill, None) for skill in self.described], self.named)
+        entries = [self.entry(skill, None) for skill in self.described]
+        whole = self.text(entries, self.named)
         total = len(self.skills)
         if self.limit is None or len(whole) <= self.limit:
             names = tuple(skill.name for skill in self.described)
-            return Prompt(whole, total, total, truncated=False, names=names, more=tuple(self.named))
+            more, sizes = tuple(self.named), tuple(map(len, entries))
+            return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
         kept, rest, length = self.squeeze(self.limit)
         shown = len(kept) + len(rest)
+        entries = [self.entry(skill, length) for skill in kept]
         return Prompt(
-            self.text([self.entry(skill, length) for skill in kept], rest),
+            self.text(entries, rest),
             shown,
             total,
             truncated=shown < total,
             names=tuple(skill.name for skill in kept),
             more=tuple(rest),
             shortened=True,
+            sizes=tuple(map(len, entries)),
         )
 
     def squeeze(self, limit: int) -> tuple[list[Skill], list[str], int]:
@@ -269,14 +301,16 @@ class _Xml:
         named = set(rest)
         shown = len(entries) + len(rest) + sum(skill.name not in named for skill in chosen)
         names = tuple(skill.name for skill in (*self.described, *chosen))
+        last = [self.entry(skill, SHORTEST) for skill in chosen]
         return Prompt(
-            self.text(entries, rest, [self.entry(skill, SHORTEST) for skill in chosen], shown),
+            self.text(entries, rest, last, shown),
             shown,
             self.listed.total,
             truncated=shown < self.listed.total,
             names=names,
             more=tuple(name for name in rest if name not in names),
             shortened=True,
+            sizes=tuple(map(len, (*entries, *last))),
         )
 
     def room(self, limit: int) -> int:
@@ -315,9 +349,9 @@ class _Xml:
             parts.append("<more_skills>" + escape(", ".join(names)) + "</more_skills>")
         parts += [*chosen, "</available_skills>"]
         if hidden:
-            find = f" Find them with `{self.offered['search']}`." if "search" in self.offered else ""
             parts.append(
-                f"{hidden:,} of {self.listed.total:,} skills are not shown; they load by name all the same.{find}"
+                f"{hidden:,} of {self.listed.total:,} skills are not shown; they load by name all the same. "
+                f"{way_to_others(self.offered)}"
             )
         return "\n".join(parts)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from metier.errors import ConfigError, MissingExtra, StoreError, StoreReason
+from metier.errors import ConfigError, StoreError, StoreReason, report_missing
 from metier.record.store.checks import invalid_text
 from metier.record.store.migrations import migrations, newer_schema
 
@@ -22,7 +22,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.rows import TupleRow
 except ImportError as error:
-    raise MissingExtra("PostgreSQL stores", "postgres") from error
+    report_missing(error, "PostgreSQL stores", "postgres")
 
 Connection = psycopg.Connection[TupleRow]
 Result = TypeVar("Result")

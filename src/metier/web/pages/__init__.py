@@ -1,4 +1,4 @@
-"""The pages of the web app: chat, skills, prompt and activity, and the routes of all pages.
+"""The pages of the web app: chat, skills, prompt, usage and activity, and the routes of all pages.
 
 The server renders them and small scripts update them. They contain no rules of their own: they ask `App`, `Skills` and
 the store, as every other surface does.
@@ -17,6 +17,7 @@ from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
 from metier.web.pages.overview import Overviews
 from metier.web.pages.prompts import PromptPages
+from metier.web.pages.skill_usage import UsagePages
 from metier.web.site import Endpoint, Site, wants_html
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("POST", "/skills/refresh", skills.rescan),
         ("GET", "/skills/{name:path}", skills.skill),
         ("GET", "/prompt", prompts.prompt),
+        ("GET", "/usage", UsagePages(site).index),
         ("GET", "/activity", activity.index),
         ("GET", "/activity/{session_id}", activity.session),
         ("GET", "/activity/{session_id}/replay", activity.verdict),

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from metier.catalog.build import Catalog
 from metier.hosts import profiles
+from metier.record.usage import TOKEN_CHARACTERS
 from metier.session.listing import Prompt
 from metier.session.session import Session
 from metier.skills import Skills
@@ -21,9 +22,6 @@ from metier.web.pages.overview import KINDS, Overview
 from metier.web.site import Site, whole
 
 MESSAGE_CHARACTERS: Final = 4_000
-TOKEN_CHARACTERS: Final = 4
-"""A rule of thumb for English text."""
-
 TEXT_CHARACTERS: Final = 60_000
 """Characters of the prompt that are shown. The sizes are those of the whole prompt."""
 

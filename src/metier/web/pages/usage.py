@@ -1,41 +1,53 @@
-"""Counts which skills the latest sessions of a store used, refused and never chose.
+"""Counts which skills the latest sessions of a store were offered, used and refused, for the pages that show it.
 
-Only the newest sessions are read, and only the latest events of each, so a page costs the same for a store of a day or
-a year. The counts are kept until the store has new events.
+Only the newest sessions are read, so a page costs the same for a store of a day or a year. The counts of a session are
+kept until it has new events.
 """
 
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from metier.files.shapes import as_table
-from metier.record.store import Frame, Store, Summary
+from metier.record.session_usage import SessionUsage, Texts, of_session
+from metier.record.store import Store, Summary
+from metier.record.streams import is_internal
+from metier.record.usage import Sort, Usage, together
 
 SESSIONS: Final = 60
-EVENTS: Final = 1_000
-"""The latest events of each session that are counted."""
+"""The sessions that the activity counts."""
 
-TYPES: Final = (
-    "session_called",
-    "session_returned",
-    "skill_loaded",
-    "skill_invoked",
-    "skill_resource_read",
-    "tool_started",
-)
-_MEASURED: Final = {"skill_loaded": "loaded", "skill_resource_read": "read", "tool_started": "run"}
-MEASURES: Final = ("loaded", "read", "run", "refused")
+_MEASURED: Final = {
+    "loaded": ("loaded",),
+    "read": ("read",),
+    "run": ("ran",),
+    "refused": ("refused", "run_refused"),
+}
+MEASURES: Final = tuple(_MEASURED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionUse:
     """What one session used."""
 
     summary: Summary
-    surface: str
-    skills: Mapping[str, Counter[str]]
+    counted: SessionUsage
+
+    @property
+    def surface(self) -> str:
+        return self.counted.surface
+
+    @cached_property
+    def skills(self) -> Mapping[str, Counter[str]]:
+        """The skills that it called, loaded, read, ran or refused."""
+        found: dict[str, Counter[str]] = {}
+        for name, tally in self.counted.skills.items():
+            counts = Counter({key: sum(tally.counts[one] for one in parts) for key, parts in _MEASURED.items()})
+            if counts.total() or tally.counts["called"]:
+                found[name] = counts
+        return found
 
     def count(self, measure: str) -> int:
         return sum(counts[measure] for counts in self.skills.values())
@@ -51,11 +63,16 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class LatestUsage:
     """What the latest sessions used, newest first."""
 
     sessions: Sequence[SessionUse]
     total: int
+    """The number of all sessions of the store."""
+
+    def skills(self, since_ms: int, sort: Sort) -> Usage:
+        """What the sessions with an event since then did with skills."""
+        return together((one.counted for one in self.sessions if one.summary.last_ms >= since_ms), sort=sort)
 
     def sessions_of(self, name: str) -> list[SessionUse]:
         return [one for one in self.sessions if name in one.skills]
@@ -85,56 +102,27 @@ class Usage:
 
 
 _LOCK: Final = threading.Lock()
-_KNOWN: Final[OrderedDict[int, tuple[Store, int, Usage]]] = OrderedDict()
+_KNOWN: Final[OrderedDict[tuple[int, int], tuple[Store, int, LatestUsage]]] = OrderedDict()
 
 
-def of(store: Store) -> Usage:
-    """The usage in a store."""
+def of(store: Store, most: int = SESSIONS) -> LatestUsage:
+    """The usage of the newest sessions of a store, at most so many."""
     with _LOCK:
-        cursor = store.cursor()
-        known = _KNOWN.get(id(store))
+        cursor, key = store.cursor(), (id(store), most)
+        known = _KNOWN.get(key)
         if known is not None and known[0] is store and known[1] == cursor:
             return known[2]
-        usage = _count(store, known[2] if known is not None and known[0] is store else None)
-        _KNOWN[id(store)] = (store, cursor, usage)
+        usage = _count(store, most, known[2] if known is not None and known[0] is store else None)
+        _KNOWN[key] = (store, cursor, usage)
         while len(_KNOWN) > 4:
             _KNOWN.popitem(last=False)
         return usage
 
 
-def _count(store: Store, before: Usage | None) -> Usage:
+def _count(store: Store, most: int, before: LatestUsage | None) -> LatestUsage:
     """Count again, reading only sessions that have new events."""
     counted = {one.summary: one for one in before.sessions} if before else {}
-    summaries = sorted(store.sessions(), key=lambda one: -one.last_ms)
-    return Usage([counted.get(one) or _session(store, one) for one in summaries[:SESSIONS]], len(summaries))
-
-
-def _session(store: Store, summary: Summary) -> SessionUse:
-    started = store.read(summary.id, summary.id, ("session_started",), limit=1)
-    surface = str(started[0].get("surface", "")) if started else ""
-    frames = store.read(summary.id, summary.id, TYPES, after=max(-1, summary.events - EVENTS))
-    return SessionUse(summary, surface, _skills(frames))
-
-
-def _skills(frames: Sequence[Frame]) -> dict[str, Counter[str]]:
-    used: dict[str, Counter[str]] = {}
-    asked = ""
-    for frame in frames:
-        kind = frame["type"]
-        if kind == "session_called":
-            asked = _asked(frame)
-        elif kind == "session_returned":
-            if frame.get("status") == "error" and asked:
-                used.setdefault(asked, Counter())["refused"] += 1
-        elif frame.get("name"):
-            counts = used.setdefault(str(frame["name"]), Counter())
-            if kind in _MEASURED:
-                counts[_MEASURED[kind]] += 1
-    return used
-
-
-def _asked(frame: Frame) -> str:
-    """The skill that a call names."""
-    given = as_table(frame.get("args"))
-    name = given.get("name") or as_table(given.get("arguments")).get("name")
-    return name if isinstance(name, str) else ""
+    summaries = sorted((one for one in store.sessions() if not is_internal(one.id)), key=lambda one: -one.last_ms)
+    texts = Texts(store)
+    newest = [counted.get(one) or SessionUse(one, of_session(texts, one.id)) for one in summaries[:most]]
+    return LatestUsage(newest, len(summaries))

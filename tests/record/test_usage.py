@@ -1,0 +1,258 @@
+"""What the record says about the use of skills: every figure, and what it does not know."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Unpack
+
+import pytest
+
+from metier import BadArguments, PolicyDenied, SkillUsage, StoreError, Usage, replay, usage
+from metier.record import session_usage
+from metier.record.store import Store
+from metier.record.store.memory import MemoryStore
+from metier.sandbox import Outcome
+from metier.sandbox.fake import FakeRunner
+from metier.session.options import SessionOptions
+from metier.session.session import Session
+from worlds import World
+
+SKILLS = ".agents/skills"
+OLD = Path(__file__).parents[1] / "replay"
+RULES = {"allow": [{"tool": "skill_run", "skill_name": "used"}], "deny": [{"tool": "skill_load", "skill_name": "no"}]}
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    files = {"references/a.md": "A reference.\n", "scripts/say.sh": "#!/bin/sh\n"}
+    world.skill(f"{SKILLS}/used", description="Measures timber.", body="# Measure twice\n", files=files)
+    world.skill(f"{SKILLS}/idle", description="Boils eggs.", files=files)
+    world.skill(f"{SKILLS}/no", description="Is denied.")
+    world.skill(f"{SKILLS}/hidden", description="For people.", disable_model_invocation=True)
+    world.trust()  # rules by name do not cover the skills of other projects
+    return world
+
+
+def opened(world: World, kept: Store, **given: Unpack[SessionOptions]) -> Session:
+    runner = FakeRunner(default=Outcome(0, "exit", 5, b"12 boards\n", b""))
+    options: SessionOptions = {"policy": RULES, "runner": runner, "store": kept, **given}
+    return world.discover().session(**options)
+
+
+def of(found: Usage, name: str) -> SkillUsage:
+    (one,) = [skill for skill in found.skills if skill.name == name]
+    return one
+
+
+def entry(prompt: str, name: str) -> str:
+    (line,) = [line for line in prompt.split("\n") if f"<name>{name}</name>" in line]
+    return line
+
+
+def test_every_step_from_the_offer_to_the_run_is_counted_with_its_characters(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store)
+    prompt = session.system_prompt("Be kind.")
+    assert session.system_prompt("Be kind.", message="something else") == prompt
+    found = session.call("skill_search", {"query": "measure timber"}).text
+    load = session.call("skill_load", {"name": "used"})
+    again = session.call("skill_load", {"name": "used"})
+    ref = load.data["ref"]
+    whole = session.call("skill_output", {"ref": ref})
+    read = session.call("skill_read", {"name": "used", "path": "references/a.md"})
+    outside = session.call("skill_read", {"name": "used", "path": "../../x"})
+    ran = session.call("skill_run", {"name": "used", "script": "scripts/say.sh"})
+    other = session.load("idle")
+    refused = session.call("skill_run", {"name": "idle", "script": "scripts/say.sh"})
+    with pytest.raises(PolicyDenied) as denied:
+        session.load("no")
+    unknown = session.call("skill_load", {"name": "nowhere"})
+    counted = usage(store)
+    used, idle = of(counted, "used"), of(counted, "idle")
+    assert (used.sessions, used.offered, used.found) == (1, 1, 1)
+    assert (used.loaded, used.loaded_by_model, used.loaded_by_user, used.loaded_again) == (2, 2, 0, 1)
+    assert (idle.loaded, idle.loaded_by_model, idle.loaded_by_user) == (1, 0, 1)
+    assert (used.read, used.ran, used.run_refused, used.refused) == (1, 1, 0, 1)
+    assert (idle.ran, idle.run_refused, idle.refused) == (0, 1, 0)
+    assert (of(counted, "no").offered, of(counted, "no").loaded, of(counted, "no").refused) == (0, 0, 1)
+    assert "nowhere" not in [one.name for one in counted.skills], "a model can ask for any text"
+    part = used.characters
+    assert part.description == len(entry(prompt, "used"))
+    assert part.body == len(load.text) + len(again.text) + len(whole.text)
+    assert (part.resources, part.output) == (len(read.text), len(ran.text))
+    listed = prompt.removeprefix("Be kind.\n\n")
+    rest = (found, outside.text, refused.text, str(denied.value), unknown.text)
+    texts = (load.text, again.text, whole.text, read.text, ran.text, other.text, *rest)
+    assert counted.characters == len(listed) + sum(map(len, texts))
+    assert used.share == part.total / counted.characters
+    assert used.tokens == part.total // 4
+    started = next(frame for frame in reversed(session.events) if frame["type"] == "tool_started")
+    assert used.last_used_ms == started["timestamp_ms"]
+    assert of(counted, "no").last_used_ms is None
+
+
+def test_what_was_offered_and_never_loaded_and_loaded_without_an_offer_are_named(library: World) -> None:
+    store = MemoryStore()
+    sessions = [opened(library, store) for _ in range(3)]
+    for session in sessions:
+        session.prompt()
+        session.call("skill_load", {"name": "used"})
+    sessions[0].load("hidden")
+    opened(library, store).load("hidden")  # no model was shown a list here, so nothing is missing from one
+    counted = usage(store)
+    assert [one.name for one in counted.never_loaded] == ["idle"]
+    assert [(one.name, one.unoffered) for one in counted.unoffered] == [("hidden", 1)]
+    assert (of(counted, "idle").offered, of(counted, "hidden").offered) == (3, 0)
+    assert (counted.sessions, counted.sessions_without_lists) == (4, 1)
+
+
+def test_a_list_that_grows_counts_once_and_each_skill_where_it_was_longest(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store)
+    short, long = session.prompt(budget=440), session.prompt()
+    counted = usage(store)
+    assert 0 < len(short.text) < len(long.text)
+    assert counted.characters == len(long.text)
+    assert of(counted, "used").characters.description == len(entry(long.text, "used"))
+    assert of(counted, "used").offered == 1
+
+
+def test_preloaded_skills_and_those_of_every_prompt_count_as_instructions(library: World) -> None:
+    store = MemoryStore()
+    library.skill(".cursor/skills/always", description="Applies.", body="# Always\n", alwaysApply=True)
+    settings = {"catalog": {"honours": ["alwaysApply"]}}
+    skills = library.discover(roots=[library.project / ".cursor/skills"], settings=settings)
+    session = skills.session(store=store, preload=["used"])
+    session.system_prompt()
+    counted = usage(store)
+    used, always = of(counted, "used"), of(counted, "always")
+    assert (used.loaded, used.preloaded, used.loaded_by_user, used.unoffered) == (1, 1, 0, 0)
+    assert used.characters.body == len(session.preloaded[0].text)
+    assert always.characters.body > len("# Always")
+    assert (always.offered, always.loaded) == (1, 0)
+
+
+def test_the_message_of_a_user_is_not_counted_as_text_of_metier(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store)
+    session.invoke("a message that calls no skill")
+    assert usage(store).characters == 0
+
+
+def test_sessions_are_chosen_by_id_and_by_time_and_skills_by_name(library: World) -> None:
+    store = MemoryStore()
+    old = int((datetime.now(UTC) - timedelta(days=10)).timestamp() * 1000)
+    opened(library, store, id="early", clock=lambda: old).load("idle")
+    opened(library, store, id="late").load("used")
+    names = {since: [one.name for one in usage(store, since=since).skills] for since in ("9d", "11d", "220h", "4w")}
+    assert names == {"9d": ["used"], "11d": ["used", "idle"], "220h": ["used"], "4w": ["used", "idle"]}
+    day = datetime.now(UTC) - timedelta(days=1)
+    for since in (day, timedelta(days=1), day.isoformat(), day.date().isoformat(), "30m"):
+        assert [one.name for one in usage(store, since=since).skills] == ["used"]
+    assert [one.name for one in usage(store, session="early").skills] == ["idle"]
+    only = usage(store, skill="used")
+    assert ([one.name for one in only.skills], only.sessions) == (["used"], 2)
+    assert only.skills[0].share < 1
+    with pytest.raises(StoreError, match="there is no session 'nowhere'"):
+        usage(store, session="nowhere")
+    for wrong in ("soon", "", "7", "-1d", "9" * 30 + "w", "d"):
+        with pytest.raises(BadArguments, match="30m, 12h, 7d or 4w"):
+            usage(store, since=wrong)
+
+
+def test_skills_are_sorted_by_what_is_asked(library: World) -> None:
+    store = MemoryStore()
+    for step in ("used", "used", "idle"):
+        session = opened(library, store)
+        if step == "used":
+            session.prompt()
+        session.load(step)
+    orders: Any = {sort: [one.name for one in usage(store, sort=sort).skills] for sort in ("loaded", "last", "name")}
+    assert orders["loaded"][0] == "used"
+    assert orders["last"][0] == "idle"
+    assert orders["name"] == sorted(orders["name"])
+    assert [one.offered for one in usage(store, sort="offered").skills] == [2, 2]
+    sizes = [one.characters.total for one in usage(store).skills]
+    assert sizes == sorted(sizes, reverse=True)
+    sort: Any = "nonsense"
+    with pytest.raises(BadArguments, match="sort must be one of context, loaded"):
+        usage(store, sort=sort)
+
+
+def test_an_old_record_says_what_it_can_and_that_it_has_no_lists() -> None:
+    for folder, version in (("records", 1), ("records-3", 3)):
+        store = MemoryStore()
+        store.import_lines((OLD / folder / "standard.jsonl").read_text().splitlines())
+        started = store.read(types=("session_started",))
+        assert {frame.get("version", 1) for frame in started} == {version}
+        counted = usage(store)
+        assert (counted.sessions, counted.sessions_without_lists, counted.sessions_without_texts) == (1, 1, 0)
+        assert counted.never_loaded == counted.unoffered == ()
+        loads = [frame["name"] for frame in store.read(types=("skill_loaded",))]
+        assert sum(one.loaded for one in counted.skills) == len(loads) > 5
+        assert sum(one.loaded_by_model + one.loaded_by_user + one.preloaded for one in counted.skills) == len(loads)
+        assert sum(one.read for one in counted.skills) == len(store.read(types=("skill_resource_read",)))
+        assert sum(one.ran for one in counted.skills) == len(store.read(types=("tool_started",)))
+        assert sum(one.characters.body for one in counted.skills) > 1_000
+
+
+def test_a_redacted_record_has_counts_and_no_characters(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store, policy={**RULES, "redact": True})
+    session.prompt()
+    session.call("skill_load", {"name": "used"})
+    counted = usage(store)
+    assert (of(counted, "used").loaded, of(counted, "used").characters.total) == (1, 0)
+    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (1, 1)
+
+
+def test_a_long_session_is_read_in_pages(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    session = opened(library, store)
+    session.prompt()
+    for _ in range(4):
+        session.call("skill_search", {"query": "timber"})
+        session.call("skill_load", {"name": "used"})
+    whole = usage(store).as_dict()
+    largest = 0
+    read = store.read
+
+    def paged(*given: Any, **named: Any) -> Any:
+        nonlocal largest
+        frames = read(*given, **named)
+        largest = max(largest, len(frames))
+        return frames
+
+    monkeypatch.setattr(store, "read", paged)
+    monkeypatch.setattr(session_usage, "_PAGE", 2)
+    assert usage(store).as_dict() == whole
+    assert largest == 2
+
+
+def test_offers_are_recorded_once_and_change_no_replay(library: World) -> None:
+    store = MemoryStore()
+    session = opened(library, store, id="talk")
+    before = store.last_seq("talk")
+    for message in (None, "measure", "boil"):
+        session.system_prompt("Be kind.", message=message)
+        session.prompt(message)
+    assert store.last_seq("talk") == before, "a prompt is no step of the session"
+    again = opened(library, store, id="talk")
+    again.prompt()
+    (offer,) = store.read("talk", types=("skills_offered",))
+    assert (offer["stream_kind"], offer["place"], offer["count"], offer["total"]) == ("offers", "prompt", 2, 2)
+    assert offer["characters"] == len(session.prompt().text)
+    rows = json.loads(store.get_artifact(offer["digest"]))
+    assert [name for name, *_ in rows] == ["idle", "used"]
+    session.load("used")
+    outcome = replay.replay(replay.from_store(store, "talk"))
+    assert outcome.identical
+    assert replay.verify(replay.from_store(store, "talk")) == []
+    with pytest.raises(StoreError, match="reserved"):
+        opened(library, store, id="talk/offers")
+
+
+def test_a_prompt_does_not_depend_on_the_store(library: World, caplog: pytest.LogCaptureFixture) -> None:
+    session = opened(library, MemoryStore(), id="x" * 255)  # the id of its second stream would be too long
+    assert "<name>used</name>" in session.prompt().text
+    assert "what the model was offered is not recorded" in caplog.text

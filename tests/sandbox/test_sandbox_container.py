@@ -1,0 +1,26 @@
+"""A sandbox in a container, where no other process has the numbers that a new namespace counts from."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from metier.sandbox.bubblewrap import BubblewrapRunner
+
+pytest_plugins = ["sandbox.sandbox_fixtures"]
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
+
+# The first process of the namespace starts others until the low numbers are used up, and only then becomes Metier. This
+# is what a server that has run for a while in a container looks like.
+CONTAINER = 'for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; done; exec "$@"'
+
+
+def test_a_script_runs_where_few_processes_can_be_seen(sandbox: BubblewrapRunner) -> None:
+    line = [sys.executable, "-m", "metier", "--skills", str(EXAMPLES)]
+    line += ["run", "skills-system-validation", "scripts/echo.sh", "--yes", "--", "hello"]
+    users = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    namespace = ["unshare", *users, "--pid", "--fork", "--mount-proc", "sh", "-c", CONTAINER, "sh"]
+    done = subprocess.run([*namespace, *line], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "argument: [hello]" in done.stdout
