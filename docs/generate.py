@@ -14,7 +14,7 @@ from typing import cast
 import click
 
 from metier.catalog import check, validate
-from metier.cli import cli
+from metier.cli import cli, failure
 from metier.hosts import comparison, documentation, profiles, settings
 from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
@@ -103,8 +103,23 @@ of them, because a link must not bring in what nobody chose:
 What is not followed or not read is reported (see [Diagnostics](diagnostics.md)).
 """
 COMMANDS = """\
-Every command that prints data has `--json`. The options of `metier` itself work before and after the name of a
-command. The exit codes are listed under [Stability](stability.md#public).
+The options of `metier` itself work before and after the name of a command. A pipe gets whole lines, one record per
+line; only a terminal gets text that is cut and wrapped to its width.
+"""
+JSON = """\
+With `--json`, a command prints one JSON document on standard output; `events`, `list --watch` and `store export` print
+one object per line. `metier COMMAND --json-schema` prints its JSON Schema, and `metier --json-schema` those of all
+commands and of errors. A program must accept keys that it does not know, because later versions may add some.
+
+Standard error then has JSON objects only, one per line: `{"warning": {"message": ...}}` any number of times, and at
+most one error, as the last line:
+
+```json
+{"error": {"code": "NOT_FOUND", "message": "no skill 'pfd'", "exit_code": 1, "wanted": "pfd", "close": ["pdf"]}}
+```
+
+The keys after `exit_code` are the attributes of the [error](reference/errors.md). Codes and keys are stable, messages
+are not.
 """
 NAMES = {"C": "Codelia", "O": "oh-my-pi", "M": "MyCodeAgent", "R": "rip", "K": "RemcoChat"}
 
@@ -262,7 +277,12 @@ def _places(profile: profiles.Profile) -> Iterator[str]:
 
 
 def commands_page() -> str:
-    lines = ["# Commands", "", COMMANDS]
+    lines = ["# Commands", "", COMMANDS, "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in failure.EXIT_CODES.items()]
+    lines += ["", "`metier run` exits with the code of the script, once it runs.", "", "## JSON", "", JSON]
+    lines += ["| code | meaning |", "|---|---|"]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in failure.CODES.items()]
+    lines.append("")
     root = click.Context(cli, info_name="metier", **cli.context_settings)
     pending: list[tuple[click.Command, click.Context]] = [(cli, root)]
     while pending:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from metier.cli import main
+from metier.cli import main, output
 from worlds import World
 
 
@@ -22,6 +22,12 @@ class Result(NamedTuple):
 
 
 Run = Callable[..., Result]
+
+
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is printed fit a terminal of 80 columns, as if there were one."""
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def caller(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:

@@ -5,7 +5,7 @@ import os
 import jsonschema
 import pytest
 
-from calling import Run, caller
+from calling import Run, caller, narrow_terminal
 from metier.catalog.check import FINDINGS
 from metier.catalog.validate import CODES
 from metier.hosts import profiles
@@ -17,7 +17,10 @@ def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return caller(world, capsys, monkeypatch)
 
 
-def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, run: Run) -> None:
+def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
     world.skill(".agents/skills/x", zap=1)
     result = run("check", ".agents/skills/x")
     lines = result.out.splitlines()
@@ -35,7 +38,10 @@ def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(world: World, r
     assert result.code == 0
 
 
-def test_check_of_a_repository_counts_and_lists_what_is_wrong(world: World, run: Run) -> None:
+def test_check_of_a_repository_counts_and_lists_what_is_wrong(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
     world.skill(".agents/skills/good")
     world.skill("deep/down/bad", name="Other")
     result = run("check", ".")

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from calling import Run
-from metier.cli import COMMANDS, cli, main, output
+from calling import Run, narrow_terminal
+from metier.cli import COMMANDS, cli, main, output, registry
 from worlds import World
 
 pytest_plugins = ["cli.cli_fixtures"]
@@ -64,20 +64,34 @@ def test_every_command_has_help_with_an_example_in_80_columns(run: Run, command:
 def test_the_help_names_every_command_and_the_version_is_printed(run: Run) -> None:
     shown = run("--help").out
     assert all(f"\n  {command} " in shown for command in COMMANDS)
+    assert max(map(len, shown.splitlines())) <= 80
+    for group, commands in registry.GROUPS.items():
+        part = shown[shown.index(f"\n{group}:\n") :].split("\n\n")[0]
+        assert re.findall(r"^  (\S+) ", part, re.MULTILINE) == [*commands]
     assert isinstance(cli, click.Group)
     assert re.fullmatch(r"metier, version \d+\.\d+\.\d+.*\n", run("--version").out)
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--all"], ["profiles"], ["doctor"]])
-def test_tables_fit_80_columns_whatever_is_in_them(world: World, run: Run, arguments: list[str]) -> None:
+def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
     world.skill(f"{SKILLS}/{'long-' * 12}name", description="words " * 200)
     world.skill(f"{SKILLS}/wide", description="日本語の説明" * 40)
     world.skill(f"{SKILLS}/{'deep/' * 20}wide", description="other")
     world.skill(f"{SKILLS}/{'deep/' * 20}build")
-    lines = run(*arguments).out.splitlines()
-    start = next(n for n, line in enumerate(lines) if re.match(r"[A-Z ]+( |$)", line))
-    rows = [line for line in lines[start:] if not line.startswith(("error", "warning", "  -->"))]
-    assert max(output.cells(line) for line in rows) <= 80
+    piped = run(*arguments)
+    assert "…" not in piped.out
+    if "list" in arguments:
+        assert f"{'words ' * 200}".strip() in piped.out
+        assert len(re.findall(r"^(wide|long-)", piped.out, re.MULTILINE)) == (3 if "--all" in arguments else 2)
+    narrow_terminal(monkeypatch)
+    shown = run(*arguments).out
+    start = shown.index(next(line for line in shown.splitlines() if re.match(r"[A-Z ]+( |$)", line)))
+    for line in shown[start:].splitlines():
+        if output.cells(line) > 80:
+            assert "/" in line, "only paths may be longer, and they are whole"
+            assert "…" not in line[line.index("/") :]
 
 
 NASTY = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
@@ -150,7 +164,8 @@ def test_a_bug_is_one_line_unless_more_is_asked_for(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(cli, "main", fail)
+    monkeypatch.setattr(cli, "invoke", fail)
+    monkeypatch.setattr(sys, "argv", ["metier", "list"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 1

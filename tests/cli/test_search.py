@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from calling import Run, caller
+from calling import Run, caller, narrow_terminal
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -52,7 +52,8 @@ def bold(text: str) -> list[str]:
     return re.findall(r"\x1b\[1m(.*?)\x1b\[0m", text)
 
 
-def test_a_table_says_score_name_reason_and_description(run: Run) -> None:
+def test_a_table_says_score_name_reason_and_description(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow_terminal(monkeypatch)
     result = run("search", "draft a changelog")
     assert result.code == 0
     head, row = result.out.splitlines()
@@ -79,7 +80,10 @@ def test_matched_words_are_bold_in_an_explanation_on_a_terminal(shelf: World) ->
     assert {"missing", "values"} <= set(bold(shown))
 
 
-def test_an_explanation_says_why_with_which_words_and_from_which_score(run: Run) -> None:
+def test_an_explanation_says_why_with_which_words_and_from_which_score(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
     result = run("search", "draft a changelog from the tags, quickly", "--explain")
     assert result.code == 0
     text = " ".join(result.out.split())

@@ -11,7 +11,7 @@ from metier.catalog import check, validate
 from metier.catalog.verdict import HostVerdict, Status
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.cli.sarif import Remark, sarif_log
 from metier.files.text import printable
 from metier.hosts.settings import project_of
@@ -81,7 +81,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     named = list(hosts) or ([context.profile] if context.profile else list(context.settings().check_hosts))
     verdicts = check.examine(paths, named or None, cwd, context.home, context.skills)
     if not verdicts:
-        raise Refusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
+        raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
     skills: dict[str, list[HostVerdict]] = {}
     for verdict in verdicts:
         skills.setdefault(verdict.path, []).append(verdict)

@@ -8,7 +8,7 @@ import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.files.digests import is_digest
 from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
@@ -59,7 +59,7 @@ def _check(context: Context, store: Store, shown: list[Frame]) -> None:
             wrong.append(session)
     if wrong:
         sessions = ", ".join(dict.fromkeys(wrong))
-        raise Refusal(f"events were changed after they were written: {sessions}", "CONFLICT")
+        raise CommandRefusal(f"events were changed after they were written: {sessions}", "CONFLICT")
 
 
 class _Timeline:

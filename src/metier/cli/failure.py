@@ -61,7 +61,7 @@ INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
 
-class Refusal(click.ClickException):
+class CommandRefusal(click.ClickException):
     """An answer of the command line itself: no, with a code of `CODES`."""
 
     def __init__(self, message: str, code: str) -> None:
@@ -69,7 +69,7 @@ class Refusal(click.ClickException):
         self.code = code
 
 
-class Cancelled(Refusal):
+class Cancelled(CommandRefusal):
     """A person chose nothing. They know it, so only programs are told."""
 
     def __init__(self, message: str) -> None:
@@ -80,7 +80,7 @@ class Cancelled(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CommandFailure:
     """An error as it is printed. `data` has what belongs to this kind of error."""
 
     code: str
@@ -93,35 +93,37 @@ class Failure:
         return {"error": told | {key: value for key, value in self.data.items() if key not in told}}
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> CommandFailure:
     """What an error is to a caller."""
     if isinstance(error, KeyboardInterrupt | EOFError | click.Abort):
-        return Failure("INTERRUPTED", "interrupted", INTERRUPTED)
+        return CommandFailure("INTERRUPTED", "interrupted", INTERRUPTED)
     if (path := _full_path(error)) is not None:
         where = f": {path} cannot be written" if path else ""
         message = f"the disk is full{where}; free some space, then run the command again"
-        return Failure("DISK_FULL", message, 4, {"path": path} if path else {})
+        return CommandFailure("DISK_FULL", message, 4, {"path": path} if path else {})
     if isinstance(error, click.ClickException):
         return _of_click(error)
     if isinstance(error, errors.MetierError):
-        return Failure(_code(error), str(error), error.exit_code, dict(_data(error)))
+        return CommandFailure(_code(error), str(error), error.exit_code, dict(_data(error)))
     if isinstance(error, OSError) and error.strerror:
         path = _name(error.filename)
         message = f"{path}: {error.strerror}" if path else error.strerror
-        return Failure("IO_ERROR", message, 1, {"path": path} if path else {})
-    return Failure("INTERNAL_ERROR", f"this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)")
+        return CommandFailure("IO_ERROR", message, 1, {"path": path} if path else {})
+    return CommandFailure(
+        "INTERNAL_ERROR", f"this is a bug: {type(error).__name__}: {error} (METIER_DEBUG=1 shows more)"
+    )
 
 
-def _of_click(error: click.ClickException) -> Failure:
-    if isinstance(error, Refusal):
-        return Failure(error.code, error.message, error.exit_code)
+def _of_click(error: click.ClickException) -> CommandFailure:
+    if isinstance(error, CommandRefusal):
+        return CommandFailure(error.code, error.message, error.exit_code)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return Failure("USAGE", "a command is missing; see --help", 2)
+        return CommandFailure("USAGE", "a command is missing; see --help", 2)
     if isinstance(error, click.UsageError):
-        return Failure("USAGE", error.format_message(), 2)
+        return CommandFailure("USAGE", error.format_message(), 2)
     if isinstance(error, click.FileError):
-        return Failure("NOT_FOUND", error.format_message(), error.exit_code, {"path": error.ui_filename})
-    return Failure("INVALID_PARAM", error.format_message(), error.exit_code)
+        return CommandFailure("NOT_FOUND", error.format_message(), error.exit_code, {"path": error.ui_filename})
+    return CommandFailure("INVALID_PARAM", error.format_message(), error.exit_code)
 
 
 _CODES: Final[Sequence[tuple[type[errors.MetierError], str]]] = (
@@ -161,7 +163,9 @@ def _full_path(error: BaseException) -> str | None:
     """The file that had no room, or the folder of it; empty if it is not known. `None` if the disk is not full."""
     cause: BaseException | None = error
     file = ""
-    while cause is not None:
+    seen: set[int] = set()  # an error that was raised again may be its own cause
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         if isinstance(cause, errors.StoreError) and cause.reason == "full":
             return cause.store
         if isinstance(cause, errors.ConfigError):

@@ -70,7 +70,7 @@ def _documentation(sources: Documentation) -> None:
         rules.setdefault(f"{certainty}: {at or why}", []).append(rule)
     for source, names in rules.items():
         click.echo(f"  {source}")
-        click.echo(click.wrap_text(", ".join(names), output.width(), "    ", "    "))
+        click.echo(output.wrap(", ".join(names), "    ", "    "))
 
 
 COMMANDS = (profiles_command,)

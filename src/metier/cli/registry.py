@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class Listed(NamedTuple):
+class ListedCommand(NamedTuple):
     """A command in the list of commands."""
 
     module: str
@@ -16,64 +16,64 @@ class Listed(NamedTuple):
     summary: str
 
 
-GROUPS: Final[Mapping[str, Mapping[str, Listed]]] = {
+GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
     "Find skills": {
-        "list": Listed("list", "List the skills of this folder."),
-        "show": Listed("list", "Show one skill: its fields, files and problems."),
-        "search": Listed("session_commands", "Find skills by what they are for, the best first."),
-        "pick": Listed("pick", "Choose a skill by typing, and print its name."),
+        "list": ListedCommand("list", "List the skills of this folder."),
+        "show": ListedCommand("list", "Show one skill: its fields, files and problems."),
+        "search": ListedCommand("session_commands", "Find skills by what they are for, the best first."),
+        "pick": ListedCommand("pick", "Choose a skill by typing, and print its name."),
     },
     "Use skills": {
-        "load": Listed("session_commands", "Show what a model gets when it activates a skill."),
-        "read": Listed("session_commands", "Read a file of a skill."),
-        "run": Listed("session_commands", "Run a script of a skill in the sandbox."),
-        "invoke": Listed("session_commands", "Show what a user's message calls."),
-        "prompt": Listed("session_commands", "Show what goes into the system prompt."),
+        "load": ListedCommand("session_commands", "Show what a model gets when it activates a skill."),
+        "read": ListedCommand("session_commands", "Read a file of a skill."),
+        "run": ListedCommand("session_commands", "Run a script of a skill in the sandbox."),
+        "invoke": ListedCommand("session_commands", "Show what a user's message calls."),
+        "prompt": ListedCommand("session_commands", "Show what goes into the system prompt."),
     },
     "Write and install skills": {
-        "init": Listed("scaffold", "Create a folder for the project's skills, and a configuration."),
-        "new": Listed("scaffold", "Create a skill to start from."),
-        "validate": Listed("validate", "Check skills against the standard or a profile."),
-        "check": Listed("check", "Show how each host would treat a skill."),
-        "schema": Listed("schema", "Print the JSON Schema of the frontmatter."),
-        "install": Listed("install", "Install a skill from a folder, an archive or a site."),
+        "init": ListedCommand("scaffold", "Create a folder for the project's skills, and a configuration."),
+        "new": ListedCommand("scaffold", "Create a skill to start from."),
+        "validate": ListedCommand("validate", "Check skills against the standard or a profile."),
+        "check": ListedCommand("check", "Show how each host would treat a skill."),
+        "schema": ListedCommand("schema", "Print the JSON Schema of the frontmatter."),
+        "install": ListedCommand("install", "Install a skill from a folder, an archive or a site."),
     },
     "Switches, rules and trust": {
-        "enable": Listed("modes", "Switch a skill on."),
-        "disable": Listed("modes", "Switch a skill off."),
-        "mode": Listed("modes", "Set how a skill is offered to the model."),
-        "policy": Listed("policy", "Show the rules in force, and take back remembered answers."),
-        "trust": Listed("trust", "Trust the project of a folder."),
+        "enable": ListedCommand("modes", "Switch a skill on."),
+        "disable": ListedCommand("modes", "Switch a skill off."),
+        "mode": ListedCommand("modes", "Set how a skill is offered to the model."),
+        "policy": ListedCommand("policy", "Show the rules in force, and take back remembered answers."),
+        "trust": ListedCommand("trust", "Trust the project of a folder."),
     },
     "Serve other programs": {
-        "serve": Listed("serve", "Serve the web app, the HTTP API, JSON-RPC and MCP."),
-        "mcp": Listed("mcp", "Serve MCP, or add it to a client such as Claude Code."),
-        "rpc": Listed("serve", "Serve JSON-RPC on standard input and output."),
+        "serve": ListedCommand("serve", "Serve the web app, the HTTP API, JSON-RPC and MCP."),
+        "mcp": ListedCommand("mcp", "Serve MCP, or add it to a client such as Claude Code."),
+        "rpc": ListedCommand("serve", "Serve JSON-RPC on standard input and output."),
     },
     "What was done": {
-        "events": Listed("events", "Show the record: what was loaded, read, run and refused."),
-        "usage": Listed("usage", "Show which skills are offered, loaded and run."),
-        "replay": Listed("replay", "Run a recorded session again, and compare every byte."),
-        "store": Listed("store", "Count, move and delete recorded events."),
+        "events": ListedCommand("events", "Show the record: what was loaded, read, run and refused."),
+        "usage": ListedCommand("usage", "Show which skills are offered, loaded and run."),
+        "replay": ListedCommand("replay", "Run a recorded session again, and compare every byte."),
+        "store": ListedCommand("store", "Count, move and delete recorded events."),
     },
     "Build a host": {
-        "tools": Listed("session_commands", "List the tools that a model is given."),
-        "call": Listed("session_commands", "Answer one tool call in the profile's shape."),
-        "commands": Listed("session_commands", "List the slash commands for a user."),
-        "may-use": Listed("session_commands", "Say whether a tool of the host may be used now."),
-        "output": Listed("session_commands", "Show again what a session was given, by its ref."),
-        "compact": Listed("session_commands", "Show what belongs back into a compacted context."),
-        "end-turn": Listed("session_commands", "Begin the user's next turn."),
+        "tools": ListedCommand("session_commands", "List the tools that a model is given."),
+        "call": ListedCommand("session_commands", "Answer one tool call in the profile's shape."),
+        "commands": ListedCommand("session_commands", "List the slash commands for a user."),
+        "may-use": ListedCommand("session_commands", "Say whether a tool of the host may be used now."),
+        "output": ListedCommand("session_commands", "Show again what a session was given, by its ref."),
+        "compact": ListedCommand("session_commands", "Show what belongs back into a compacted context."),
+        "end-turn": ListedCommand("session_commands", "Begin the user's next turn."),
     },
     "Setup": {
-        "doctor": Listed("doctor", "Show what works here, and where each setting comes from."),
-        "profiles": Listed("profiles", "List the known hosts, or show the rules of one."),
-        "completion": Listed("completion", "Print the script for completion in a shell."),
-        "help": Listed("help", "Show help on a command, exit codes or JSON."),
+        "doctor": ListedCommand("doctor", "Show what works here, and where each setting comes from."),
+        "profiles": ListedCommand("profiles", "List the known hosts, or show the rules of one."),
+        "completion": ListedCommand("completion", "Print the script for completion in a shell."),
+        "help": ListedCommand("help", "Show help on a command, exit codes or JSON."),
     },
 }
 
-COMMANDS: Final[Mapping[str, Listed]] = {name: one for group in GROUPS.values() for name, one in group.items()}
+COMMANDS: Final[Mapping[str, ListedCommand]] = {name: one for group in GROUPS.values() for name, one in group.items()}
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "ls": "`metier list`",

@@ -8,7 +8,7 @@ import click
 from metier import replay
 from metier.cli import output
 from metier.cli.context import Context, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import profiles
@@ -88,7 +88,9 @@ def _record(context: Context, store: Store, source: str | None) -> replay.Record
         wanted = sessions[-1].id
     record = replay.from_store(store, wanted)
     if not record.frames:
-        raise Refusal(f"there is no session {wanted!r} in the store; `metier store stats` lists them", "NOT_FOUND")
+        raise CommandRefusal(
+            f"there is no session {wanted!r} in the store; `metier store stats` lists them", "NOT_FOUND"
+        )
     return record
 
 

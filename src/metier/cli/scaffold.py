@@ -18,7 +18,7 @@ from metier import limits
 from metier.catalog import validate
 from metier.cli import output
 from metier.cli.context import Context, complete_folder, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.errors import ConfigError
 from metier.files.text import printable, remove_invisible
 from metier.hosts import roots
@@ -136,7 +136,7 @@ def new_command(context: Context, name: str, description: str | None, user: bool
         raise ConfigError(f"the description has {len(text)} characters, not 1 to {limits.DESCRIPTION_LENGTH}", key="")
     skill = os.path.join(_folder(config, user, folder), name)
     if os.path.lexists(skill):
-        raise Refusal(f"{printable(skill)} already exists; nothing was changed", "CONFLICT")
+        raise CommandRefusal(f"{printable(skill)} already exists; nothing was changed", "CONFLICT")
     about = text or f"Does what {name} is for. Use when the user asks for it. (Replace these sentences with your own.)"
     files = {
         SKILL_FILE: SKILL.format(name=name, description=_quoted(about), title=name.replace("-", " ").capitalize()),

@@ -26,6 +26,7 @@ from metier.web.schemas import (
     RESULTS,
     SKILL,
     TEXT,
+    USAGE,
     WHOLE,
     many,
     record,
@@ -37,7 +38,7 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 def _besides(schema: Schema, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
     """A shape with more fields."""
     properties = {**schema["properties"], **required, **(optional or {})}
-    return {**schema, "required": [*schema["required"], *required], "properties": properties}
+    return {**schema, "required": list(dict.fromkeys((*schema["required"], *required))), "properties": properties}
 
 
 def _open(schema: Schema) -> Schema:
@@ -104,6 +105,7 @@ _VERDICT: Final = record(
         "path": TEXT,
         "status": TEXT,
         "found": FLAG,
+        "shown": FLAG,
         "why": MAYBE,
         "put": many(TEXT),
         "name": TEXT,
@@ -115,9 +117,14 @@ _VERDICT: Final = record(
         "cuts": many(TEXT),
         "ignored": many(TEXT),
         "notes": many(TEXT),
+        "certainty": TEXT,
+        "assumed": many(record({"rule": TEXT, "why": TEXT})),
         "diagnostics": many(DIAGNOSTIC),
     }
 )
+_FIX: Final = record({"path": TEXT, "changes": many(TEXT)})
+_UNFIXED: Final = record({"path": TEXT, "reason": TEXT})
+_FIXABLE: Final = record({"fixable": many(_besides(_FIX, {"diff": TEXT})), "refused": many(_UNFIXED)})
 _MADE: Final = record({"made": many(TEXT), "kept": many(TEXT)})
 _MODE: Final = record(
     {"name": TEXT, "path": TEXT, "enabled": FLAG, "mode": {"enum": list(MODES)}, "level": {"enum": ["user", "project"]}}
@@ -148,7 +155,9 @@ _POLICY: Final = record(
     | {"applies": many(TEXT)},
 )
 _LISTED: Final = _besides(_RULE, {"verdict": {"enum": ["deny", "allow", "ask"]}, "origin": TEXT}, {"id": TEXT})
-_PROFILE: Final = _open(record({"name": TEXT, "summary": TEXT, "documented": TEXT, "enabled": FLAG}))
+_PROFILE: Final = _open(
+    record({"name": TEXT, "summary": TEXT, "enabled": FLAG, "documentation": {"type": ["object", "null"]}})
+)
 _CLIENT: Final = record(
     {
         "host": TEXT,
@@ -182,10 +191,17 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "prompt": RESULTS["prompt"],
     "init": _MADE,
     "new": _MADE,
-    "validate": record(
-        {"valid": FLAG, "skills": many(record({"path": TEXT, "valid": FLAG, "diagnostics": many(DIAGNOSTIC)}))}
+    "validate": _either(
+        record(
+            {"valid": FLAG, "skills": many(record({"path": TEXT, "valid": FLAG, "diagnostics": many(DIAGNOSTIC)}))},
+            {"fixed": many(_FIX), "refused": many(_UNFIXED)},
+        ),
+        {"description": "With --diff.", **_FIXABLE},
     ),
-    "check": record({"hosts": many(TEXT), "skills": many(record({"path": TEXT, "verdicts": many(_VERDICT)}))}),
+    "check": record(
+        {"hosts": many(TEXT), "passed": FLAG, "skills": many(record({"path": TEXT, "verdicts": many(_VERDICT)}))}
+    ),
+    "schema": {"description": "A JSON Schema.", **OBJECT},
     "install": _either(_OFFER, {"description": "With --verify.", **_VERIFIED}),
     "enable": _MODE,
     "disable": _MODE,
@@ -201,6 +217,7 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "mcp add": _CLIENT,
     "mcp remove": _CLIENT,
     "events": _lines(_open(FRAME)),
+    "usage": USAGE,
     "replay": record(
         {
             "session": TEXT,
@@ -234,7 +251,7 @@ SHAPES: Final[Mapping[str, Schema]] = {
             "diagnostics": many(DIAGNOSTIC),
         }
     ),
-    "profiles": _either(_PROFILE, many(_PROFILE)),
+    "profiles": _either(_PROFILE, many(_PROFILE), {"description": "With --compare.", **many(_TEXTS)}),
     "completion": record({"shell": TEXT, "script": TEXT}),
     "help": record({"text": TEXT}),
 }

@@ -26,7 +26,7 @@ class SuggestingGroup(click.Group):
             return f"; use {known}."
         names = self.list_commands(ctx)
         begun = [one for one in names if len(name) > 1 and one.startswith(name.casefold())]
-        close = list(dict.fromkeys((*get_close_matches(name.casefold(), names, 1), *begun)))
+        close = begun[:3] or get_close_matches(name.casefold(), names, 1)
         if close:
-            return f". Did you mean {' or '.join(close[:3])}?"
+            return f". Did you mean {' or '.join(close)}?"
         return f". Commands: {', '.join(names)}." if len(names) <= 10 else "."

@@ -110,7 +110,7 @@ def _notes(found: Usage) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(click.wrap_text(printable(text), output.width(), subsequent_indent="  "))
+    click.echo(output.wrap(printable(text), hanging="  "))
 
 
 def _detail(parts: dict[str, int]) -> str:

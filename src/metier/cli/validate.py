@@ -9,7 +9,7 @@ import click
 from metier.catalog import authoring, check, discover, validate
 from metier.cli import fixing, output
 from metier.cli.context import Context, shared
-from metier.cli.failure import Refusal
+from metier.cli.failure import CommandRefusal
 from metier.cli.sarif import Remark, sarif_log
 from metier.hosts.settings import Settings, project_of
 from metier.model import SKILL_FILE, Diagnostic, Root
@@ -70,9 +70,10 @@ def validate_command(
     if fix:
         done = fixing.write_fixes(_folders(chosen, files, config.place.cwd))
         files = _examine(chosen, config, rules, strict)
-        fixing.tell_refused(done.refused)
-        if not context.quiet:
-            fixing.tell_written(done.written, config.place.cwd)
+        if not context.as_json:
+            fixing.tell_refused(done.refused)
+            if not context.quiet:
+                fixing.tell_written(done.written, config.place.cwd)
     _report(context, config.place.cwd, files, done if fix else None, strict=strict, sarif=sarif)
 
 
@@ -139,7 +140,7 @@ def _examine(
                 known = [diagnostic.code for diagnostic in files[file]]
                 files[file] += authoring.review(os.path.dirname(file), known)
         if not found.skills and not found.failed and not found.diagnostics:
-            raise Refusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
+            raise CommandRefusal(f"there is no {SKILL_FILE} in or below {path}", "NOT_FOUND")
     return files
 
 
