@@ -27,6 +27,7 @@ LAYERS = [
     ["chat"],
     ["web"],
     ["tui", "cli"],
+    ["__main__"],
 ]
 """The folders and files of the package in the order in which they may import each other."""
 
