@@ -98,12 +98,13 @@ def test_what_was_offered_and_never_loaded_and_loaded_without_an_offer_are_named
         session.prompt()
         session.call("skill_load", {"name": "used"})
     sessions[0].load("hidden")
+    opened(library, store, preload=["hidden"]).prompt()  # the host put it there, so no list needs it
     opened(library, store).load("hidden")  # no model was shown a list here, so nothing is missing from one
     counted = usage(store)
     assert [one.name for one in counted.never_loaded] == ["idle"]
     assert [(one.name, one.unoffered) for one in counted.unoffered] == [("hidden", 1)]
-    assert (of(counted, "idle").offered, of(counted, "hidden").offered) == (3, 0)
-    assert (counted.sessions, counted.sessions_without_lists) == (4, 1)
+    assert (of(counted, "idle").offered, of(counted, "hidden").offered) == (4, 0)
+    assert (counted.sessions, counted.sessions_without_lists) == (5, 1)
 
 
 def test_a_list_that_grows_counts_once_and_each_skill_where_it_was_longest(library: World) -> None:
@@ -125,13 +126,12 @@ def test_preloaded_skills_and_those_of_every_prompt_count_as_instructions(librar
     library.skill(".cursor/skills/always", description="Applies.", body="# Always\n", alwaysApply=True)
     settings = {"catalog": {"honours": ["alwaysApply"]}}
     skills = library.discover(roots=[library.project / ".cursor/skills"], settings=settings)
-    session = skills.session(store=store, preload=["used", "hidden"])
+    session = skills.session(store=store, preload=["used"])
     session.system_prompt()
     counted = usage(store)
     used, always = of(counted, "used"), of(counted, "always")
     assert (used.loaded, used.preloaded, used.loaded_by_user, used.unoffered) == (1, 1, 0, 0)
     assert used.characters.body == len(session.preloaded[0].text)
-    assert (of(counted, "hidden").preloaded, of(counted, "hidden").unoffered) == (1, 0), "the host put it there"
     assert always.characters.body > len("# Always")
     assert (always.offered, always.loaded) == (1, 0)
 
