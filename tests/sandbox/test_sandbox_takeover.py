@@ -19,6 +19,7 @@ from metier.sandbox import Outcome, RunLimits, SandboxUnavailable, ScriptRefused
 from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.mounts import SandboxView
 from metier.sandbox.unsandboxed import UnsandboxedRunner
+from parts import needs
 from sandbox.boxes import IS_ROOT, NOBODY, Box, as_user, settled
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
@@ -203,6 +204,7 @@ def test_a_script_that_stays_within_its_memory_is_left_alone(
 # --- control groups ---
 
 
+@needs("bwrap")
 @pytest.mark.skipif(not IS_ROOT, reason="only root can delegate a group")
 def test_a_group_that_was_delegated_to_an_ordinary_user_is_used(box: Box) -> None:
     sandbox = BubblewrapRunner()
