@@ -12,8 +12,7 @@ import click
 import jsonschema
 import pytest
 
-from calling import Run
-from lives import METIER
+from calling import METIER, Run
 from metier.cli import cli, failure, main, registry, shapes
 from piping import reading
 from worlds import World

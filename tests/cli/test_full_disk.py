@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calling import Run
-from lives import METIER
+from calling import METIER, Run
 from worlds import World
 
 pytest_plugins = ["cli.cli_fixtures"]
