@@ -3,15 +3,12 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from metier.cli import main, output
 from worlds import World
-
-METIER: Final = (sys.executable, "-c", "from metier.cli import main; main()")
-"""The command line as a process."""
 
 
 class Result(NamedTuple):

@@ -12,7 +12,8 @@ import click
 import jsonschema
 import pytest
 
-from calling import METIER, Run
+from calling import Run
+from forking import METIER
 from metier.cli import cli, failure, main, registry, shapes
 from piping import reading
 from worlds import World

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from calling import METIER, Run
+from calling import Run
+from forking import METIER
 from worlds import World
 
 pytest_plugins = ["cli.cli_fixtures"]
