@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from calling import Run
-from lives import METIER
+from forking import METIER
 from metier.cli import cli, failure, main, registry, shapes
 from piping import reading
 from worlds import World
@@ -134,7 +134,9 @@ def test_warnings_are_objects_too(mixed: World, run: Run, monkeypatch: pytest.Mo
 def test_a_missing_extra_and_a_bug_are_objects(
     mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "metier.tui.screen", None)
+    for module in ("textual", "textual.app"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "metier.tui.screen", raising=False)
     told = error(run("pick", "--json").err)
     assert (told["code"], told["exit_code"], told["install"]) == ("MISSING_EXTRA", 4, "pip install 'metier[tui]'")
 

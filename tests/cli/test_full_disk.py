@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calling import Run
-from lives import METIER
+from forking import METIER
 from worlds import World
 
 pytest_plugins = ["cli.cli_fixtures"]

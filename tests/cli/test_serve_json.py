@@ -7,7 +7,7 @@ import sys
 
 import jsonschema
 
-from lives import METIER
+from forking import METIER
 from metier.cli import shapes
 from piping import reading
 from worlds import World

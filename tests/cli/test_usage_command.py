@@ -2,7 +2,7 @@
 
 import pytest
 
-from calling import Run
+from calling import Run, narrow_terminal
 from worlds import World
 
 pytest_plugins = ["cli.cli_fixtures"]
@@ -19,7 +19,10 @@ def test_an_empty_record_says_what_to_do(run: Run, world: World) -> None:
     assert "since 7d" in run("usage", "--since", "7d").err
 
 
-def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(mixed: World, run: Run) -> None:
+def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(
+    mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
     mixed.skill(f"{SKILLS}/a-skill-with-a-name-that-is-much-longer-than-a-column", description="Waits. " * 20)
     run("prompt", "--session", "talk")
     run("search", "forms", "--session", "talk")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calling import Result, Run
+from calling import Result, Run, narrow_terminal
 from metier.cli import output
 from worlds import World
 
@@ -26,7 +26,10 @@ def test_validate_points_at_the_column_as_a_compiler_does(world: World, run: Run
 
 
 @pytest.mark.parametrize("column", [4, 60, 90, 400])
-def test_the_caret_stands_under_the_same_character_in_a_long_line(world: World, run: Run, column: int) -> None:
+def test_the_caret_stands_under_the_same_character_in_a_long_line(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, column: int
+) -> None:
+    narrow_terminal(monkeypatch)
     world.skill("bad", text=f"---\nname: bad\na: {'x' * (column - 6)}\x00{'y' * 300}\n---\n")
     result = run("validate", "bad")
     _, arrow, _, source, caret, *_ = result.out.splitlines()
