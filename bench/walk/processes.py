@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from metier.cli.registry import COMMANDS
 from metier.cli import main as command_line
+from metier.cli.registry import COMMANDS
 from metier.record import writer
 
 for _module in (

@@ -15,7 +15,7 @@ from parts import needs
 PAGES = [
     path
     for path in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")))
-    if path.name != "tutorial.md" and has_commands(path.read_text())
+    if path.name not in ("tutorial.md", "authors.md") and has_commands(path.read_text())
 ]
 INSTALLED = Path(os.environ["METIER_TEST_INSTALLED"]) / "bin" if "METIER_TEST_INSTALLED" in os.environ else PROGRAMS
 

@@ -19,7 +19,7 @@ _NAMED: Final = 8
 @click.command(
     "usage",
     epilog="Examples:\n\n\b\n  metier usage\n  metier usage --since 7d --sort offered\n"
-    "  metier usage --skill pdf\n  metier usage --session ID --json",
+    "  metier usage --sort name --limit 0\n  metier usage --session ID --json",
 )
 @click.option("--since", metavar="WHEN", help="Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")
 @click.option("--skill", metavar="NAME", help="Show only this skill.", shell_complete=complete_skill)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 
 from metier.errors import ConfigError
-from metier.files.replacing import replacing
+from metier.files.replace import replacing
 
 
 def replace_json(file: str, content: Mapping[str, object]) -> None:

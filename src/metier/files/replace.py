@@ -1,32 +1,56 @@
-"""Replaces a file in one step, so that no reader ever sees half of it."""
+"""Replaces a file as a whole, so that a reader never sees half of it and a full disk leaves nothing behind."""
 
 import contextlib
 import os
 import stat
-import tempfile
+from collections.abc import Generator
+from typing import BinaryIO, TextIO
 
 
 def replace_file(target: str, data: bytes, mode: int = 0o666) -> None:
     """Replace the file. It keeps its mode and, if that is allowed, its owner. A new file gets `mode`."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(target))
+    with _beside(target) as stream:
+        stream.write(data)
+        try:
+            status = os.stat(target)
+        except FileNotFoundError:
+            os.fchmod(stream.fileno(), mode & ~_umask())
+        else:
+            with contextlib.suppress(PermissionError):
+                os.fchown(stream.fileno(), status.st_uid, status.st_gid)
+            os.fchmod(stream.fileno(), stat.S_IMODE(status.st_mode))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def replacing(target: str, encoding: str = "utf-8") -> Generator[TextIO]:
+    """A stream for the new content, with mode 600 at first. The file is replaced when the block ends without an error."""
+    import io
+
+    with _beside(target) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
+        yield text
+        text.flush()
+        text.detach()
+
+
+@contextlib.contextmanager
+def _beside(target: str) -> Generator[BinaryIO]:
+    """A new file in the same folder, which takes the place of the target at the end. An `OSError` names the target."""
+    import tempfile  # slow to import, and most processes only read
+
+    temporary = ""
     try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(target))
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            try:
-                status = os.stat(target)
-            except FileNotFoundError:
-                os.fchmod(stream.fileno(), mode & ~_umask())
-            else:
-                with contextlib.suppress(PermissionError):
-                    os.fchown(stream.fileno(), status.st_uid, status.st_gid)
-                os.fchmod(stream.fileno(), stat.S_IMODE(status.st_mode))
-            stream.flush()
-            os.fsync(stream.fileno())
+            yield stream
         os.replace(temporary, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        error.filename = target
+    except BaseException as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = target
         raise
 
 

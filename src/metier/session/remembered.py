@@ -17,7 +17,7 @@ from typing import Final
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.files.replacing import replacing
+from metier.files.replace import replacing
 from metier.files.shapes import is_list
 from metier.hosts.profiles import Profile, parse_toml
 from metier.session.rules import LISTS, Rule, RuleLists, as_toml_lines, read_lists, read_rule
