@@ -10,9 +10,10 @@ import httpx2
 import pytest
 from anthropic.types import Message
 
+from forking import METIER
 from metier.adapters.anthropic import MessagesSkills
 from metier.record.store import open_store
-from surfaces import METIER, Http, JsonRpc, Mcp, opened
+from surfaces import Http, JsonRpc, Mcp, opened
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_corpus import unpacked  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
+from corpus_archives import unpacked  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
 
 from metier import ConfigError, Skills
 from metier.catalog import check

@@ -1,6 +1,7 @@
 """Replaces a file as a whole, so that a reader never sees half of it and a full disk leaves nothing behind."""
 
 import contextlib
+import io
 import os
 import stat
 from collections.abc import Generator
@@ -25,13 +26,13 @@ def replace_file(target: str, data: bytes, mode: int = 0o666) -> None:
 
 @contextlib.contextmanager
 def replacing(target: str, encoding: str = "utf-8") -> Generator[TextIO]:
-    """A stream for the new content, with mode 600 at first. The file is replaced when the block ends without an error."""
-    import io
-
-    with _beside(target) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
-        yield text
-        text.flush()
-        text.detach()
+    """A stream for the new content, with mode 600 at first. The file is replaced when the block ends without error."""
+    with _beside(target) as stream:
+        text = io.TextIOWrapper(stream, encoding=encoding, newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # it writes what is left; the file is closed where it was opened
 
 
 @contextlib.contextmanager
