@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_archives import unpacked  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
 
 from metier import ConfigError, Skills
 from metier.catalog import check
 from metier.catalog.check import FINDINGS, HostVerdict
 from metier.hosts import profiles
 from worlds import World
+
+pytest_plugins = ["catalog.corpus_archives"]
 
 HOSTS = ("claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot")
 BROKEN = "---\nname: x\ndescription: [unclosed\n---\nThe first paragraph.\n"
