@@ -370,7 +370,7 @@ UNALIKE = ("standard", "codelia", "omp", "mycodeagent", "claude-code", "opencode
 
 @pytest.mark.parametrize(("name", "hosts"), [("odd", profiles.BUILT_IN), ("skills", UNALIKE)])
 def test_every_real_skill_gets_a_verdict_of_every_host(
-    unpacked: Callable[[str], Path],  # noqa: F811
+    unpacked: Callable[[str], Path],
     tmp_path: Path,
     name: str,
     hosts: tuple[str, ...],
