@@ -116,7 +116,8 @@ attack: $(STAMP)  ## attack the sandbox, the server and everything else from out
 docs: $(STAMP)  ## write the reference pages from the code
 	@$(BIN)/python docs/generate.py
 
-screenshots: $(STAMP)  ## take the pictures of the web app anew
+screenshots: $(STAMP)  ## take the pictures of the web app and of the terminal anew
+	@$(BIN)/python docs/terminal.py
 	@$(BIN)/python docs/screenshots.py
 
 site: $(STAMP)  ## build the documentation as a site, in site/
