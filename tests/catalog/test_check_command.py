@@ -31,7 +31,8 @@ def test_check_prints_a_row_for_each_host_and_what_is_to_be_said(
     assert ["goose", "yes", "x", "yes", "yes", "source"] in rows
     assert ["codelia", "yes", "x", "yes", "yes", "tested"] in rows
     assert ["opencode", "yes", "x", "yes", "-", "assumed"] in rows
-    assert "assumed: no way to call a skill in a message is named (`invocation.forms`) (opencode, amp)" in result.out
+    said = " ".join(result.out.split())
+    assert "assumed: no way to call a skill in a message is named (`invocation.forms`) (opencode, amp)" in said
     assert "put it into .claude/skills/x or" in result.out
     assert "ignored: `zap`" in result.out
     assert max(map(len, lines[: len(profiles.BUILT_IN) + 1])) <= 80, "the table; remarks wrap on a terminal only"
