@@ -28,10 +28,12 @@ def check(url: str, session_id: str, folder: str, tokens: Sequence[str] = ()) ->
     again = replay.replay(record)
     for one in again.differences[:1]:  # the others mostly follow from the first
         wrong.append((_kind(one, frames), f"the first of {len(again.differences)}: {_detail(one)}"))
-    times = [frame["timestamp_ms"] for frame in frames]
-    back = next((n for n in range(1, len(times)) if times[n] < times[n - 1]), None)
-    if back is not None:
-        wrong.append(("time-backwards", f"frame {back} is {times[back - 1] - times[back]} ms before the last"))
+    for stream in dict.fromkeys(frame["stream_id"] for frame in frames):
+        times = [frame["timestamp_ms"] for frame in frames if frame["stream_id"] == stream]
+        back = next((n for n in range(1, len(times)) if times[n] < times[n - 1]), None)
+        if back is not None:
+            late = times[back - 1] - times[back]
+            wrong.append(("time-backwards", f"frame {back} of {stream} is {late} ms before the last"))
     kinds = Counter(str(frame["type"]) for frame in frames)
     if kinds["tool_started"] > kinds["tool_ended"] + kinds["tool_failed"]:
         wrong.append(("script-without-end", f"{kinds['tool_started']} scripts began, {kinds['tool_ended']} ended"))

@@ -97,7 +97,7 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
 
     assert plain(there) == plain(session.events)
     trail = chatting.app.store.read(chat)
-    assert {frame["stream_kind"] for frame in trail} == {"session", "chat"}
+    assert {frame["stream_kind"] for frame in trail} == {"session", "chat", "offers"}
 
 
 @pytest.mark.parametrize(
