@@ -223,7 +223,7 @@ FILLED = "awk '{print $1, $2}' on data.csv now\n\nARGUMENTS: data.csv now"
 RUN = call("skill_run", name="probe", script="scripts/hello.sh", arguments=["a b"])
 NARROWED = """\
 policy refuses skill_run for probe (the skill narrow is active until the next turn, and its allowed-tools do not list \
-it)"""
+it); it can run after the user's next message, before that skill is loaded again"""
 RIP_SCENARIO: tuple[Step, ...] = (
     ("catalog", {}),
     call("skill_load", name="probe"),

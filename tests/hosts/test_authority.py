@@ -121,7 +121,6 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 }
 HARMLESS: dict[str, Any] = {
     "summary": "x",
-    "documented": "x",
     "discovery.missing_root": "warn",
     "catalog.order": "found",
     "catalog.reads": ["x"],

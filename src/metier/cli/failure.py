@@ -53,7 +53,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 """The codes of errors with --json, and what they mean."""
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _LISTED: Final = 50
 """How many items of a list an error prints."""
 
