@@ -66,6 +66,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         parts.require(*mark.args)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than processors, because tests wait for the processes that they start."""
+    return (os.cpu_count() or 1) + 2
+
+
 @pytest.fixture(autouse=True)
 def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"

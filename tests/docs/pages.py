@@ -23,7 +23,7 @@ STEP = re.compile(
 )
 SERVES = re.compile(r"""(?:\w+=(?:"[^"]*"|\S+) )*metier serve\b(?!.*[&|])""")
 
-WAIT = "for i in $(seq 600); do jobs %% >/dev/null && ! grep -q login {told} && sleep 0.1 || break; done; cat {told}"
+WAIT = "for i in $(seq 600); do jobs %% >/dev/null && ! grep -q '{word}' {told} && sleep 0.1 || break; done; cat {told}"
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ def run_page(text: str, folder: Path, scripts: Path, fails: tuple[str, ...] = ()
             told = folder / "served" / str(number)
             command, _, _ = runnable.partition(" #")
             command += "" if "--port" in command else f" --port {free_port()}"
+            word = "listening" if "METIER_TOKEN" in command else "login"  # with a token of one's own there is no link
             # One server at a time, which goes on while the next commands use it.
-            runnable = f"kill %% 2>/dev/null; wait; {command} >{told} 2>&1 &\n{WAIT.format(told=told)}"
+            runnable = f"kill %% 2>/dev/null; wait; {command} >{told} 2>&1 &\n{WAIT.format(told=told, word=word)}"
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
     path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
     surroundings = {"PATH": path, "HOME": str(folder / "home"), "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}

@@ -215,7 +215,7 @@ def test_a_cut_result_and_hits_of_one_name_are_told_apart_in_text(
     monkeypatch.setenv("HOME", str(world.home))
     run = caller(world, capsys, monkeypatch)
     printed = run("search", "release", "--profile", "codelia").out.splitlines()
-    places = [line.split() for line in printed if "SKILL.md" in line]
+    places = [line.split()[-2:] for line in printed if "SKILL.md" in line]
     assert places == [[scope, str(path)] for path, scope in zip(twins, ("repo", "user"), strict=True)]
     found = run("search", "release", "--profile", "codelia", "--json").json
     assert [(hit["skill"]["path"], hit["skill"]["scope"], hit["reason"], hit["score"]) for hit in found["results"]] == [

@@ -81,7 +81,8 @@ def test_a_dollar_names_a_skill_of_the_catalog_and_is_text_everywhere_else(
     invocation = opened.invoke(message)
     assert (invocation.skill.name if invocation.skill else None) == found
     assert (invocation.message, invocation.ambiguous) == (message, ())
-    assert metier(world, "invoke", message, "--profile", "codelia")["skill"] == found
+    called = metier(world, "invoke", message, "--profile", "codelia", code=0 if found else 1, output=True)
+    assert called["skill"] == found
 
 
 @pytest.mark.behaviour("C-032")

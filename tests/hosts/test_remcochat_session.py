@@ -243,7 +243,7 @@ def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
     (world.project / ".metier/config.toml").write_text('profile = "remcochat"\n[app.skills]\nenabled = true\n')
     called = metier(world, "invoke", "/probe fill it")
     assert (called["skill"], called["message"], called["loaded"]) == ("probe", "fill it", None)
-    called = metier(world, "invoke", "/usr/bin/env is a path")
+    called = metier(world, "invoke", "/usr/bin/env is a path", code=1, output=True)
     assert (called["skill"], called["message"]) == (None, "/usr/bin/env is a path")
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -175,7 +176,9 @@ def test_the_document_describes_every_operation(client: TestClient) -> None:
 
 
 def test_without_the_extra_mcp_says_how_to_install_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "metier.mcp.http", None)
+    for module in [name for name in sys.modules if name == "mcp" or name.startswith(("mcp.", "metier.mcp"))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "mcp", None)
     with asking(opened(world)) as client:
         answer = client.post("/mcp", json={})
         assert answer.status_code == 501

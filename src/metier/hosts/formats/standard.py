@@ -169,11 +169,15 @@ def lines_within(skills: Sequence[Skill], limit: int | None) -> list[str]:
     return lines
 
 
-def counted(text: str, entries: Sequence[str], skills: Sequence[Skill], total: int) -> Prompt:
-    """The prompt of a text that has these entries, one for each of the first skills, of a `total` of skills."""
-    shown = len(entries)
+def counted(text: str, entries: Sequence[str] | int, skills: Sequence[Skill], total: int) -> Prompt:
+    """The prompt of a text that has these entries, one for each of the first skills, of a `total` of skills.
+
+    With only the number of the entries, it is not known how many characters each of them has.
+    """
+    shown = entries if isinstance(entries, int) else len(entries)
     names = tuple(skill.name for skill in skills[:shown])
-    return Prompt(text, shown, total, shown < total, names, sizes=tuple(map(len, entries)))
+    sizes = () if isinstance(entries, int) else tuple(map(len, entries))
+    return Prompt(text, shown, total, shown < total, names, sizes=sizes)
 
 
 def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
