@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from parts import needs
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 CASES = """\
@@ -99,6 +101,7 @@ RunConfig(call_model_input_filter=keep_skills())
 """
 
 
+@needs("node")
 def test_a_type_checker_finds_every_mistake_and_nothing_else(tmp_path: Path) -> None:
     config = {
         "typeCheckingMode": "strict",

@@ -13,6 +13,7 @@ from anthropic.types import Message
 from forking import METIER
 from metier.adapters.anthropic import MessagesSkills
 from metier.record.store import open_store
+from parts import needs
 from surfaces import Http, JsonRpc, Mcp, opened
 from worlds import World
 
@@ -48,6 +49,7 @@ def by_name(found: Any) -> dict[str, Any]:
     return {one["name"]: one for one in found["skills"]}
 
 
+@needs("bwrap")
 def test_what_a_client_of_mcp_was_shown_and_did_is_counted_by_another_process(library: World, tmp_path: Path) -> None:
     store = str(tmp_path / "mcp.db")
     with opened("mcp", library, store) as client:

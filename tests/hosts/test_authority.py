@@ -350,7 +350,7 @@ def test_a_profile_that_only_a_project_chose_does_not_widen_what_needs_trust(wor
     own = settings.resolve(world.project, home=world.home, env={}).profile
     for _ in project_files(world, f'profile = "{chosen}"\n'):
         found = settings.resolve(world.project, home=world.home, env={}).profile
-        assert found.name == chosen
+        assert found.name == ("standard" if chosen == "zed" else chosen)  # Zed uses no project that is not trusted
         for name, rule in AUTHORITIES.items():
             if rule.who == "trusted" and rule.narrower is not None:
                 old, new = profiles.value(own, name), profiles.value(found, name)

@@ -63,8 +63,8 @@ def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
     unseen = {"policy_chosen", "policy_changed", "skill_warning", "skill_override_proposed", "sessions_pruned"}
     if profile == "omp":
         unseen.add("skills_chosen")  # a model that cannot read files sees no listing there
-    elsewhere = ("chat_", "skill_install", "skills_offered")  # these have streams of their own
-    assert {kind.type for kind in TYPES if not kind.type.startswith(elsewhere)} - set(kinds) <= unseen
+    other_streams = ("chat_", "skill_install", "skills_offered")  # they are not in the stream of a session
+    assert {kind.type for kind in TYPES if not kind.type.startswith(other_streams)} - set(kinds) <= unseen
     shutil.rmtree(world.project)
     expected = {
         "session": session.id,

@@ -29,6 +29,7 @@ from metier.web import access, token_file
 from metier.web.access import COOKIE, Access, WrongAttempts
 from metier.web.api import build, endpoints
 from metier.web.guard import Gate
+from parts import needs
 from sandbox.boxes import IS_ROOT, as_user
 from web.browser import Watch, new_page
 from worlds import World
@@ -100,6 +101,7 @@ def attempt(port: int, method: str, path: str, body: object = None, **headers: s
 
 
 @needs_root
+@needs("bwrap")
 def test_another_user_of_the_machine_gets_nothing_and_cannot_answer_an_approval(open_world: World) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
     with serve(open_world) as process:
