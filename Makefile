@@ -21,22 +21,22 @@ ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
 
 # `make demo` installs the web app only. The tools of the tests come with the first command that needs them.
 $(DEMO): pyproject.toml
-	@$(PYTHON) tools/prepare.py environment demo $(VENV)
+	@$(PYTHON) setup/prepare.py environment demo $(VENV)
 	@touch $(DEMO)
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) tools/prepare.py environment dev $(VENV)
+	@$(PYTHON) setup/prepare.py environment dev $(VENV)
 	@touch $(DEMO) $(STAMP)
 
 demo: $(DEMO)  ## set up and start the product on the bundled example skills
-	@$(PYTHON) tools/prepare.py parts demo
+	@$(PYTHON) setup/prepare.py parts demo
 	@$(BIN)/python examples/demo.py
 
 tour: $(DEMO)  ## the same skills on the command line, step by step
 	@$(BIN)/python examples/tour.py
 
 test: $(STAMP)  ## set up and run all tests
-	@$(PYTHON) tools/prepare.py parts test
+	@$(PYTHON) setup/prepare.py parts test
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: ## run the tests on every supported interpreter that is found

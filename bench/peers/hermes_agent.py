@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from tools.skills_tool import _find_all_skills
-
 from tools import skills_tool
+from tools.skills_tool import _find_all_skills
 
 
 def load(folder: str) -> int:

@@ -1,7 +1,7 @@
 """Prepares this checkout: `make demo`, `make test` and the others call it, and nobody else needs to.
 
-    python3 tools/prepare.py parts demo|test             the programs of the system that Metier can use
-    python3 tools/prepare.py environment demo|dev VENV   the packages, in a virtual environment
+    python3 setup/prepare.py parts demo|test             the programs of the system that Metier can use
+    python3 setup/prepare.py environment demo|dev VENV   the packages, in a virtual environment
 
 Programs are installed only where that needs no password: as root, with a sudo that does not ask, or with Homebrew. It
 never asks. What cannot be had is named in one line, with what it leaves out, and nothing else depends on it, except in

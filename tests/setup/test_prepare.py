@@ -1,4 +1,4 @@
-"""`tools/prepare.py`: which programs it installs, what it says of those it cannot, and that it never asks."""
+"""`setup/prepare.py`: which programs it installs, what it says of those it cannot, and that it never asks."""
 
 import hashlib
 import http.server
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PREPARE = Path(__file__).parents[2] / "tools" / "prepare.py"
+PREPARE = Path(__file__).parents[2] / "setup" / "prepare.py"
 EVERYTHING = ["bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm"]
 
 # It knows every package but chromium, and refuses all of them if one is unknown, as apt-get does.
