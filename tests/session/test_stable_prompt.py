@@ -247,3 +247,9 @@ def test_a_prompt_does_not_wait_for_a_script(world: World) -> None:
     assert chosen(session) == []
     session.prompt("kettles", BUDGET)
     assert chosen(session) == ["z-kettles"]
+
+
+def test_one_message_adds_only_the_few_skills_that_fit_it_best(crowd: Skills) -> None:
+    session = crowd.session()
+    session.prompt(f"tell me about {' and '.join(TOPICS)}", budget=BUDGET)
+    assert 0 < len(chosen(session)) <= 5, "the rest of the room is for later messages"
