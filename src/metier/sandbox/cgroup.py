@@ -148,7 +148,7 @@ def _prepare(place: Group) -> None:
 
 
 def _create(place: Group, memory: int, processes: int) -> Group | None:
-    name = f"{_PREFIX}{os.getpid()}-{next(_NUMBERS)}"
+    name = f"{_PREFIX}{_numbering()}-{os.getpid()}-{next(_NUMBERS)}"
     group = Group(os.path.join(place.memory, name), os.path.join(place.pids, name), place.version)
     try:
         for folder in group.folders:
@@ -172,13 +172,22 @@ def _limit(group: Group, memory: int, processes: int) -> None:
 
 
 def _sweep(place: Group) -> None:
-    """Remove the empty groups of hosts that were killed. A group with processes cannot be removed."""
+    """Remove the empty groups of hosts that were killed. A group with processes cannot be removed.
+
+    The groups of another container stay: whether its processes live cannot be seen from here.
+    """
+    ours = f"{_PREFIX}{_numbering()}-"
     for folder in place.folders:
         for name in os.listdir(folder):
-            pid = name.removeprefix(_PREFIX).partition("-")[0]
-            if name.startswith(_PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            pid = name.removeprefix(ours).partition("-")[0]
+            if name.startswith(ours) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                 with contextlib.suppress(OSError):
                     os.rmdir(os.path.join(folder, name))
+
+
+def _numbering() -> int:
+    """The namespace that gives processes their numbers. The same number is another process elsewhere."""
+    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _optional(folder: str, name: str, value: str) -> None:
