@@ -35,13 +35,14 @@ class UnsandboxedRunner(ProcessRunner):
             tree.write(skill)
             project = os.path.realpath(job.project) if job.project is not None else ""
             started = time.monotonic()
-            process = _start(
-                [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
-                fixed_variables(job, skill, work, project, temporary),
-                work,
-            )
+            # Opened before the script runs, which can close its folder to us.
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
+                process = _start(
+                    [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
+                    fixed_variables(job, skill, work, project, temporary),
+                    work,
+                )
                 ended, output = supervise(
                     process,
                     job,
