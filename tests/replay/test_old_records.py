@@ -11,6 +11,7 @@ RECORDS = sorted((Path(__file__).parent / "records").glob("*.jsonl"))
 VERSION_2 = Path(__file__).parent / "records-2" / "standard.jsonl"
 VERSION_3 = Path(__file__).parent / "records-3"
 VERSION_4 = Path(__file__).parent / "records-4"
+VERSION_5 = Path(__file__).parent / "records-5"
 HOSTS = ["codelia", "mycodeagent", "omp", "remcochat", "rip", "standard"]
 
 
@@ -44,7 +45,8 @@ def replays(file: Path, version: int = 3) -> list[dict[str, Any]]:
     record = from_file(str(file))
     outcome = replay(record)
     assert [one.as_dict() for one in outcome.differences] == []
-    assert len(outcome.frames) == len(record.frames) > 40
+    offers = sum(frame["type"] == "skills_offered" for frame in record.frames)  # in a stream of their own
+    assert len(outcome.frames) == len(record.frames) - offers > 40
     assert {frame["version"] for frame in record.frames if frame["type"] == "session_started"} == {version}
     return [dict(frame) for frame in record.frames]
 
@@ -76,3 +78,12 @@ def test_a_record_of_version_4_replays_byte_for_byte(host: str) -> None:
     frames = replays(VERSION_4 / f"{host}.jsonl", 4)
     assert "no" in [frame["answer"] for frame in frames if frame["type"] == "policy_asked"]
     assert any(frame.get("truncated") for frame in frames)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_record_of_version_5_replays_byte_for_byte(host: str) -> None:
+    """A script saw the project only by a rule then, at a path of its own, and was given no packages and no secrets."""
+    frames = replays(VERSION_5 / f"{host}.jsonl", 5)
+    runs = [frame for frame in frames if frame["type"] == "tool_started"]
+    assert all(frame["grants"] == ["run_network", "run_project"] for frame in runs)
+    assert {"no", "once"} <= {frame["answer"] for frame in frames if frame["type"] == "policy_asked"}

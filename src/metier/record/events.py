@@ -12,11 +12,12 @@ from typing import ClassVar, Final, Literal
 
 from metier.model import JsonObject
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Version 1 (Metier 0.1) had no `op`, no `chain`, and not the fields that are marked as new here. In version 2, the
 digest of an approval was that of the script alone. In version 3, models got other texts under some hosts, a new file in
 a skill's folder sent its text again, a message could not name a skill by its path, and skills that are left out had no
-warning. In version 4, refusals and notices of what was cut did not say how to allow it, or how to get the rest."""
+warning. In version 4, refusals and notices of what was cut did not say how to allow it, or how to get the rest. In
+version 5, a script saw the user's folder only by a rule, and was given no packages, hosts or secrets."""
 
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
