@@ -128,6 +128,8 @@ class AskItem(Item):
     source: str = field(default="", metadata=_OPTIONAL)
     foreign: bool = field(default=False, metadata=_OPTIONAL)
     project: str = field(default="", metadata=_OPTIONAL)
+    hosts: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    given: str = field(default="", metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -148,6 +150,8 @@ class AskItem(Item):
             source=request.source,
             foreign=request.foreign,
             project=request.project,
+            hosts=request.hosts,
+            given=request.given,
             why=why,
         )
 
@@ -168,6 +172,8 @@ class AskItem(Item):
             source=self.source,
             foreign=self.foreign,
             project=self.project,
+            hosts=tuple(self.hosts),
+            given=self.given,
         )
 
     def as_dict(self) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError
+from metier.files.addresses import is_public, parse_address
 
 Provider = Literal["offline", "openai", "anthropic", "google", "ollama"]
 
@@ -116,7 +117,7 @@ def refuse_address(base_url: str) -> None:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)}
     except OSError as error:
         raise ConfigError(f"the host {host} cannot be resolved", key="base_url") from error
-    if any(not ipaddress.ip_address(one.partition("%")[0]).is_global for one in found):
+    if not all(is_public(parse_address(one)) for one in found):
         raise ConfigError(
             f"{host} is in a private network, which a page may not use",
             key="base_url",

@@ -337,6 +337,8 @@ class RunRules:
     """Size of the work folder, in MiB."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
+    private_hosts: bool = False
+    """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
