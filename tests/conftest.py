@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import optional
 import parts
 from worlds import World
 
@@ -36,6 +37,7 @@ for library in ("httpx", "httpx2"):
         transports.create_ssl_context = functools.cache(transports.create_ssl_context)
 
 parts.hide()
+optional.guard()
 
 LONGEST = 900
 """Seconds after which a test is ended. It is far more than any takes on a busy machine: no wait is without an end."""

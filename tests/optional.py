@@ -1,0 +1,59 @@
+"""The optional programs, and the test modules that can depend on one. `make test` installs them where it may.
+
+    python tests/optional.py   the names of these modules, which `.ci/bare` runs with all of these programs hidden
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_TESTS: Final = Path(__file__).resolve().parent
+OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    part: tuple(fields["programs"])
+    for part, fields in json.loads((_TESTS.parent / "setup" / "parts.json").read_bytes()).items()
+}
+"""The parts that `setup/prepare.py` installs, each with the programs that belong to it."""
+
+_DEPENDS: Final = re.compile(r"import parts|from parts|sandbox|skill_run|scripts/")
+"""A module that needs a part asks `parts` for it, or has to do with scripts and what runs them."""
+
+_ELSEWHERE: Final = ("hosts_real", "image", "model", "recipes")
+"""Folders whose tests have commands of their own."""
+
+
+@functools.cache
+def depends(module: str) -> bool:
+    """Whether the tests of a module, a path in the repository, can depend on a part."""
+    return bool(_DEPENDS.search((_TESTS.parent / module).read_text(encoding="utf-8")))
+
+
+def modules() -> list[str]:
+    """The modules with tests that can depend on a part."""
+    paths = (path.relative_to(_TESTS.parent) for path in sorted(_TESTS.rglob("test_*.py")))
+    return [str(path) for path in paths if path.parts[1] not in _ELSEWHERE and depends(str(path))]
+
+
+def guard() -> None:
+    """From now on, a test of any other module fails if it starts a program of a part: `.ci/bare` would not run it."""
+    programs = frozenset(program for part in OPTIONAL.values() for program in part)
+
+    def watch(event: str, given: tuple[Any, ...]) -> None:
+        if event != "subprocess.Popen":
+            return
+        program = os.path.basename(os.fsdecode(given[0]))
+        module = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+        if program in programs and module and not depends(module):
+            raise AssertionError(
+                f"{module} starts {program}, but does not match {_DEPENDS.pattern} in tests/optional.py"
+            )
+
+    sys.addaudithook(watch)
+
+
+if __name__ == "__main__":
+    print("\n".join(modules()))
