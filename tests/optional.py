@@ -3,6 +3,7 @@
     python tests/optional.py   the names of these modules, which `.ci/bare` runs with all of these programs hidden
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -11,6 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from metier.errors import SandboxUnavailable
+from metier.sandbox import choose
 
 _TESTS: Final = Path(__file__).resolve().parent
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,7 +43,12 @@ def modules() -> list[str]:
 
 
 def guard() -> None:
-    """From now on, a test of any other module fails if it starts a program of a part: `.ci/bare` would not run it."""
+    """From now on, a test of any other module fails if it starts a program of a part: `.ci/bare` would not run it.
+
+    What Metier finds out once for a process, whether a sandbox can be built, it finds out before.
+    """
+    with contextlib.suppress(SandboxUnavailable):
+        choose()
     programs = frozenset(program for part in OPTIONAL.values() for program in part)
 
     def watch(event: str, given: tuple[Any, ...]) -> None:
