@@ -70,7 +70,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than processors, because tests wait for the processes that they start."""
-    return (os.cpu_count() or 1) + 2
+    asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    return int(asked) if asked else (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(autouse=True)
