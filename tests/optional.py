@@ -1,6 +1,6 @@
 """The optional programs, and the test modules that can depend on one. `make test` installs them where it may.
 
-    python tests/optional.py   the names of these modules, which `.ci/bare` runs with all of these programs hidden
+python tests/optional.py   the names of these modules, which `.ci/bare` runs with all of these programs hidden
 """
 
 import contextlib
@@ -23,8 +23,11 @@ OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The parts that `setup/prepare.py` installs, each with the programs that belong to it."""
 
-_DEPENDS: Final = re.compile(r"import parts|from parts|sandbox|skill_run|scripts/")
+_ASKS: Final = re.compile(r"import parts|from parts")
+_DEPENDS: Final = re.compile(rf"{_ASKS.pattern}|sandbox|skill_run|scripts/")
 """A module that needs a part asks `parts` for it, or has to do with scripts and what runs them."""
+
+_PLUGINS: Final = re.compile(r"^pytest_plugins = \[(.*?)\]", re.MULTILINE | re.DOTALL)
 
 _ELSEWHERE: Final = ("hosts_real", "image", "model", "recipes")
 """Folders whose tests have commands of their own."""
@@ -32,8 +35,14 @@ _ELSEWHERE: Final = ("hosts_real", "image", "model", "recipes")
 
 @functools.cache
 def depends(module: str) -> bool:
-    """Whether the tests of a module, a path in the repository, can depend on a part."""
-    return bool(_DEPENDS.search((_TESTS.parent / module).read_text(encoding="utf-8")))
+    """Whether the tests of a module, a path in the repository, can depend on a part: by its text or its fixtures."""
+    file = _TESTS.parent / module
+    text = file.read_text(encoding="utf-8")
+    shared = [folder / "conftest.py" for folder in file.parents if _TESTS in folder.parents]
+    for plugins in _PLUGINS.findall(text):
+        shared += [_TESTS / f"{name.replace('.', '/')}.py" for name in re.findall(r'"([\w.]+)"', plugins)]
+    asked = any(_ASKS.search(one.read_text(encoding="utf-8")) for one in shared if one.is_file())
+    return asked or bool(_DEPENDS.search(text))
 
 
 def modules() -> list[str]:
@@ -58,7 +67,7 @@ def guard() -> None:
         module = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
         if program in programs and module and not depends(module):
             raise AssertionError(
-                f"{module} starts {program}, but does not match {_DEPENDS.pattern} in tests/optional.py"
+                f"{module} starts {program}, but neither its text nor its fixtures show it: see {__file__}"
             )
 
     sys.addaudithook(watch)
