@@ -38,7 +38,14 @@ class Request:
     foreign: bool = False
     """Whether the skill belongs to a project that the user does not trust."""
     project: str = ""
-    """The folder of the project, where a grant lets the script see it."""
+    """The folder of the user that the script is shown."""
+    given: tuple[str, ...] = ()
+    """What the run is given besides its own files, in words such as `reads /home/me/data`. An answer for good covers
+    exactly this."""
+    wants: tuple[str, ...] = ()
+    """What of it no rule gives yet: only an answer about this request does."""
+    files: tuple[str, ...] = ()
+    """The names of the files that are put into the script's current folder."""
 
 
 CHOICES: Final = ("once", "always", "no")
@@ -162,11 +169,12 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a script wrote, stored under its digest."""
+    """A file that a script made, stored under its digest."""
 
     path: str
     digest: str
     size: int
+    data: bytes = field(default=b"", repr=False, compare=False)
 
     def as_dict(self) -> JsonObject:
         return {"path": self.path, "digest": self.digest, "size": self.size}

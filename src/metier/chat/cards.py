@@ -54,6 +54,8 @@ def _note(card: ToolItem, frame: Frame) -> None:
     elif kind == "skill_loaded":
         card.skill, card.digest, card.truncated = frame["name"], frame["digest"], frame.get("truncated", False)
         card.already_loaded = frame.get("already_loaded", False)
+    elif kind == "tool_ended":
+        card.made = [dict(one) for one in frame["artifacts"]]
     elif kind in ("skill_resource_read", "skill_resource_refused"):
         card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
 

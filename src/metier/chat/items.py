@@ -17,7 +17,7 @@ from metier.record.writer import random_ids, system_clock
 from metier.results import AmbiguousMention, Request
 from metier.session.question import Question
 
-ItemKind = Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
+ItemKind = Literal["user", "file", "text", "tool", "ask", "choice", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
 
@@ -62,6 +62,16 @@ class UserItem(Item):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class FileItem(Item):
+    """A file that the user added. Scripts find the latest one of each name in their current folder."""
+
+    type: ClassVar[ItemKind] = "file"
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class TextItem(Item):
     """An answer of the model. `step` is the request of the turn that it answers."""
 
@@ -102,6 +112,8 @@ class ToolItem(Item):
     """Whether the instructions are in the system prompt of this turn only."""
     shown_at: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     """Where `text` is JSON: the keys that lead to the part that the card shows; see `ToolResult`."""
+    made: Sequence[Mapping[str, object]] = field(default=(), metadata=_OPTIONAL)
+    """The files that the script made: path, digest and size."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -126,6 +138,9 @@ class AskItem(Item):
     source: str = field(default="", metadata=_OPTIONAL)
     foreign: bool = field(default=False, metadata=_OPTIONAL)
     project: str = field(default="", metadata=_OPTIONAL)
+    given: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    wants: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    files: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -146,6 +161,9 @@ class AskItem(Item):
             source=request.source,
             foreign=request.foreign,
             project=request.project,
+            given=request.given,
+            wants=request.wants,
+            files=request.files,
             why=why,
         )
 
@@ -166,6 +184,9 @@ class AskItem(Item):
             source=self.source,
             foreign=self.foreign,
             project=self.project,
+            given=tuple(self.given),
+            wants=tuple(self.wants),
+            files=tuple(self.files),
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -214,8 +235,13 @@ class ErrorItem(Item):
     superseded: bool = field(default=False, metadata=_OPTIONAL)
 
 
+def files_of(kept: Iterable[Item]) -> dict[str, FileItem]:
+    """The files of a chat by name, of each name the latest."""
+    return {item.name: item for item in kept if isinstance(item, FileItem)}
+
+
 _CLASSES: Final[Mapping[str, type[Item]]] = {
-    one.type: one for one in (UserItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
+    one.type: one for one in (UserItem, FileItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
 }
 
 

@@ -32,7 +32,7 @@ from metier.chat import cards, history, models
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.choosing import CHOICES, Choosing
 from metier.chat.demo_model import CALLED
-from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
+from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
@@ -208,6 +208,7 @@ class Turn:
         if message is None:
             raise TurnFailed("There is no message to answer.")
         self._session = session = await self._work(self._open_session)
+        session.use_files({name: one.digest for name, one in files_of(self._all).items()})
         await self._call_by_name(session, message, again=text is None)
         names = {str(role): name for role, name in session.offered(wire=True).items()}
         rules = session.profile

@@ -147,7 +147,8 @@ _VERIFIED: Final = record(
     {"unchanged": FLAG, "skills": many(record({"name": TEXT, "unchanged": FLAG, "problems": many(TEXT)}))}
 )
 _RULE: Final = record(
-    {"tool": TEXT}, dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source"), TEXT)
+    {"tool": TEXT},
+    dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source", "given"), TEXT),
 )
 _POLICY: Final = record(
     {"profile": TEXT, "redact": FLAG, "warnings": many(TEXT)},
@@ -186,7 +187,10 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "pick": _either(SKILL, LOADED),
     "load": RESULTS["load"],
     "read": RESULTS["read"],
-    "run": RESULTS["run"],
+    "run": _besides(RESULTS["run"], {}, {"session": TEXT, "written": many(TEXT), "not_written": many(TEXT)}),
+    "artifacts": many(
+        record({**dict.fromkeys(("session", "skill", "script", "path", "digest"), TEXT), "size": COUNT, "at_ms": WHOLE})
+    ),
     "invoke": RESULTS["invoke"],
     "prompt": RESULTS["prompt"],
     "init": _MADE,

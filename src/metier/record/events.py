@@ -22,6 +22,7 @@ version 5, a script saw the user's folder only by a rule, and was given no packa
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
 _SINCE_4: Final = {"since": 4}
+_SINCE_6: Final = {"since": 6}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -246,6 +247,12 @@ class ToolStarted(Event):
     process: str = field(default="", metadata=_NEW)
     """The process of Metier that runs it; see `metier.record.process`."""
     tree: str = field(default="", metadata=_SINCE_3)
+    folder: str = field(default="", metadata=_SINCE_6)
+    """The folder of the user that the script is shown. Empty if it runs in an empty folder."""
+    cwd: str = field(default="", metadata=_SINCE_6)
+    """The current folder, which is that folder or lies in it."""
+    files: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_6)
+    """The files that were put into the current folder: name, digest and size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +306,9 @@ class ToolFailed(Event):
     """The digest of the script, if it was read before it was refused."""
     tree: str = field(default="", metadata=_SINCE_3)
     """The digest of all files of the skill, as in `tool_started`."""
+    folder: str = field(default="", metadata=_SINCE_6)
+    cwd: str = field(default="", metadata=_SINCE_6)
+    """The folders that it would have been shown, as in `tool_started`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metier import limits
 from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused, StoreError
@@ -29,6 +29,7 @@ from metier.session import windows
 from metier.session.policy import GRANTS, By
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
+from metier.session.working_folder import NO_FOLDER, WRITES, RunOptions, WorkingFolder, contents, working_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,29 +145,54 @@ def _refused(context: "SessionContext", script: Script, why: str, way_out: str) 
 
 
 def run(
-    context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None, *, by: By
+    context: "SessionContext",
+    skill: Skill,
+    path: str,
+    arguments: Sequence[str],
+    stdin: str | None,
+    options: RunOptions,
+    *,
+    by: By,
 ) -> RunResult:
     """Run a script of a loaded skill, if policy allows it."""
     script: Script | None = None
+    given = Given()
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
-        granted = grants(context, script)
-        context.confirm(request(context, script, granted), by)
+        given = given_to(context, script, options, by)
+        context.confirm(request(context, script, given), by)
         if context.version < 3:
-            granted = grants(context, script)  # what the person was shown did not count then
-        runner = _runner(granted, context.runner)
+            given = given_to(context, script, options, by)  # what the person was shown did not count then
+        runner = _runner(given.grants, context.runner)
+        files = contents(context, options)
     except MetierError as error:
-        _record_refusal(context, skill, path, script, error)
+        _record_refusal(context, skill, path, script, error, given.folder)
         raise
-    context.recorder.note(artifacts=script.artifacts)
+    kept = {digest_of(data): data for data in files.values()}
+    context.recorder.note(artifacts=script.artifacts | kept)
     context.commit()
-    return _Execution(context, script, granted, runner).run(stdin)
+    return _Execution(context, script, given, runner, files).run(stdin)
 
 
-def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
-    """What an allow rule gives this script besides its sandbox."""
-    return tuple(grant for grant in GRANTS if _granted(context, script, grant))
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a run is given besides its sandbox: what rules grant, and a folder of the user."""
+
+    grants: tuple[str, ...] = ()
+    folder: WorkingFolder = NO_FOLDER
+    files: tuple[str, ...] = ()
+    """The names of the files that are put into the current folder."""
+
+
+def given_to(context: "SessionContext", script: Script, options: RunOptions, by: By) -> Given:
+    """What a run is given. Raises `PolicyDenied` where a rule denies what the caller asks for."""
+    granted = tuple(grant for grant in GRANTS if _granted(context, script, grant))
+    folder = working_folder(context, script, granted, options, by)
+    if folder.writable and WRITES not in granted:
+        granted = tuple(grant for grant in GRANTS if grant in (*granted, WRITES))
+    files = tuple(dict.fromkeys((*context.uploads, *(options.files or ()))))
+    return Given(granted, folder, files)
 
 
 def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
@@ -182,10 +208,9 @@ def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
     return context.policy.decide(wanted).verdict == "allow"
 
 
-def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
-    """The request to run a script, with what rules give it besides its sandbox."""
-    granted = grants(context, script) if granted is None else granted
-    sees = {"run_project", "run_project_write"} & set(granted)
+def request(context: "SessionContext", script: Script, given: Given) -> Request:
+    """The request to run a script, with what it is given besides its sandbox."""
+    new = context.version > 5
     return skill_request(
         "skill_run",
         script.skill,
@@ -194,8 +219,11 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         digest=script.tree or script.digest,
         detail=from_utf8(script.files.content),
         arguments=script.arguments,
-        grants=granted,
-        project=storable_text(context.skills.settings.place.project) if sees else "",
+        grants=given.grants,
+        project=storable_text(given.folder.path),
+        given=given.folder.given if new else (),
+        wants=given.folder.wants,
+        files=tuple(storable_text(name) for name in given.files),
         version=context.version,
     )
 
@@ -207,9 +235,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
     """
     if request.tool != "skill_run" or not request.folder:
         return ""
-    wanted = replace(Rule.covering(request), digest=None)
+    wanted = replace(Rule.covering(request), digest=None, given=None)
     answers = context.policy.remembered.current().allow
-    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None) == wanted]
+    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None, given=None) == wanted]
     if not digests or digests[-1] == request.digest:
         return ""
     store = context.recorder.store
@@ -234,7 +262,12 @@ def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
 
 
 def _record_refusal(
-    context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError
+    context: "SessionContext",
+    skill: Skill,
+    path: str,
+    script: Script | None,
+    error: MetierError,
+    folder: WorkingFolder,
 ) -> None:
     reason = getattr(error, "reason", "") or type(error).__name__
     if isinstance(error, SandboxUnavailable) and context.version > 1:
@@ -249,6 +282,8 @@ def _record_refusal(
         detail=redact(str(error)),
         digest=script.digest if script is not None and kept else "",
         tree=script.tree if script is not None else "",
+        folder=storable_text(folder.path),
+        cwd=storable_text(folder.cwd),
     )
     context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
 
@@ -256,8 +291,11 @@ def _record_refusal(
 class _Execution:
     """One run, with every piece of its output in the record as it comes."""
 
-    def __init__(self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner) -> None:
-        self._context, self._script, self._granted, self._runner = context, script, granted, runner
+    def __init__(
+        self, context: "SessionContext", script: Script, given: Given, runner: Runner, files: "Mapping[str, bytes]"
+    ) -> None:
+        self._context, self._script, self._granted, self._runner = context, script, given.grants, runner
+        self._folder, self._files = given.folder, files
         self._note: Note = context.note_now
         self._redact: Callable[[str], str] = context.policy.redact
 
@@ -269,7 +307,17 @@ class _Execution:
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
             digest = script.digest if self._context.version > 1 else ""
-            failed = ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest, script.tree)
+            failed = ToolFailed(
+                tool="skill_run",
+                name=script.skill.name,
+                script=script.path,
+                reason=reason,
+                detail=str(error),
+                digest=digest,
+                tree=script.tree,
+                folder=storable_text(self._folder.path),
+                cwd=storable_text(self._folder.cwd),
+            )
             self._note(failed)
             raise
         streams.close()
@@ -277,8 +325,7 @@ class _Execution:
 
     def _job(self, stdin: str | None) -> Job:
         context, script = self._context, self._script
-        rules, place = context.profile.run, context.skills.settings.place
-        writable = "run_project_write" in self._granted
+        rules, place, folder = context.profile.run, context.skills.settings.place, self._folder
         return Job(
             skill_dir=script.files.folder or context.files.folder(script.skill),
             tree=script.files.tree,
@@ -287,9 +334,11 @@ class _Execution:
             stdin=stdin.encode() if stdin is not None else None,
             env={name: place.env[name] for name in rules.env if name in place.env},
             network="run_network" in self._granted,
-            project=place.project if writable or "run_project" in self._granted else None,
-            project_writable=writable,
-            project_protected=_skill_roots(context),
+            project=folder.path or None,
+            project_writable=folder.writable,
+            project_protected=_skill_roots(context, folder.path),
+            cwd=folder.cwd or None,
+            files=self._files,
             limits=RunLimits(
                 seconds=rules.seconds,
                 memory_bytes=rules.memory_mib * limits.MIB,
@@ -314,19 +363,33 @@ class _Execution:
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
+                folder=storable_text(self._folder.path),
+                cwd=storable_text(self._folder.cwd),
+                files=tuple(
+                    {"path": storable_text(name), "digest": digest_of(data), "size": len(data)}
+                    for name, data in self._files.items()
+                ),
             )
         )
+
+    @property
+    def _place(self) -> str:
+        return "folder" if self._context.version > 5 else "project"
 
     def _finish(self, outcome: Outcome) -> RunResult:
         script = self._script
         kept = {digest_of(data): data for data in (outcome.stdout, outcome.stderr)}
         kept |= {digest_of(file.data): file.data for file in outcome.files}
         # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
-        artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
+        artifacts = tuple(
+            Artifact(storable_text(file.path), digest_of(file.data), file.size, file.data) for file in outcome.files
+        )
         notes = (
             *outcome.notes,
             *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
-            *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
+            *(f"not changed in the {self._place}: {storable_text(what)}" for what in outcome.refused),
+            *([self._folder.note] if self._folder.note else ()),
+            *([_WAY_TO_WRITE] if outcome.refused and self._folder.cwd and not self._folder.writable else ()),
         )
         if outcome.ended == "output-limit" and self._context.version > 4:
             cut = _cut_note(self._context.profile.run.output_bytes)
@@ -363,6 +426,9 @@ class _Execution:
         )
 
 
+_WAY_TO_WRITE: Final = "a run with --write, or a rule of the user that allows run_project_write, brings changes back"
+
+
 def _cut_note(limit: int) -> str:
     """What a model reads where a script wrote more than it may."""
     return (
@@ -371,9 +437,9 @@ def _cut_note(limit: int) -> str:
     )
 
 
-def _skill_roots(context: "SessionContext") -> tuple[str, ...]:
-    """The folders of a project that are searched for skills: a script never writes there, even if it may write."""
-    project = context.skills.settings.place.project.rstrip("/") + "/"
+def _skill_roots(context: "SessionContext", folder: str) -> tuple[str, ...]:
+    """The folders in a folder that are searched for skills: a script never writes there, even if it may write."""
+    project = folder.rstrip("/") + "/"
     roots = (root.path for root in context.skills.catalog.roots)
     return tuple(path.removeprefix(project) for path in roots if path.startswith(project))
 
