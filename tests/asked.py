@@ -34,7 +34,9 @@ REQUEST = Request(
     foreign=True,
     project="/srv/project",
     hosts=("api.example.org", "*.example.net:8443", "!old.example.net"),
-    given="sha256:" + "fedcba9876543210" * 4,
+    given=("reads /srv/project", "connects to api.example.org"),
+    wants=("gets files",),
+    files=("data.csv", "<i>.csv"),
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -42,12 +44,13 @@ FACTS = {
     "digest": DIGEST,
     "folder": f"{FOLDER} (repo, .agents)",
     "trust": "It belongs to a project that you do not trust.",
-    "files": "It sees its own files and an empty work folder, and may read the project /srv/project.",
+    "files": "It sees its own files and reads the folder /srv/project.",
+    "given": "It is given a copy of data.csv, <i>.csv.",
     "network": "It may connect to api.example.org, *.example.net:8443, but not to old.example.net, "
     "and to nothing else.",
     "once": "this one run, of this content and with these arguments.",
-    "always": f"this script of the skill at {FOLDER}, with any arguments, as long as no file of the skill changes "
-    "and it is given the same.",
+    "always": f"this script of the skill at {FOLDER}, with any arguments, where it reads the folder /srv/project, "
+    "as long as no file of the skill changes and it is given the same.",
     "no": "nothing runs, and whoever asked is told so.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'

@@ -94,6 +94,12 @@ skills with scripts has 0.4 MB and 98 files."""
 TREE_LINKS: Final = 40
 """The number of links that Linux follows in one path."""
 
+GIVEN_FILES: Final = 64
+GIVEN_BYTES: Final = 32 * MIB
+GIVEN_NAME_BYTES: Final = 200
+"""The number and the total size of the files that a run is given, and the length of a name. They are kept in the
+record, and are in memory while the script runs."""
+
 STREAMED_BYTES: Final = 64 * KIB
 """How much of a script's output is streamed as frames. All of it is kept as an artifact."""
 

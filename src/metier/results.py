@@ -38,11 +38,16 @@ class Request:
     foreign: bool = False
     """Whether the skill belongs to a project that the user does not trust."""
     project: str = ""
-    """The folder of the project, where a grant lets the script see it."""
+    """The folder of the user that the script is shown."""
     hosts: tuple[str, ...] = ()
     """The only hosts that rules let the script connect to. One behind a `!` is refused, even if another covers it."""
-    given: str = ""
-    """The digest of what the script is given besides its files, so that an approval covers only that."""
+    given: tuple[str, ...] = ()
+    """What the run is given besides its own files, in words such as `reads /home/me/data`. An answer for good covers
+    exactly this."""
+    wants: tuple[str, ...] = ()
+    """What of it no rule gives yet: only an answer about this request does."""
+    files: tuple[str, ...] = ()
+    """The names of the files that are put into the script's current folder."""
 
 
 CHOICES: Final = ("once", "always", "no")
@@ -166,11 +171,12 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a script wrote, stored under its digest."""
+    """A file that a script made, stored under its digest."""
 
     path: str
     digest: str
     size: int
+    data: bytes = field(default=b"", repr=False, compare=False)
 
     def as_dict(self) -> JsonObject:
         return {"path": self.path, "digest": self.digest, "size": self.size}

@@ -74,6 +74,8 @@ class JobOptions(TypedDict, total=False):
     project: str | None
     project_writable: bool
     project_protected: Sequence[str]
+    cwd: str | None
+    files: Mapping[str, bytes]
     limits: RunLimits
     on_started: Callable[[tuple[str, ...]], None]
 

@@ -368,7 +368,7 @@ def test_what_a_script_changes_in_the_project_is_recorded_and_replays(world: Wor
     result = session.run("tell", "scripts/main.sh")
     assert [(one.path, one.kind) for one in result.changes] == [("made.txt", "added")]
     assert "[added made.txt in the project]" in result.text
-    assert any(note.startswith("not changed in the project: tools") for note in result.notes)
+    assert any(note.startswith("not changed in the folder: tools") for note in result.notes)
     assert (world.project / "made.txt").read_text() == "new\n"
     (ended,) = frames(session, "tool_ended")
     assert ended["changes"] == [one.as_dict() for one in result.changes]
@@ -497,7 +497,10 @@ def test_always_is_bound_to_the_place_and_the_content(world: World) -> None:
     session.call(*RUN)
     load, run = session.policy.remembered.current().allow
     assert load == Rule("skill_load", "tell", folder=str(folder))
-    assert run == Rule("skill_run", "tell", "scripts/main.sh", digest=person.asked[-1].digest, folder=str(folder))
+    given = f"reads {world.project}"
+    assert run == Rule(
+        "skill_run", "tell", "scripts/main.sh", digest=person.asked[-1].digest, folder=str(folder), given=given
+    )
     copied = world.project.parent / "clone"
     shutil.copytree(world.project, copied)
     stranger = Person("no")

@@ -215,7 +215,8 @@ def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_proce
     assert text.count("[[allow]]") == 1
     shown = metier(world, "policy", "show")
     rule = {"tool": "skill_run", "skill_name": "one", "path": "scripts/x.sh", "folder": str(path.parent)}
-    assert shown["allow"] == [rule | {"digest": frames(session, "tool_started")[0]["tree"]}]
+    ran = frames(session, "tool_started")[0]
+    assert shown["allow"] == [rule | {"digest": ran["tree"], "given": f"reads {ran['folder']}"}]
     assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
     later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
     later.load("one")

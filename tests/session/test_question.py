@@ -16,8 +16,12 @@ from metier.session.rules import Rule
 TOOLS = ("skill_run", "skill_load", "skill_read", "mcp_load", "install", "override", "Bash")
 WIDTHS = (30, 40, 80, 100, 200)
 WRITES = (
-    "It sees its own files, an empty work folder and the project /srv/project. "
-    "Its changes to the project come back as a list of plain files."
+    "It sees its own files, reads the folder /srv/project and writes to it. "
+    "Its changes there come back as a list of plain files."
+)
+READS = (
+    "It sees its own files and reads the folder /srv/project. "
+    "What it changes there is dropped, and new files are kept aside."
 )
 
 
@@ -40,13 +44,9 @@ def test_a_script_that_was_approved_before_is_shown_as_what_changed() -> None:
 @pytest.mark.parametrize(
     ("grants", "files", "network"),
     [
-        ((), "It sees only its own files and an empty work folder.", "It has no network."),
-        (("run_network",), "It sees only its own files and an empty work folder.", "It may use the network."),
-        (
-            ("run_project",),
-            "It sees its own files and an empty work folder, and may read the project /srv/project.",
-            "It has no network.",
-        ),
+        ((), READS, "It has no network."),
+        (("run_network",), READS, "It may use the network."),
+        (("run_project",), READS, "It has no network."),
         (("run_project", "run_project_write"), WRITES, "It has no network."),
     ],
 )
@@ -54,6 +54,8 @@ def test_grants_are_said_in_words(grants: tuple[str, ...], files: str, network: 
     request = replace(REQUEST, grants=grants, hosts=())
     assert (fact(request, "Files"), fact(request, "Network")) == (files, network)
     assert fact(request, "Sandbox") == ""
+    alone = replace(request, grants=tuple(one for one in grants if one == "run_network"), project="")
+    assert fact(alone, "Files") == "It sees only its own files and an empty work folder."
 
 
 def test_a_run_without_a_sandbox_has_all_rights_of_the_user() -> None:

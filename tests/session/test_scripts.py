@@ -175,7 +175,7 @@ def test_a_no_runs_nothing_and_is_in_the_trail(world: World) -> None:
 @pytest.mark.parametrize(
     ("rules", "check"),
     [
-        ([], lambda job: not job.network and job.project is None),
+        ([], lambda job: not job.network and job.project and job.cwd == job.project and not job.project_writable),
         (["run_network"], lambda job: job.network),
         (["run_project"], lambda job: job.project and not job.project_writable),
         (["run_project_write"], lambda job: job.project and job.project_writable),

@@ -56,6 +56,8 @@ def _note(card: ToolItem, frame: Frame) -> None:
         card.skill, card.digest, card.truncated = frame["name"], frame["digest"], frame.get("truncated", False)
         card.already_loaded = frame.get("already_loaded", False)
         card.ref = ref_of(frame["output"])
+    elif kind == "tool_ended":
+        card.made = [dict(one) for one in frame["artifacts"]]
     elif kind in ("skill_resource_read", "skill_resource_refused"):
         card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from metier.chat import items
-from metier.chat.items import AskItem, ChoiceItem, ErrorItem, Item, TextItem, ToolItem
+from metier.chat.items import AskItem, ChoiceItem, ErrorItem, FileItem, Item, TextItem, ToolItem
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
 from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
@@ -176,6 +176,11 @@ class ChatStore:
         """The items stored after a position in the stream, and the position of the last one."""
         frames = self.store.read(chat_id, chat_stream(chat_id), None, after)
         return items.from_frames(frames, self.store.get_artifact), frames[-1]["seq"] if frames else after
+
+    def add_file(self, chat_id: str, item: FileItem, data: bytes) -> None:
+        """Store a file that the user added, and its bytes."""
+        event, _ = items.to_event(item, str)
+        self._append(chat_id, [event], [data])
 
     def keep(self, chat_id: str, changed: Sequence[Item], redact: Callable[[str], str] = str) -> None:
         """Store items as they are now."""

@@ -25,12 +25,16 @@ CALLED: Final = 'The user calls the skill "{name}" explicitly.'
 INSTRUCTIONS: Final = " Its instructions:\n\n"
 """What follows that sentence where the skill was loaded already."""
 
+ADDED: Final = "[The user added the file {name} ({size:,} bytes). Scripts of skills find it in their current folder.]"
+"""The line that tells a model about a file of the user."""
+
 NOTHING: Final = "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
 
 STEPS: Final = 12
 """Steps of a skill that are shown."""
 
 _CALLED: Final = re.compile(re.escape(CALLED).replace(r"\{name\}", r"([^\"\n]+)"))
+_ADDED: Final = re.compile(r"^\[The user added the file (.+) \([\d,]+ bytes\)\. [^\n]*\]$\s*", re.MULTILINE)
 _PATH: Final = r"[`\"']?((?:[\w.-]+/)+[\w.-]+)[`\"']?"
 _READ: Final = re.compile(rf"\b(?:read|show|open)\s+(?:me\s+)?(?:the\s+)?(?:file\s+)?{_PATH}", re.IGNORECASE)
 _RUN: Final = re.compile(rf"\b(?:run|execute)\s+(?:the\s+)?(?:script\s+)?{_PATH}([^\n]*)", re.IGNORECASE)
@@ -64,6 +68,8 @@ class _Conversation:
     done: list[_Done] = field(default_factory=list[_Done])
     earlier: list[_Done] = field(default_factory=list[_Done])
     instructions: str = ""
+    files: list[str] = field(default_factory=list[str])
+    """The files that the user added, the latest last."""
     first: bool = True
 
 
@@ -100,7 +106,7 @@ class DemoModel(FunctionModel):
         for role, pattern in (("read", _READ), ("run", _RUN)):
             wanted = pattern.search(so_far.question)
             if wanted and role in self._roles:
-                tool, args = self._use(role, skill, wanted)
+                tool, args = self._use(role, skill, wanted, so_far.files)
                 if not any((one.tool, one.args) == (tool, args) for one in so_far.done):
                     return tool, args
         return None
@@ -116,9 +122,10 @@ class DemoModel(FunctionModel):
             return self._roles["load"], {"name": skill, "path": path} if path else {"name": skill}
         return (self._roles["read"], {"path": f"skill://{skill}"}) if "read" in self._roles else None
 
-    def _use(self, role: str, skill: str, wanted: re.Match[str]) -> tuple[str, dict[str, object]]:
+    def _use(self, role: str, skill: str, wanted: re.Match[str], files: Sequence[str]) -> tuple[str, dict[str, object]]:
         if role == "run":
-            return self._roles["run"], {"name": skill, "script": wanted[1], "arguments": _words(wanted[2])}
+            words = _words(wanted[2]) or list(files[-1:])  # a script without arguments gets the user's last file
+            return self._roles["run"], {"name": skill, "script": wanted[1], "arguments": words}
         if "load" in self._roles:
             return self._roles["read"], {"name": skill, "path": wanted[1]}
         return self._roles["read"], {"path": f"skill://{skill}/{wanted[1]}"}
@@ -232,6 +239,8 @@ def _read_prompt(so_far: _Conversation, text: str) -> None:
     rest = text[called.end() :] if called else ""
     so_far.given = rest if rest.startswith(INSTRUCTIONS) else ""
     so_far.called = called[1] if called else ""
+    so_far.files += _ADDED.findall(so_far.question)
+    so_far.question = _ADDED.sub("", so_far.question).strip()
 
 
 def _outline(text: str) -> str:

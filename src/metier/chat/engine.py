@@ -14,14 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from metier import limits
 from metier.app import App
 from metier.catalog.build import Catalog
 from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
-from metier.chat.items import AskItem, ChoiceItem, Item
+from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, files_of
 from metier.chat.live import TurnMessage, Wakeup, ended
 from metier.chat.model_choice import ModelChoice
-from metier.errors import report_missing
+from metier.errors import ResourceError, report_missing
+from metier.files.digests import digest_of
 from metier.model import Skill
 from metier.record.events import ChatTurnStarted
 from metier.record.writer import random_ids
@@ -29,6 +31,7 @@ from metier.sandbox.stoppable import StoppableRunner, on_behalf_of
 from metier.session import scripts
 from metier.session.policy import Policy, Request
 from metier.session.session import Session
+from metier.session.working_folder import check_name
 
 if TYPE_CHECKING:
     from metier.chat.turn import Answer, Turn
@@ -216,6 +219,23 @@ class Chats:
                     turn.choosing.pick(command["choice"], command["skill"])
                 elif turn is not None:
                     turn.answer(command["ask"], command["answer"])
+
+    # --- files ---
+
+    def add_file(self, chat_id: str, name: str, data: bytes) -> FileItem:
+        """Add a file to a chat, between two turns. Raises `BadArguments` or `ResourceError`."""
+        check_name(name)
+        if self._redact("x") != "x":
+            raise ResourceError("this server keeps no content, so it can keep no files", reason="redacted")
+        if self._settled(chat_id).busy:
+            raise ChatBusy("a turn is running on this chat; add the file when it has ended")
+        item = FileItem(name=name, size=len(data), digest=digest_of(data))
+        known = files_of(self.store.items(chat_id)[0]) | {name: item}
+        if len(known) > limits.GIVEN_FILES or sum(one.size for one in known.values()) > limits.GIVEN_BYTES:
+            most = f"{limits.GIVEN_FILES} files and {limits.GIVEN_BYTES // limits.MIB} MiB"
+            raise ResourceError(f"a chat can have at most {most}", reason="too-large")
+        self.store.add_file(chat_id, item, data)
+        return item
 
     # --- reading ---
 

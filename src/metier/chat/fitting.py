@@ -96,7 +96,7 @@ def _has_instructions(item: Item) -> bool:
     return isinstance(item, ToolItem) and item.role == "load" and item.state == "done" and not item.injected
 
 
-class Conversation:
+class FittedMessages:
     """The messages of one turn to its model. They are built anew, and shorter, where they turn out to be too long."""
 
     def __init__(

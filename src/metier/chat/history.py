@@ -25,8 +25,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from metier.chat.demo_model import CALLED, INSTRUCTIONS
-from metier.chat.items import Item, TextItem, ToolItem, UserItem
+from metier.chat.demo_model import ADDED, CALLED, INSTRUCTIONS
+from metier.chat.items import FileItem, Item, TextItem, ToolItem, UserItem
 from metier.files.shapes import as_table
 from metier.model import wire_name
 from metier.session.tools import Tool
@@ -94,6 +94,8 @@ def messages(items: Sequence[Item], results: Mapping[str, str], before: str = ""
         if isinstance(item, UserItem):
             _add_prompt(sent, item.text if item.message is None else item.message)
             step = None
+        elif isinstance(item, FileItem):
+            _add_prompt(sent, ADDED.format(name=item.name, size=item.size))
         elif isinstance(item, ToolItem) and item.by == "user":
             if item.state == "done" and not item.injected:
                 _add_prompt(sent, f"{CALLED.format(name=item.skill)}{INSTRUCTIONS}{results[item.id]}")

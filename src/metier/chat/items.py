@@ -17,7 +17,7 @@ from metier.record.writer import random_ids, system_clock
 from metier.results import AmbiguousMention, Request
 from metier.session.question import Question
 
-ItemKind = Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
+ItemKind = Literal["user", "file", "text", "tool", "ask", "choice", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
 
@@ -59,6 +59,16 @@ class UserItem(Item):
     message: str | None = field(default=None, metadata=_OPTIONAL)
     loaded: bool = field(default=False, metadata=_OPTIONAL)
     """Whether the skill was loaded by the host, and its instructions are a card of their own."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FileItem(Item):
+    """A file that the user added. Scripts find the latest one of each name in their current folder."""
+
+    type: ClassVar[ItemKind] = "file"
+    name: str
+    size: int
+    digest: str
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -104,6 +114,8 @@ class ToolItem(Item):
     """The ref by which the session gives the text again."""
     shown_at: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     """Where `text` is JSON: the keys that lead to the part that the card shows; see `ToolResult`."""
+    made: Sequence[Mapping[str, object]] = field(default=(), metadata=_OPTIONAL)
+    """The files that the script made: path, digest and size."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -129,7 +141,9 @@ class AskItem(Item):
     foreign: bool = field(default=False, metadata=_OPTIONAL)
     project: str = field(default="", metadata=_OPTIONAL)
     hosts: Sequence[str] = field(default=(), metadata=_OPTIONAL)
-    given: str = field(default="", metadata=_OPTIONAL)
+    given: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    wants: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    files: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -152,6 +166,8 @@ class AskItem(Item):
             project=request.project,
             hosts=request.hosts,
             given=request.given,
+            wants=request.wants,
+            files=request.files,
             why=why,
         )
 
@@ -173,7 +189,9 @@ class AskItem(Item):
             foreign=self.foreign,
             project=self.project,
             hosts=tuple(self.hosts),
-            given=self.given,
+            given=tuple(self.given),
+            wants=tuple(self.wants),
+            files=tuple(self.files),
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -222,8 +240,13 @@ class ErrorItem(Item):
     superseded: bool = field(default=False, metadata=_OPTIONAL)
 
 
+def files_of(kept: Iterable[Item]) -> dict[str, FileItem]:
+    """The files of a chat by name, of each name the latest."""
+    return {item.name: item for item in kept if isinstance(item, FileItem)}
+
+
 _CLASSES: Final[Mapping[str, type[Item]]] = {
-    one.type: one for one in (UserItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
+    one.type: one for one in (UserItem, FileItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
 }
 
 

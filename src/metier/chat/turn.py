@@ -27,8 +27,8 @@ from metier.chat import cards, history, models
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.choosing import CHOICES, Choosing
 from metier.chat.demo_model import CALLED
-from metier.chat.fitting import SHORTENED, Conversation
-from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
+from metier.chat.fitting import SHORTENED, FittedMessages
+from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.errors import MetierError
@@ -210,6 +210,7 @@ class Turn:
         if message is None:
             raise TurnFailed("There is no message to answer.")
         self._session = session = await self._work(self._open_session)
+        session.use_files({name: one.digest for name, one in files_of(self._all).items()})
         await self._call_by_name(session, message, again=text is None)
         names = {str(role): name for role, name in session.offered(wire=True).items()}
         rules = session.profile
@@ -306,7 +307,7 @@ class Turn:
         async def put_back(budget: int) -> str:
             return (await self._work(session.compact, budget)).text
 
-        conversation = Conversation(lambda: self._all, put_back, self._learned)
+        conversation = FittedMessages(lambda: self._all, put_back, self._learned)
         model = await open_model(self.choice)
         await conversation.begin(self.choice.label, models.window(model))
         missing: set[str] = set()
@@ -337,7 +338,7 @@ class Turn:
             await conversation.grow(history.sendable(response), ModelRequest(parts=results))
         raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
 
-    async def _say_shortened(self, conversation: Conversation) -> None:
+    async def _say_shortened(self, conversation: FittedMessages) -> None:
         """Say once in a chat that the model does not get all of it any more."""
         said = any(isinstance(item, NoticeItem) and item.text == SHORTENED for item in self._all)
         if conversation.shortened and not said:

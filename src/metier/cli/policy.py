@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -20,6 +20,7 @@ from metier.session.policy import GRANTS, Decision, Policy, Request
 from metier.session.remembered import RememberedRules
 from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
 from metier.session.skill_request import skill_request
+from metier.session.working_folder import chosen_folder
 
 _ID = 8
 """The characters of an id that are shown."""
@@ -74,6 +75,8 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     else:
         file = path or (skill.path if name == "skill_load" else "")
         request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
+        if name == "skill_run":
+            request = replace(request, given=chosen_folder(config, policy, request).given)
     decision = policy.decide(request)
     if not context.quiet:
         output.warnings(dropped_rules(config), context.as_json)

@@ -26,7 +26,8 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
     "Use skills": {
         "load": ListedCommand("session_commands", "Show what a model gets when it activates a skill."),
         "read": ListedCommand("session_commands", "Read a file of a skill."),
-        "run": ListedCommand("session_commands", "Run a script of a skill in the sandbox."),
+        "run": ListedCommand("run", "Run a script of a skill in the sandbox."),
+        "artifacts": ListedCommand("artifacts", "List the files that scripts made, and fetch them."),
         "invoke": ListedCommand("session_commands", "Show what a user's message calls."),
         "prompt": ListedCommand("session_commands", "Show what goes into the system prompt."),
     },
@@ -116,6 +117,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "sessions": "`metier store stats`",
     "prune": "`metier store prune`",
     "export": "`metier store export`",
+    "files": "`metier artifacts`",
+    "download": "`metier artifacts NAME`",
     "import": "`metier store import`",
     "status": "`metier doctor`",
     "config": "`metier doctor`",

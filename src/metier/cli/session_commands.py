@@ -1,6 +1,6 @@
 """The operations of a session as commands: what a host would get.
 
-`search`, `prompt`, `load`, `read`, `run`, `invoke`, `end-turn`, `output`, `compact`, `tools`, `commands`, `may-use` and
+`search`, `prompt`, `load`, `read`, `invoke`, `end-turn`, `output`, `compact`, `tools`, `commands`, `may-use` and
 `call`. Each opens a session, performs one operation and prints its result.
 """
 
@@ -19,13 +19,12 @@ from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
 from metier.results import Prompt, SearchResult
-from metier.sandbox.hosts import HostPattern
 from metier.session.queries import CatalogPrompt, SystemPrompt
-from metier.session.rules import HOST_HINT, Rule
 from metier.session.visibility import By
 
 
-def _standard_input() -> str:
+def standard_input() -> str:
+    """All of standard input as text, within the bound of an operation."""
     try:
         text = sys.stdin.read(limits.OPERATION_BYTES + 1)
     except UnicodeDecodeError as error:
@@ -239,7 +238,7 @@ def read_command(opening: Opening, name: str, path: str | None, raw: bool, by: B
 @opens_sessions
 def invoke_command(opening: Opening, message: str) -> None:
     """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
-    text = _standard_input() if message == "-" else message
+    text = standard_input() if message == "-" else message
     invocation = opening.session().invoke(text)
     if opening.as_json:
         output.json_out(invocation.as_dict())
@@ -357,7 +356,7 @@ def may_use_command(opening: Opening, tool: str, command: str) -> None:
 def call_command(opening: Opening, tool: str, arguments: str) -> None:
     """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
     try:
-        given: Any = parse_json(_standard_input() if arguments == "-" else arguments)
+        given: Any = parse_json(standard_input() if arguments == "-" else arguments)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
     result = opening.session().call(tool, given)
@@ -366,59 +365,7 @@ def call_command(opening: Opening, tool: str, arguments: str) -> None:
         raise click.exceptions.Exit(3 if result.rule else 1)
 
 
-@click.command(
-    "run",
-    epilog="Examples:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help\n"
-    "  metier run issues scripts/list.py --host api.github.com",
-)
-@click.argument("name", shell_complete=complete_skill)
-@click.argument("script", shell_complete=complete_file)
-@click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
-@click.option("--yes", is_flag=True, help="Allow this run without being asked.")
-@click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Let this run connect to a host. Can be repeated.")
-@by_option
-@opens_sessions
-def run_command(
-    opening: Opening,
-    name: str,
-    script: str,
-    arguments: tuple[str, ...],
-    yes: bool,
-    stdin: bool,
-    hosts: tuple[str, ...],
-    by: By,
-) -> None:
-    """Run a script of a skill in the sandbox. Exits with the script's own code.
-
-    A host is a name such as api.github.com or *.example.org, on the ports 80 and 443 unless a port follows it.
-    """
-    given = [Rule("run_network", host=_host(host)) for host in hosts]
-    session = opening.session(yes=yes, acts=True)
-    session.policy.allow = (*session.policy.allow, *given)
-    result = session.run(name, script, arguments, stdin=_standard_input() if stdin else None, by=by)
-    if opening.as_json:
-        output.json_out(result.as_dict())
-    else:
-        click.echo(output.safe(result.stdout), nl=False)
-        click.echo(output.safe(result.stderr), nl=False, err=True)
-        for artifact in result.artifacts:
-            click.echo(f"wrote {printable(artifact.path)} ({artifact.size:,} bytes, {artifact.digest})", err=True)
-        for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
-            click.echo(f"note: {printable(note)}", err=True)
-    if result.exit_code:
-        raise click.exceptions.Exit(result.exit_code)
-
-
-def _host(text: str) -> str:
-    try:
-        return str(HostPattern.parse(text))
-    except ValueError as error:
-        raise ConfigError(f"{text!r} {error}", key="--host", hint=HOST_HINT) from error
-
-
 COMMANDS = (
-    run_command,
     search_command,
     prompt_command,
     load_command,

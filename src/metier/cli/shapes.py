@@ -187,7 +187,10 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "pick": _either(SKILL, LOADED),
     "load": RESULTS["load"],
     "read": RESULTS["read"],
-    "run": RESULTS["run"],
+    "run": _besides(RESULTS["run"], {}, {"session": TEXT, "written": many(TEXT), "not_written": many(TEXT)}),
+    "artifacts": many(
+        record({**dict.fromkeys(("session", "skill", "script", "path", "digest"), TEXT), "size": COUNT, "at_ms": WHOLE})
+    ),
     "invoke": RESULTS["invoke"],
     "prompt": RESULTS["prompt"],
     "init": _MADE,

@@ -230,6 +230,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "run.processes": _trusted(_lower),
     "run.output_bytes": _trusted(_lower),
     "run.work_mib": _trusted(_lower),
+    "run.folder": _trusted(_towards("read", "none")),
     "run.env": _trusted(_fewer),
     "run.private_hosts": _trusted(_off),
     "policy.confirm_loads": _trusted(_on),

@@ -335,6 +335,9 @@ class RunRules:
     """Output of a run, in bytes."""
     work_mib: int = 128
     """Size of the work folder, in MiB."""
+    folder: Literal["read", "none"] = "read"
+    """Whether a script runs in the working folder and can read it, or in an empty folder. Rules that allow
+    `run_project` show the whole project in any case."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
     private_hosts: bool = False

@@ -249,6 +249,12 @@ class ToolStarted(Event):
     tree: str = field(default="", metadata=_SINCE_3)
     hosts: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
     """The only hosts that it may connect to, if it has no whole network. Those behind a `!` are denied."""
+    folder: str = field(default="", metadata=_SINCE_6)
+    """The folder of the user that the script is shown. Empty if it runs in an empty folder."""
+    cwd: str = field(default="", metadata=_SINCE_6)
+    """The current folder, which is that folder or lies in it."""
+    files: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_6)
+    """The files that were put into the current folder: name, digest and size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +326,9 @@ class ToolFailed(Event):
     """The digest of the script, if it was read before it was refused."""
     tree: str = field(default="", metadata=_SINCE_3)
     """The digest of all files of the skill, as in `tool_started`."""
+    folder: str = field(default="", metadata=_SINCE_6)
+    cwd: str = field(default="", metadata=_SINCE_6)
+    """The folders that it would have been shown, as in `tool_started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +471,7 @@ class ChatItem(Event):
 
     type: ClassVar[str] = "chat_item"
     item: str
-    kind: Literal["user", "text", "tool", "ask", "choice", "notice", "error"]
+    kind: Literal["user", "text", "tool", "ask", "choice", "notice", "error", "file"]
     at_ms: int
     content: Mapping[str, object]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -78,6 +78,10 @@ class Inputs:
     """Whether a sandbox works on this machine; `None` to look."""
     scripts: Callable[[Skill, str], ScriptFiles] | None = None
     """The files of a script; `None` to take them from the skill's folder."""
+    folder: Callable[[], tuple[str, str]] | None = None
+    """The folder that a script is shown, and its current folder; `None` to choose them."""
+    given_files: Callable[[], Mapping[str, bytes]] | None = None
+    """The files that a run was given; `None` to take them from the operation and the session."""
     version: int = VERSION
     """The version of the frames to write."""
 

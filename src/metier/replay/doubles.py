@@ -73,6 +73,16 @@ class RecordedFiles:
             raise _refusal(frame | {"path": frame["script"]})
         raise ResourceNotFound(path)
 
+    def run_folder(self) -> tuple[str, str]:
+        """The folder that the script was shown, and its current folder."""
+        ran = (frame for frame in self.frames if frame["type"] in ("tool_started", "tool_failed"))
+        return next(((frame.get("folder", ""), frame.get("cwd", "")) for frame in ran), ("", ""))
+
+    def given_files(self) -> Mapping[str, bytes]:
+        """The files that the run was given."""
+        started = (frame for frame in self.frames if frame["type"] == "tool_started")
+        return {one["path"]: self._artifact(one["digest"]) for frame in started for one in frame.get("files", ())}
+
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))

@@ -224,6 +224,8 @@ class _Replay:
                 answers=answers,
                 sandbox=bool(started["runs"]),
                 scripts=files.script,
+                folder=files.run_folder,
+                given_files=files.given_files,
                 version=version,
             ),
         )

@@ -35,8 +35,9 @@ Ended = Literal["exit", "timeout", "killed", "output-limit", "memory-limit", "fi
 SKILL_DIR: Final = "/skill"
 WORK_DIR: Final = "/work"
 PROJECT_DIR: Final = "/project"
-"""Where a sandboxed script finds its skill, its writable folder, and the project if that was granted. The variables
-SKILL_DIR, WORK_DIR and PROJECT_DIR hold these paths, and every runner sets them."""
+"""Where a sandboxed script finds its skill and its work folder, and a link to the folder of the user that it is shown.
+That folder itself has the path that it has on the host. The variables SKILL_DIR, WORK_DIR and PROJECT_DIR hold the
+paths, and every runner sets them. A runner may choose other places."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -63,6 +64,7 @@ class RunLimits:
 
 DEFAULT_LIMITS: Final = RunLimits()
 NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
+NO_FILES: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,18 @@ class Job:
     private_hosts: bool = False
     """Let the names in `hosts` have addresses that are not on the public internet."""
     project: str | None = None
+    """A folder of the user that the script can read, at the path that it has on the host."""
     project_writable: bool = False
     """Let the script write to the project. A sandbox applies its changes after the run, and only plain files."""
     project_protected: Sequence[str] = ()
     """Paths in a writable project, besides the ones that are always protected, whose changes are refused."""
+    cwd: str | None = None
+    """The current folder of the script: the project, or a folder in it. Without one, it is the work folder. With one,
+    the script can write to the project in any case, but only in memory: unless `project_writable` is set, its new files
+    are collected like those of the work folder, and everything else that it changed is listed in `refused`."""
+    files: Mapping[str, bytes] = field(default_factory=lambda: NO_FILES, hash=False, repr=False)
+    """Files that are put into the current folder, by name. A copy of an existing name hides it. They are collected only
+    if the script changes them."""
     limits: RunLimits = DEFAULT_LIMITS
     tree: SkillTree | None = field(default=None, repr=False, compare=False)
     """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner
@@ -113,7 +123,8 @@ class Job:
             HostList.parse(self.hosts)
             if self.network:
                 raise ValueError("hosts cannot limit a network that is shared as a whole")
-        for text in (self.skill_dir, self.script, self.project or "", *self.argv, *self.env.values()):
+        words = (self.skill_dir, self.script, self.project or "", self.cwd or "", *self.files, *self.argv)
+        for text in (*words, *self.env.values()):
             if "\0" in text:
                 raise ValueError("a path, argument or variable of a job contains a NUL byte")
         for name in self.env:
@@ -121,6 +132,16 @@ class Job:
                 raise ValueError(f"{name!r} is not a valid variable name")
         if self.project_writable and self.project is None:
             raise ValueError("project_writable needs a project")
+        if self.cwd is not None and not (self.project and is_within(self.cwd, self.project)):
+            raise ValueError("cwd must be the project or a folder in it")
+        for name in self.files:
+            if not name or "/" in name or name in (".", ".."):
+                raise ValueError(f"{name!r} is not the name of a file")
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether an absolute path is a folder or lies in it, by its text."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +160,7 @@ class HostAttempt:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A regular file that the script left in the work folder."""
+    """A regular file that the script made, in the work folder or the current one."""
 
     path: str
     size: int
@@ -164,7 +185,7 @@ class Outcome:
     files: tuple[WrittenFile, ...] = ()
     """Sorted by path. Only regular files are included, never links or devices."""
     left_out: tuple[str, ...] = ()
-    """Entries of the work folder that are not in `files`, each with the reason. Long lists are cut."""
+    """Entries of these folders that are not in `files`, each with the reason. Long lists are cut."""
     protections: tuple[str, ...] = ()
     """The protections that were verified for this run. Empty for a run without a sandbox."""
     notes: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from metier.sandbox import Ended, HostAttempt, Job, OnOutput, Outcome, Stream
 from metier.sandbox.changes import ProjectChanges
 from metier.sandbox.collect import collect
 from metier.sandbox.interpreter import Program, find_program
+from metier.sandbox.mounts import given_files
 from metier.sandbox.pump import PumpedOutput, pump
 from metier.sandbox.watch import Check, Watch
 
@@ -165,9 +166,13 @@ def outcome(
     changes: ProjectChanges | None = None,
     attempts_left_out: int = 0,
 ) -> Outcome:
-    """Build the outcome of a process that has ended, with the files in its work folder."""
+    """Build the outcome of a process that has ended, with the files that it made."""
     duration = int((time.monotonic() - started) * 1000)
-    files, left_out = collect(work, job.limits)
+    files, left_out = collect(work, job.limits, given_files(job) if job.cwd is None else None)
+    if changes is not None and (changes.made or changes.left_out):
+        taken = {file.path for file in changes.made}
+        renamed = (replace(file, path=f"WORK_DIR/{file.path}") if file.path in taken else file for file in files)
+        files, left_out = (*changes.made, *renamed), (*changes.left_out, *left_out)
     code = process.returncode
     return Outcome(
         exit_code=code if code >= 0 else 128 - code,

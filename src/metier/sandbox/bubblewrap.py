@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -36,10 +36,11 @@ from metier.sandbox import SKILL_DIR, Ended, Job, OnOutput, Outcome, SandboxUnav
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
 from metier.sandbox.cgroup import Group, a_group
 from metier.sandbox.changes import ProjectChanges, bring_back
+from metier.sandbox.collect import made_in
 from metier.sandbox.evidence import Evidence
 from metier.sandbox.identity import Identity, an_identity
 from metier.sandbox.interpreter import Program
-from metier.sandbox.mounts import ENTRIES_FACTOR, INIT, LAYER, WRITABLE, view
+from metier.sandbox.mounts import ENTRIES_FACTOR, INIT, LAYER, given_files, view, writable_places
 from metier.sandbox.network import a_proxy
 from metier.sandbox.proxy import HostProxy, Resolver
 from metier.sandbox.watch import entries_below, group_below, memory_below
@@ -62,9 +63,11 @@ _STAGE: Final = os.path.join(os.path.dirname(__file__), "stage.py")
 _SHELL: Final = """
 ulimit -c 0 && ulimit -n "$1" && ulimit -t "$2" && ulimit -f "$3" && ulimit -v "$4" || exit 125
 ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 125
-shift 5
+folder=$6
+shift 6
 echo ready
 read -r go && [ "$go" = go ] || exit 125
+cd "$folder" || exit 125
 exec 3>&2 2>/dev/null
 "$@" 2>&3 3>&-
 exit $?
@@ -160,22 +163,33 @@ class BubblewrapRunner(ProcessRunner):
                 started=started,
                 work=sandbox.work,
                 protections=sandbox.protections,
-                notes=program.notes,
+                notes=(*program.notes, *([_NO_LAYER] if job.cwd is not None and sandbox.layer is None else ())),
                 changes=_changes(sandbox, job, ended, since),
                 attempts_left_out=sandbox.proxy.left_out if sandbox.proxy is not None else 0,
             )
+
+
+_NO_LAYER: Final = (
+    "this system can show the current folder only read-only; a script can write to WORK_DIR, or to its current folder "
+    'with run.folder = "none"'
+)
 
 
 def _changes(sandbox: _Sandbox, job: Job, ended: Ended, since: int) -> ProjectChanges | None:
     """Apply what the script wrote to the project. The work of a script that was ended is only half done."""
     if sandbox.layer is None or job.project is None:
         return None
+    if not job.project_writable:
+        return made_in(sandbox.layer, job.project, job.limits, given_files(job))
     if ended != "exit":
         return ProjectChanges(refused=[".: the script did not end by itself, so none of its changes was applied"])
     project = os.open(job.project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         most = job.limits.files * ENTRIES_FACTOR
-        return bring_back(sandbox.layer, project, protected=job.project_protected, since_ns=since, most=most)
+        given = given_files(job) if job.cwd is not None else {}
+        return bring_back(
+            sandbox.layer, project, protected=job.project_protected, since_ns=since, most=most, given=given
+        )
     finally:
         os.close(project)
 
@@ -280,7 +294,9 @@ def _limited(job: Job, program: Program | None) -> list[str]:
     limits = job.limits
     addresses = limits.memory_bytes + (program.address_reserve if program else 0)
     numbers = (OPEN_FILES, int(limits.seconds) + 1, limits.file_bytes // 512, addresses // 1024, limits.processes)
-    return [INIT, "-c", _SHELL, "sh", *(str(number) for number in numbers)]
+    # The shell goes to the current folder, because bubblewrap may not enter what only its owner can.
+    current = os.path.realpath(job.cwd) if job.cwd is not None and program is not None else "."
+    return [INIT, "-c", _SHELL, "sh", *(str(number) for number in numbers), current]
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
@@ -326,9 +342,12 @@ def _open_handles(
         first = os.pidfd_open(pid)
         stack.callback(os.close, first)
         root = f"/proc/{pid}/root"
-        writable = [folder(root + place) for place in WRITABLE]
+        writable = [folder(root + place) for place in writable_places(job)]
         proc = folder(f"{root}/proc")
-        layer = folder(f"/proc/{outer}/root{LAYER}") if job.project_writable and program is not None else None
+        layer = None
+        if program is not None and (job.project_writable or job.cwd is not None):
+            with nullcontext() if job.project_writable else suppress(FileNotFoundError):
+                layer = folder(f"/proc/{outer}/root{LAYER}")
         if layer is not None:
             writable.append(layer)
         if identity.switch:

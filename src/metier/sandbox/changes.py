@@ -11,7 +11,7 @@ through a link on the host.
 import os
 import stat
 import unicodedata
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +20,7 @@ from metier.files.digests import digest_of
 from metier.limits import MIB, WALK_DEPTH
 from metier.model import SKILL_FILE
 from metier.results import ChangedFile
+from metier.sandbox import WrittenFile
 
 PROTECTED: Final = frozenset(
     (
@@ -96,6 +97,9 @@ class ProjectChanges:
 
     applied: list[ChangedFile] = field(default_factory=list[ChangedFile])
     refused: list[str] = field(default_factory=list[str])
+    made: list[WrittenFile] = field(default_factory=list[WrittenFile])
+    """Files that are kept and not written to the project."""
+    left_out: list[str] = field(default_factory=list[str])
 
     def refuse(self, path: str, why: str) -> None:
         if len(self.refused) < REASONS:
@@ -120,18 +124,25 @@ class _TooMany(Exception):
 
 
 def bring_back(
-    layer: int, project: int, *, protected: Collection[str] = (), since_ns: int = 0, most: int = 20_000
+    layer: int,
+    project: int,
+    *,
+    protected: Collection[str] = (),
+    since_ns: int = 0,
+    most: int = 20_000,
+    given: Mapping[str, str] | None = None,
 ) -> ProjectChanges:
     """Apply the differences in an open layer to an open project, and return what was done.
 
     `protected` has further paths that stay as they are. `since_ns` is when the run began: a file that changed
-    on the host after that is not overwritten. With more than `most` differences, nothing is applied.
+    on the host after that is not overwritten. With more than `most` differences, nothing is applied. `given` has the
+    digests of files that were only put there for the run; what the script made of them is kept, but not applied.
     """
     found = ProjectChanges()
     paths = tuple(_plain(path) for path in protected)
     plans: list[_Plan] = []
     try:
-        for plan in _Layer(paths, found).plans(layer, project):
+        for plan in _Layer(paths, found, given or {}).plans(layer, project):
             plans.append(plan)
             if len(plans) > most:
                 raise _TooMany
@@ -144,14 +155,62 @@ def bring_back(
     return found
 
 
+def put_files(folder: int, files: Mapping[str, bytes], *, replaces: bool) -> dict[str, str]:
+    """Write files that a script made below an open folder, by path. Returns those that were not, with the reason.
+
+    What a tool of the user would execute or obey is left out here, too.
+    """
+    names: dict[str, set[str]] = {}
+    for path in files:
+        parts = path.split("/")
+        for depth, part in enumerate(parts):
+            names.setdefault("/".join(parts[:depth]), set()).add(part)
+    refused: dict[str, str] = {}
+    for path, data in files.items():
+        why = _flaw(folder, path, names) or _put(folder, path, data, replaces=replaces)
+        if why:
+            refused[path] = why
+    return refused
+
+
+def _flaw(folder: int, path: str, names: Mapping[str, set[str]]) -> str:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return "it is not a plain path"
+    if any(has_protected_name(part) for part in parts):
+        return "it is protected"
+    for depth in range(len(parts)):
+        above = "/".join(parts[:depth])
+        with suppress(OSError), _parent(folder, above, create=False) as there:
+            if what := _reserved({*os.listdir(there), *names[above]}):
+                return f"{above or '.'} is the folder of a {what}"
+            continue
+        if what := _reserved(names[above]):
+            return f"{above or '.'} would be the folder of a {what}"
+    return ""
+
+
+def _put(folder: int, path: str, data: bytes, *, replaces: bool) -> str:
+    above, _, name = path.rpartition("/")
+    try:
+        with _parent(folder, above, create=True) as parent:
+            before = _lstat(name, parent)
+            if before is not None and not (replaces and stat.S_ISREG(before.st_mode)):
+                return "a file of this name exists; --force replaces it"
+            _replace(parent, name, data, False, before)
+    except OSError as error:
+        return error.strerror or "it cannot be written"
+    return ""
+
+
 # --- reading the layer ---
 
 
 class _Layer:
     """Walks a layer beside the project, and says what would change."""
 
-    def __init__(self, paths: Sequence[str], found: ProjectChanges) -> None:
-        self._paths, self._found = paths, found
+    def __init__(self, paths: Sequence[str], found: ProjectChanges, given: Mapping[str, str]) -> None:
+        self._paths, self._found, self._given = paths, found, given
 
     def plans(self, upper: int, lower: int | None, below: str = "", depth: int = 0) -> Iterator[_Plan]:
         """The changes in an open folder of the layer. `lower` is the same folder of the project, if it has one."""
@@ -175,9 +234,19 @@ class _Layer:
             self._found.refuse(path, "it is protected")
             return
         try:
-            yield from self._difference(upper, lower, name, path, depth)
+            if path in self._given:
+                self._keep(upper, name, path)
+            else:
+                yield from self._difference(upper, lower, name, path, depth)
         except OSError as error:
             self._found.refuse(path, error.strerror or "it cannot be read")
+
+    def _keep(self, upper: int, name: str, path: str) -> None:
+        """What the script made of a file that it was given."""
+        if stat.S_ISREG(os.lstat(name, dir_fd=upper).st_mode):
+            data, _ = _content(name, upper, unlock=True)
+            if (digest := digest_of(data)) != self._given[path]:
+                self._found.made.append(WrittenFile(path, len(data), digest, data))
 
     def _difference(self, upper: int, lower: int | None, name: str, path: str, depth: int) -> Iterator[_Plan]:
         status = os.lstat(name, dir_fd=upper)
@@ -237,9 +306,14 @@ class _Layer:
 
     def _is_protected(self, path: str) -> bool:
         plain = _plain(path)
-        if plain.rpartition("/")[2] in PROTECTED:
+        if has_protected_name(plain):
             return True
         return any(plain == one or plain.startswith(f"{one}/") for one in self._paths)
+
+
+def has_protected_name(path: str) -> bool:
+    """Whether the last part of a path is one of `PROTECTED`, or would be for a file system that compares loosely."""
+    return _plain(path).rpartition("/")[2] in PROTECTED
 
 
 def _reserved(names: Collection[str]) -> str:

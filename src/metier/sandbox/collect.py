@@ -1,4 +1,7 @@
-"""Reads the files that a script left in its work folder, through a descriptor, after the script has ended.
+"""Reads the files that a script left in its folders, through a descriptor, after the script has ended.
+
+The work folder is read as it is. Of a folder of the user, the layer in memory is read that the script wrote to instead:
+what is new there is collected, and what the script changed or deleted is only listed.
 
 The content is untrusted: links that point anywhere, pipes that block, sparse files, folders nested a thousand deep.
 The invariant: nothing outside the folder is opened, only regular files are read, and never more bytes than the
@@ -7,53 +10,127 @@ folder's limit, whatever sizes the files claim.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 from metier.files.digests import digest_of
 from metier.limits import MIB
 from metier.sandbox import RunLimits, WrittenFile
+from metier.sandbox.changes import ProjectChanges
 
 DEPTH: Final = 16
 REASONS: Final = 20
+_DELETED: Final = "deleted"
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER: Final = _FILE | os.O_DIRECTORY
 
 
-def collect(folder: int, limits: RunLimits) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
-    """Return the regular files below an open folder, sorted by path, and what was left out, with reasons."""
-    files: list[WrittenFile] = []
-    left_out: list[str] = []
+def collect(
+    folder: int, limits: RunLimits, given: Mapping[str, str] | None = None
+) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
+    """Return the regular files below an open folder, sorted by path, and what was left out, with reasons.
+
+    `given` has the digests of files that were there before, by path. They are not returned if they are unchanged.
+    """
+    found = _Found(limits, given or {})
     _unlock(folder)
-    missing = 0
-    room = limits.work_bytes
     for path, descriptor, reason in _walk(folder, "", 0):
+        if not found.take(path, descriptor, reason):
+            break
+    return found.files(), found.left_out()
+
+
+def made_in(layer: int, folder: str, limits: RunLimits, given: Mapping[str, str]) -> ProjectChanges:
+    """What is new in an open layer over a folder of the user, and what else the script tried to change there."""
+    found, changes = _Found(limits, given), ProjectChanges()
+    _unlock(layer)
+    beside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path, descriptor, reason in _walk(layer, "", 0, deleted=True):
+            before = None if path in given else _lstat(path, beside)
+            if before is None:
+                if reason == _DELETED:
+                    continue  # it was made and deleted in the run
+                if not found.take(path, descriptor, reason):
+                    break
+            elif reason == _DELETED or not _is_same(path, descriptor, before, beside):
+                changes.refuse(path, "the run may only read this folder")
+            if before is not None and descriptor is not None:
+                os.close(descriptor)
+    finally:
+        os.close(beside)
+    changes.made, changes.left_out = list(found.files()), list(found.left_out())
+    return changes
+
+
+class _Found:
+    """The files that were read so far, within the limits."""
+
+    def __init__(self, limits: RunLimits, given: Mapping[str, str]) -> None:
+        self._limits, self._given = limits, given
+        self._files: list[WrittenFile] = []
+        self._left_out: list[str] = []
+        self._missing = 0
+        self._room = limits.work_bytes
+
+    def take(self, path: str, descriptor: int | None, reason: str) -> bool:
+        """Read one file and close it, or note the reason for none. False if the list of reasons is long enough."""
         data = None
         if descriptor is not None:
             try:
-                if len(files) >= limits.files:
-                    reason = f"more than {limits.files} files"
+                if len(self._files) >= self._limits.files:
+                    reason = f"more than {self._limits.files} files"
                 else:
-                    data, reason = _content(descriptor, min(room, limits.file_bytes))
+                    data, reason = _content(descriptor, min(self._room, self._limits.file_bytes))
             finally:
                 os.close(descriptor)
         if data is None:
-            missing += 1
-            if len(left_out) < REASONS:
-                left_out.append(f"{path}: {reason}")
-            if missing > limits.files:
-                break  # the list of reasons is long enough
-        else:
-            room -= len(data)
-            files.append(WrittenFile(path, len(data), digest_of(data), data))
-    if missing > len(left_out):
-        left_out.append("and more")
-    return tuple(sorted(files, key=lambda file: file.path)), tuple(left_out)
+            self._missing += 1
+            if len(self._left_out) < REASONS:
+                self._left_out.append(f"{path}: {reason}")
+            return self._missing <= self._limits.files
+        digest = digest_of(data)
+        if self._given.get(path) != digest:
+            self._room -= len(data)
+            self._files.append(WrittenFile(path, len(data), digest, data))
+        return True
+
+    def files(self) -> tuple[WrittenFile, ...]:
+        return tuple(sorted(self._files, key=lambda file: file.path))
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*self._left_out, *(["and more"] if self._missing > len(self._left_out) else ()))
 
 
-def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int | None, str]]:
-    """Yield each entry that is not a folder: its path, and a descriptor of a regular file or the reason for none."""
+def _lstat(path: str, folder: int) -> os.stat_result | None:
+    try:
+        return os.lstat(path, dir_fd=folder)
+    except OSError:
+        return None
+
+
+def _is_same(path: str, descriptor: int | None, before: os.stat_result, folder: int) -> bool:
+    """Whether a file in the layer has the bytes of the file below it: the script only touched it."""
+    if descriptor is None or not stat.S_ISREG(before.st_mode) or os.fstat(descriptor).st_size != before.st_size:
+        return False
+    with suppress(OSError):
+        below = os.open(path, _FILE, dir_fd=folder)
+        try:
+            while piece := os.read(below, MIB):
+                if os.read(descriptor, len(piece)) != piece:
+                    return False
+            return True
+        finally:
+            os.close(below)
+    return False
+
+
+def _walk(folder: int, prefix: str, depth: int, *, deleted: bool = False) -> Iterator[tuple[str, int | None, str]]:
+    """Yield each entry that is not a folder: its path, and a descriptor of a regular file or the reason for none.
+
+    In a layer, `deleted` says that a device with number 0 stands for something that the script deleted.
+    """
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -62,8 +139,11 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int | Non
     for name in names:
         path = prefix + name
         try:
-            mode = os.lstat(name, dir_fd=folder).st_mode
-            if stat.S_ISREG(mode):
+            status = os.lstat(name, dir_fd=folder)
+            mode = status.st_mode
+            if deleted and stat.S_ISCHR(mode) and status.st_rdev == 0:
+                yield path, None, _DELETED
+            elif stat.S_ISREG(mode):
                 yield path, _open(name, _FILE, folder), ""
             elif not stat.S_ISDIR(mode):
                 yield path, None, "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
@@ -73,7 +153,7 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int | Non
                 below = _open(name, _FOLDER, folder)
                 try:
                     _unlock(below)
-                    yield from _walk(below, path + "/", depth + 1)
+                    yield from _walk(below, path + "/", depth + 1, deleted=deleted)
                 finally:
                     os.close(below)
         except OSError as error:

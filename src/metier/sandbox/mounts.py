@@ -2,24 +2,27 @@
 
 The order matters: later mounts cover earlier ones, and the root becomes read-only at the end. The files of the skill
 are written into that root, in memory. What needs more than bubblewrap can do is prepared by `stage.py` (see there), and
-then taken from its scratch folder. The invariant: every writable folder is in memory and has a size limit, and no
+then taken from its scratch folder. A folder of the user has the path that it has on the host, so that the words of a
+person and of a skill mean the same file. The invariant: every writable folder is in memory and has a size limit, and no
 folder of the host can be written to.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from metier.files.digests import digest_of
 from metier.files.tree import SkillTree
 from metier.limits import MIB
-from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job
+from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job, is_within
 from metier.sandbox.identity import Identity, readable_by_all
 from metier.sandbox.interpreter import Program
 from metier.sandbox.network import proxy_variables
 
-WRITABLE: Final = (WORK_DIR, "/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
+_TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
+_OTHER_WORK_DIR: Final = "/metier-work"
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = ("alternatives",)
 _ETC_COPIED: Final = ("ld.so.cache", "localtime")
@@ -60,6 +63,24 @@ class SandboxView:
     """The steps that stage.py takes first. Empty if it is not needed."""
 
 
+def work_place(job: Job) -> str:
+    """Where the work folder is: elsewhere if the folder of the user is at its usual place."""
+    taken = job.project is not None and is_within(os.path.realpath(job.project), WORK_DIR)
+    return _OTHER_WORK_DIR if taken else WORK_DIR
+
+
+def writable_places(job: Job) -> tuple[str, ...]:
+    """The folders that every script can write to, the work folder first."""
+    return (work_place(job), *_TEMPORARY)
+
+
+def given_files(job: Job) -> dict[str, str]:
+    """The digests of the files that were put into the current folder, by their path in the project or work folder."""
+    inner = os.path.relpath(os.path.realpath(job.cwd), os.path.realpath(job.project or job.cwd)) if job.cwd else "."
+    prefix = "" if inner == "." else f"{inner}/"
+    return {prefix + name: digest_of(data) for name, data in job.files.items()}
+
+
 def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: str) -> dict[str, str]:
     """The variables that every script gets, and the granted ones."""
     fixed = {
@@ -82,21 +103,24 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     with open("/bin/sh", "rb") as shell:
         files["@init"] = shell.read()
     arguments += ["--perms", "0111", "--file", "@init", INIT]
-    for place in WRITABLE:
-        mode = "0700" if place == WORK_DIR else "1777"
+    work = work_place(job)
+    for place in writable_places(job):
+        mode = "0700" if place == work else "1777"
         arguments += ["--perms", mode, "--size", str(job.limits.work_bytes), "--tmpfs", place]
     stage: list[str] = []
     if tree is not None and program is not None:
         arguments += _skill(tree, files, stage)
         arguments += _granted(job, program, identity, stage)
+        arguments += _given(job, work, identity, files, stage)
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
-    variables = fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp")  # noqa: S108
+    project = os.path.realpath(job.project) if job.project is not None else ""
+    variables = fixed_variables(job, SKILL_DIR, work, project, "/tmp")  # noqa: S108
     for name, value in (variables | (proxy_variables(job) if job.hosts else {})).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
-    return SandboxView((*arguments, "--chdir", WORK_DIR), files, tuple(stage))
+    return SandboxView((*arguments, "--chdir", work), files, tuple(stage))
 
 
 def _files(job: Job, identity: Identity) -> dict[str, bytes]:
@@ -188,11 +212,19 @@ def _skill(tree: SkillTree, files: dict[str, bytes], stage: list[str]) -> list[s
 
 def packed(tree: SkillTree) -> bytes:
     """A tree in the form that stage.py unpacks."""
+
+    def entries() -> Iterator[tuple[str, bytes, bytes]]:
+        for file in tree.files:
+            kind = b"link" if file.target else b"program" if file.executable else b"file"
+            yield file.path, kind, os.fsencode(file.link_text) if file.target else file.data
+
+    return _packed(entries())
+
+
+def _packed(entries: Iterable[tuple[str, bytes, bytes]]) -> bytes:
     parts: list[bytes] = []
-    for file in tree.files:
-        kind = b"link" if file.target else b"program" if file.executable else b"file"
-        data = os.fsencode(file.link_text) if file.target else file.data
-        parts += [os.fsencode(file.path), b"\0", kind, b"\0", str(len(data)).encode(), b"\0", data]
+    for path, kind, data in entries:
+        parts += [os.fsencode(path), b"\0", kind, b"\0", str(len(data)).encode(), b"\0", data]
     return b"".join(parts)
 
 
@@ -202,17 +234,47 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
     if program.mount is not None:
         stage += ["show", program.mount[0], "program", ""]
         arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
-    if job.project is not None:
-        project = os.path.realpath(job.project)
-        own = identity.switch and (job.project_writable or not readable_by_all(project))
-        owner = str(identity.uid) if own else ""
-        if job.project_writable:
-            entries = str(job.limits.files * ENTRIES_FACTOR)
-            stage += ["write", project, "project", owner, str(job.limits.work_bytes), entries]
-            arguments += ["--bind", _STAGED_PROJECT, PROJECT_DIR]
-        else:
-            stage += ["show", project, "project", owner]
-            arguments += ["--ro-bind", _STAGED_PROJECT, PROJECT_DIR]
+    if job.project is None:
+        return arguments
+    project = os.path.realpath(job.project)
+    layered = job.project_writable or job.cwd is not None
+    own = identity.switch and (layered or not readable_by_all(project))
+    owner = str(identity.uid) if own else ""
+    for above in reversed(_above(project)):
+        arguments += ["--perms", "0755", "--dir", above]  # bubblewrap would make them for root alone
+    if layered:
+        step, entries = "write" if job.project_writable else "layer", str(job.limits.files * ENTRIES_FACTOR)
+        stage += [step, project, "project", owner, str(job.limits.work_bytes), entries]
+        arguments += ["--bind", _STAGED_PROJECT, project]
+    else:
+        stage += ["show", project, "project", owner]
+        arguments += ["--ro-bind", _STAGED_PROJECT, project]
+    if not is_within(project, PROJECT_DIR):
+        arguments += ["--symlink", project, PROJECT_DIR]
+    return arguments
+
+
+def _above(folder: str) -> list[str]:
+    """The folders above a folder, the nearest first, without the root."""
+    found: list[str] = []
+    while (folder := os.path.dirname(folder)) != "/":
+        found.append(folder)
+    return found
+
+
+def _given(job: Job, work: str, identity: Identity, files: dict[str, bytes], stage: list[str]) -> list[str]:
+    """The files that the run was given, in the current folder."""
+    if not job.files:
+        return []
+    if job.cwd is not None:
+        files["@given"] = _packed((name, b"file", data) for name, data in job.files.items())
+        inner = os.path.relpath(os.path.realpath(job.cwd), os.path.realpath(job.project or job.cwd))
+        stage += ["put", "@given", os.path.normpath(f"project/{inner}"), str(identity.uid) if identity.switch else ""]
+        return []
+    arguments: list[str] = []
+    for number, (name, data) in enumerate(job.files.items()):
+        files[f"@given-{number}"] = data
+        arguments += ["--perms", "0666", "--file", f"@given-{number}", f"{work}/{name}"]
     return arguments
 
 

@@ -6,8 +6,8 @@ where bubblewrap takes it from:
 - The skill of a large tree is unpacked into memory.
 - A folder of the host that is shown to the script is mounted through an overlay. Its path does not appear in the
   sandbox's list of mounts, and a Unix socket in it cannot be connected to.
-- A project that the script may write to gets a writable layer in memory. Nothing reaches the disk from here: the host
-  reads the layer after the run (see `changes.py`).
+- A folder in which the script works gets a writable layer in memory. Nothing reaches the disk from here: the host reads
+  the layer after the run (see `collect.py` and `changes.py`). Files that the run was given are put into that layer.
 
 A script that root started has its own user id. Folders that only their owner can read or write are mounted with the
 owner's id mapped to that id, so nothing changes on disk. The invariant: nothing is visible outside this process and its
@@ -19,6 +19,9 @@ children, and if any step fails, bubblewrap is not started.
     skill FD                           unpack the tree that can be read from the descriptor
     show FOLDER NAME OWNER             OWNER is the id to which the folder's owner is mapped, or empty
     write FOLDER NAME OWNER BYTES ENTRIES
+    layer FOLDER NAME OWNER BYTES ENTRIES
+                                       like `write`; where the kernel cannot do that, like `show`
+    put FD NAME OWNER                  unpack files into a folder that was mounted before
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _MS_NOSUID_NODEV = 0x2 | 0x4
 _MS_BIND = 0x1000
+_MNT_DETACH = 2
 _MS_REC_PRIVATE = 0x4000 | 0x40000
 _OPEN_TREE = 428  # these numbers are the same on every architecture
 _MOVE_MOUNT = 429
@@ -65,29 +69,37 @@ def main(arguments: list[str]) -> None:
     position = 0
     while position < len(steps):
         if steps[position] == "skill":
+            os.mkdir(f"{_SCRATCH}/skill")
             _unpack(int(steps[position + 1]), f"{_SCRATCH}/skill")
             position += 2
             continue
+        if steps[position] == "put":
+            _unpack(int(steps[position + 1]), f"{_SCRATCH}/{steps[position + 2]}", replaced_for=steps[position + 3])
+            position += 4
+            continue
         folder, name, owner = opened[position], steps[position + 2], steps[position + 3]
-        lower = _lower(folder, name, owner)
         os.mkdir(f"{_SCRATCH}/{name}")
         if steps[position] == "show":
-            _show(lower, f"{_SCRATCH}/{name}")
+            _show(_lower(folder, name, owner), f"{_SCRATCH}/{name}")
             position += 4
-        else:
-            layer = f"{_SCRATCH}/.{name}-changes"
-            _write_to(lower, f"{_SCRATCH}/{name}", layer, steps[position + 3 : position + 6], own_users)
-            position += 6
+            continue
+        try:
+            _write_to(_lower(folder, name, owner), name, steps[position + 3 : position + 6], own_users)
+        except OSError:
+            if steps[position] == "write":
+                raise
+            _layer_over(folder, name, steps[position + 3 : position + 6], own_users)
+        position += 6
     os.execv(program[0], program)  # noqa: S606
 
 
 def _folders(steps: list[str]) -> list[int]:
     """The positions of the steps that name a folder."""
-    sizes = {"skill": 2, "show": 4, "write": 6}
+    sizes = {"skill": 2, "put": 4, "show": 4, "write": 6, "layer": 6}
     found: list[int] = []
     position = 0
     while position < len(steps):
-        if steps[position] != "skill":
+        if steps[position] not in ("skill", "put"):
             found.append(position)
         position += sizes[steps[position]]
     return found
@@ -96,9 +108,11 @@ def _folders(steps: list[str]) -> list[int]:
 # --- the steps ---
 
 
-def _unpack(archive: int, place: str) -> None:
-    """Write the files of a tree: path, kind and size, each ended by a NUL byte, and then the bytes of the file."""
-    os.mkdir(place)
+def _unpack(archive: int, place: str, replaced_for: str | None = None) -> None:
+    """Write the files of a tree: path, kind and size, each ended by a NUL byte, and then the bytes of the file.
+
+    With `replaced_for`, they may replace others and are the script's own, which has this user id if it is not empty.
+    """
     with os.fdopen(archive, "rb") as stream:
         data = stream.read()
     position = 0
@@ -116,11 +130,17 @@ def _unpack(archive: int, place: str) -> None:
             os.symlink(content, path)
             continue
         mode = 0o555 if words[1] == b"program" else 0o444
+        if replaced_for is not None:
+            mode = 0o644
+            if os.path.lexists(path):
+                os.unlink(path)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         left = memoryview(content)
         while left:
             left = left[os.write(file, left) :]
         os.fchmod(file, mode)
+        if replaced_for:
+            os.fchown(file, int(replaced_for), int(replaced_for))
         os.close(file)
 
 
@@ -153,21 +173,38 @@ def _show(lower: str, place: str) -> None:
         _mount(lower, place, None, _MS_BIND, None, "folder")
 
 
-def _write_to(lower: str, place: str, layer: str, rest: list[str], own_users: bool) -> None:
+def _write_to(lower: str, name: str, rest: list[str], own_users: bool) -> None:
+    """Mount a folder with a writable layer, of which the top belongs to the script."""
     owner, size, entries = rest
-    os.mkdir(layer)
-    _mount("tmpfs", layer, "tmpfs", _MS_NOSUID_NODEV, f"mode=0700,size={size},nr_inodes={entries}", "writable layer")
+    layer = f"{_SCRATCH}/.{name}-changes"
     upper, work = f"{layer}/upper", f"{layer}/work"
-    os.mkdir(upper)
-    os.mkdir(work)
-    status = os.stat(lower)
-    os.chmod(upper, status.st_mode & 0o7777)
+    if not os.path.isdir(layer):
+        os.mkdir(layer)
+        _mount("tmpfs", layer, "tmpfs", _MS_NOSUID_NODEV, f"mode=0700,size={size},nr_inodes={entries}", "layer")
+        os.mkdir(upper)
+        os.mkdir(work)
+    os.chmod(upper, os.stat(lower).st_mode & 0o7777)
     if owner:
         os.chown(upper, int(owner), int(owner))
     # Renaming a folder would need an attribute that says where it was; instead, programs are told to copy.
     options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off"
     options += ",userxattr" if own_users else ",redirect_dir=nofollow"
-    _mount("overlay", place, "overlay", _MS_NOSUID_NODEV, options, "overlay for changes")
+    _mount("overlay", f"{_SCRATCH}/{name}", "overlay", _MS_NOSUID_NODEV, options, "overlay for changes")
+
+
+def _layer_over(folder: int, name: str, rest: list[str], own_users: bool) -> None:
+    """Do without mapping the owner, and then without a layer: the script can still read the folder.
+
+    The host sees that there is no layer, because its folder is not there.
+    """
+    lower, layer = f"/proc/self/fd/{folder}", f"{_SCRATCH}/.{name}-changes"
+    try:
+        _write_to(lower, name, rest, own_users)
+    except OSError:
+        if os.path.isdir(layer):
+            _check(_libc.umount2(os.fsencode(layer), _MNT_DETACH), "layer")
+            os.rmdir(layer)
+        _show(lower, f"{_SCRATCH}/{name}")
 
 
 # --- namespaces and ids ---

@@ -2,7 +2,8 @@
 
 The limits on time and output, the allow-list of variables, the copy of the approved skill and the fresh work folder
 still apply. Nothing separates the script from the rest of the machine, so no protection is ever reported. A script that
-detaches from its process group survives its run.
+detaches from its process group survives its run. There is no layer in memory either, so a script runs in the folder of
+the user only if it may write there.
 """
 
 import os
@@ -12,10 +13,13 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from typing import Final
 
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
 from metier.sandbox.mounts import fixed_variables
+
+_ELSEWHERE: Final = "without a sandbox it ran in an empty folder; the variable PROJECT_DIR has the path of the user's"
 
 
 class UnsandboxedRunner(ProcessRunner):
@@ -35,6 +39,10 @@ class UnsandboxedRunner(ProcessRunner):
             for folder in (skill, work, temporary):
                 os.mkdir(folder)
             tree.write(skill)
+            elsewhere = job.cwd is not None and not job.project_writable
+            for name, data in job.files.items():
+                with open(os.path.join(work, name), "xb") as file:
+                    file.write(data)
             project = os.path.realpath(job.project) if job.project is not None else ""
             started = time.monotonic()
             # Opened before the script runs, which can close its folder to us.
@@ -43,7 +51,7 @@ class UnsandboxedRunner(ProcessRunner):
                 process = _start(
                     [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
                     fixed_variables(job, skill, work, project, temporary),
-                    work,
+                    work if job.cwd is None or elsewhere else job.cwd,
                 )
                 ended, output = supervise(
                     process,
@@ -62,7 +70,7 @@ class UnsandboxedRunner(ProcessRunner):
                     started=started,
                     work=descriptor,
                     protections=(),
-                    notes=program.notes,
+                    notes=(*program.notes, *([_ELSEWHERE] if elsewhere and process.returncode else ())),
                 )
             finally:
                 os.close(descriptor)

@@ -67,6 +67,10 @@ class SessionContext:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     """What this process gave, by ref: a cache of artifacts, and all there is where policy keeps no artifacts."""
     asked: Asked = field(default_factory=Asked)
+    folder: str | None = None
+    """The folder in which scripts run instead of the working folder, where a person named one."""
+    uploads: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The digests of files that scripts of this session find in their current folder, by name."""
     wire: bool = False
     """Whether the operation names tools as they go over the wire; see `metier.model.wire_name`."""
     _catalog: Catalog | None = None

@@ -1,12 +1,61 @@
-"""What a run is given besides its files, as one digest, so that an answer covers exactly what the person was shown."""
+"""What a run is given besides its sandbox: what rules grant, the folder of the user, files, and hosts.
 
-import json
-from collections.abc import Sequence
+All of it is known before the question, so that the question names it, and an answer for good covers exactly that.
+"""
 
-from metier.files.digests import digest_of
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metier.results import Request
+from metier.session.policy import GRANTS, By
+from metier.session.skill_request import skill_request
+from metier.session.working_folder import NO_FOLDER, WRITES, RunOptions, WorkingFolder, working_folder
+
+if TYPE_CHECKING:
+    from metier.session.context import SessionContext
+    from metier.session.scripts import Script
 
 
-def given_digest(**parts: Sequence[str]) -> str:
-    """The digest of everything that a run is given, by kind. Empty if that is nothing."""
-    given = {kind: list(values) for kind, values in parts.items() if values}
-    return digest_of(json.dumps(given, sort_keys=True).encode()) if given else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a run is given besides its sandbox, by rules, by its caller, and by default."""
+
+    grants: tuple[str, ...] = ()
+    folder: WorkingFolder = NO_FOLDER
+    files: tuple[str, ...] = ()
+    """The names of the files that are put into the current folder."""
+    hosts: tuple[str, ...] = ()
+    """The only hosts that it may connect to. One behind a `!` is refused, even if another covers it."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the run is given, in words that an answer for good is remembered with."""
+        hosts = ", ".join(self.hosts)
+        return (*self.folder.given, *([f"connects to {hosts}"] if hosts else ()))
+
+
+def given_to(context: "SessionContext", script: "Script", options: RunOptions, by: By) -> Given:
+    """What a run is given. Raises `PolicyDenied` where a rule denies what the caller asks for."""
+    granted = tuple(grant for grant in GRANTS if _granted(context, script, grant))
+    folder = working_folder(context, script, granted, options, by)
+    if folder.writable and WRITES not in granted:
+        granted = tuple(grant for grant in GRANTS if grant in (*granted, WRITES))
+    files = tuple(dict.fromkeys((*context.uploads, *(options.files or ()))))
+    hosts = () if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network"))
+    return Given(grants=granted, folder=folder, files=files, hosts=hosts)
+
+
+def _granted(context: "SessionContext", script: "Script", grant: str) -> bool:
+    return context.policy.decide(_grant_request(context, script, grant)).verdict == "allow"
+
+
+def _grant_request(context: "SessionContext", script: "Script", grant: str) -> Request:
+    return skill_request(
+        grant,
+        script.skill,
+        script.path,
+        command=script.command,
+        digest=script.tree,
+        arguments=script.arguments,
+        version=context.version,
+    )

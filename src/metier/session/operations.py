@@ -31,11 +31,13 @@ from metier.results import (
 )
 from metier.session import callable_skills, mentions, recall, scripts, tools
 from metier.session.context import SessionContext
+from metier.session.given import given_to
 from metier.session.json_schema import Schema
 from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, parameters
 from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
+from metier.session.working_folder import RunOptions, digests_of
 
 _BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
 
@@ -173,10 +175,29 @@ class Run(Operation[RunResult]):
     script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
     arguments: Sequence[str] = field(default=(), metadata=about("Its arguments, one item each."))
     stdin: str | None = field(default=None, metadata=about("What it reads from standard input.", nul=True))
+    files: Mapping[str, str | bytes] | None = field(
+        default=None,
+        metadata=about(
+            "Files to put into its current folder, by name: the content as base64, or its digest in the record.",
+            model=False,
+        ),
+    )
+    write: bool = field(
+        default=False, metadata=about("Bring its changes to the working folder back, if policy allows it.", model=False)
+    )
     by: By = field(default="user", metadata=_BY)
 
     def rescan(self, context: SessionContext) -> None:
         context.visibility.rescan()
+
+    @property
+    def _options(self) -> RunOptions:
+        return RunOptions(self.files, self.write)
+
+    def as_dict(self) -> JsonObject:
+        """The record has the digests of the files; their content is kept beside it."""
+        given = super(Run, self).as_dict()
+        return given | {"files": digests_of(self.files)} if self.files else given
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, None, self.by)
@@ -187,7 +208,7 @@ class Run(Operation[RunResult]):
         yield from context.file_requests(skill)
         script = scripts.read(context, skill, self.script, self.arguments)
         scripts.check(context, script)
-        yield scripts.request(context, script)
+        yield scripts.request(context, script, given_to(context, script, self._options, self.by))
 
     def perform(self, context: SessionContext) -> RunResult:
         skill = context.visibility.find(self.name, None, self.by)
@@ -197,7 +218,7 @@ class Run(Operation[RunResult]):
             context.confirm(context.request("skill_load", skill, skill.path), self.by)
             load(context, skill, by=self.by)
         context.confirm_file(skill, by=self.by)
-        return scripts.run(context, skill, self.script, self.arguments, self.stdin, by=self.by)
+        return scripts.run(context, skill, self.script, self.arguments, self.stdin, self._options, by=self.by)
 
 
 # --- what was given before ---

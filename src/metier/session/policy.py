@@ -19,7 +19,7 @@ from metier.hosts.settings import Settings
 from metier.model import Skill
 from metier.results import Request
 from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, RuleLists, Verdict, read_lists
+from metier.session.rules import LISTS, Rule, RuleLists, Verdict, as_answer, read_lists
 from metier.session.skill_request import skill_request
 
 Name = Literal["default", "read-only", "full-auto"]
@@ -304,7 +304,7 @@ class Policy:
     def remember(self, request: Request) -> Rule:
         """Remember a yes for this tool and this skill at its place; see `Rule.covering`."""
         rule = Rule.covering(request)
-        if rule not in self.remembered.current().allow:
+        if as_answer(rule) not in self.remembered.current().allow:
             self.remembered.add(rule)
             if self.on_remember is not None:
                 self.on_remember(rule)
@@ -338,6 +338,8 @@ class Policy:
 def _in_settings(request: Request) -> str:
     """Where a person writes which rule to allow a request. Says nothing about this machine's folders."""
     rule = replace(Rule.covering(request), folder=None)
+    if not request.wants:
+        rule = replace(rule, given=None)  # a rule that the user writes covers the folder that is read, too
     if request.tool == REMOTE_LOAD:
         rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
     elif request.foreign and rule.digest is None:

@@ -188,14 +188,17 @@ def command_line(request: Request) -> str:
 
 def _reach(request: Request) -> Iterator[tuple[str, str]]:
     """What the script can see and change, by what the rules grant it."""
-    grants, project = request.grants, f"the project {request.project}".rstrip()
+    grants, folder = request.grants, request.project
     if "run_project_write" in grants:
-        seen = f"It sees its own files, an empty work folder and {project}."
-        yield "Files", f"{seen} Its changes to the project come back as a list of plain files."
-    elif "run_project" in grants:
-        yield "Files", f"It sees its own files and an empty work folder, and may read {project}."
+        changes = "Its changes there come back as a list of plain files."
+        yield "Files", f"It sees its own files, reads the folder {folder} and writes to it. {changes}"
+    elif folder:
+        kept = "What it changes there is dropped, and new files are kept aside."
+        yield "Files", f"It sees its own files and reads the folder {folder}. {kept}"
     else:
         yield "Files", "It sees only its own files and an empty work folder."
+    if request.files:
+        yield "Given", f"It is given a copy of {', '.join(request.files)}."
     yield "Network", "It may use the network." if "run_network" in grants else _hosts(request.hosts)
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
@@ -217,6 +220,9 @@ def _covers(request: Request) -> str:
         skill = f"the skill {request.skill_name} of the MCP server {request.source}"
     if request.tool == "skill_run":
         what = f"this script of {skill}, with any arguments"
+        if request.project:
+            doing = "writes to" if "run_project_write" in request.grants else "reads"
+            what = f"{what}, where it {doing} the folder {request.project}"
         same = " and it is given the same" if request.given else ""
         return (
             f"{what}, {f'as long as no file of the skill changes{same}' if request.digest else 'also after it changes'}"

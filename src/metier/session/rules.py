@@ -39,7 +39,8 @@ class Rule:
     scope: str | None = None
     source: str | None = None
     given: str | None = None
-    """The digest of what the run is given, as `Request` has it."""
+    """What a run is given besides its own files, as in `Request.given`. Without it, a rule covers what other rules give
+    and what every script may read, but nothing that a caller asks for in addition."""
     host: str | None = None
     """The host that a rule about `run_network` is for; see `metier.sandbox.hosts`."""
 
@@ -54,7 +55,7 @@ class Rule:
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
             and self.scope in (None, request.scope)
             and self.source in (None, request.source)
-            and self.given in (None, request.given)
+            and self.given in (None, given_text(request))
         )
 
     def allows(self, request: Request) -> bool:
@@ -65,7 +66,7 @@ class Rule:
         never the user's own, whatever scope its project claims. A rule for this content covers what the run was given
         when the rule was made, and no more. A rule for one host does not allow the network as a whole.
         """
-        if self.host is not None or (self.digest is not None and (self.given or "") != request.given):
+        if self.host is not None or (request.wants and self.given is None):
             return False
         return self._reaches(request)
 
@@ -88,7 +89,7 @@ class Rule:
         For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
         script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
         """
-        given = request.given or None
+        given = given_text(request) or None
         rule = cls(request.tool, request.skill_name or None, digest=request.digest or None, given=given)
         if not request.folder:
             return rule
@@ -111,6 +112,16 @@ class Rule:
 
     def __str__(self) -> str:
         return ", ".join(f"{key} = {value!r}" for key, value in self.as_dict().items())
+
+
+def given_text(request: Request) -> str:
+    """What a run is given, as a rule has it."""
+    return "; ".join(request.given)
+
+
+def as_answer(rule: Rule) -> Rule:
+    """A remembered answer as a rule. Without `given`, it was about a run that was given nothing: it covers no other."""
+    return replace(rule, given="") if rule.tool == "skill_run" and rule.given is None else rule
 
 
 def _quoted(text: str) -> str:

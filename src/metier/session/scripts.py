@@ -6,41 +6,34 @@ asked about again, and one that comes after the question has no effect. Nothing 
 allow rule names the grant.
 """
 
-import codecs
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from metier import limits
-from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, ScriptRefused, StoreError
+from metier.errors import MetierError, PolicyDenied, ResourceError, SandboxUnavailable, StoreError
 from metier.files import beneath
 from metier.files.digests import digest_of
 from metier.files.source import ScriptFiles, take_folder
 from metier.files.text import from_utf8, storable_text
 from metier.files.tree import digest_in, tree_text
 from metier.model import Skill
-from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
-from metier.results import Artifact, Request, RunResult
-from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
+from metier.record.events import ToolFailed
+from metier.results import Request, RunResult
+from metier.sandbox import Runner, choose
 from metier.session import windows
-from metier.session.hosts import HostAttempts
-from metier.session.policy import GRANTS, By
+from metier.session.execution import Execution
+from metier.session.given import Given, given_to
+from metier.session.policy import By
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
+from metier.session.working_folder import RunOptions, WorkingFolder, contents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from metier.session.context import SessionContext
-
-
-class Note(Protocol):
-    """Puts events, and artifacts by digest, into the record and makes them safe."""
-
-    def __call__(self, *events: Event, artifacts: "Mapping[str, bytes] | None" = None) -> None: ...
 
 
 @functools.cache
@@ -145,52 +138,38 @@ def _refused(context: "SessionContext", script: Script, why: str, way_out: str) 
 
 
 def run(
-    context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str], stdin: str | None, *, by: By
+    context: "SessionContext",
+    skill: Skill,
+    path: str,
+    arguments: Sequence[str],
+    stdin: str | None,
+    options: RunOptions,
+    *,
+    by: By,
 ) -> RunResult:
     """Run a script of a loaded skill, if policy allows it."""
     script: Script | None = None
+    given = Given()
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
-        granted = grants(context, script)
-        asked = request(context, script, granted)
-        context.confirm(asked, by)
+        given = given_to(context, script, options, by)
+        context.confirm(request(context, script, given), by)
         if context.version < 3:
-            granted = grants(context, script)  # what the person was shown did not count then
-        runner = _runner(granted, context.runner)
+            given = given_to(context, script, options, by)  # what the person was shown did not count then
+        runner = _runner(given.grants, context.runner)
+        files = contents(context, options)
     except MetierError as error:
-        _record_refusal(context, skill, path, script, error)
+        _record_refusal(context, skill, path, script, error, given.folder)
         raise
-    context.recorder.note(artifacts=script.artifacts)
+    kept = {digest_of(data): data for data in files.values()}
+    context.recorder.note(artifacts=script.artifacts | kept)
     context.commit()
-    return _Execution(context, script, granted, runner, asked.hosts).run(stdin)
+    return Execution(context, script, given, runner, files).run(stdin)
 
 
-def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
-    """What an allow rule gives this script besides its sandbox."""
-    return tuple(grant for grant in GRANTS if _granted(context, script, grant))
-
-
-def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
-    return context.policy.decide(_grant_request(context, script, grant)).verdict == "allow"
-
-
-def _grant_request(context: "SessionContext", script: Script, grant: str) -> Request:
-    return skill_request(
-        grant,
-        script.skill,
-        script.path,
-        command=script.command,
-        digest=script.tree,
-        arguments=script.arguments,
-        version=context.version,
-    )
-
-
-def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
-    """The request to run a script, with what rules give it besides its sandbox."""
-    granted = grants(context, script) if granted is None else granted
-    sees = {"run_project", "run_project_write"} & set(granted)
+def request(context: "SessionContext", script: Script, given: Given) -> Request:
+    """The request to run a script, with what it is given besides its sandbox."""
     return skill_request(
         "skill_run",
         script.skill,
@@ -199,9 +178,12 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         digest=script.tree or script.digest,
         detail=from_utf8(script.files.content),
         arguments=script.arguments,
-        grants=granted,
-        project=storable_text(context.skills.settings.place.project) if sees else "",
-        hosts=() if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network")),
+        grants=given.grants,
+        project=storable_text(given.folder.path),
+        hosts=given.hosts,
+        given=given.words if context.version > 5 else (),
+        wants=given.folder.wants,
+        files=tuple(storable_text(name) for name in given.files),
         version=context.version,
     )
 
@@ -240,7 +222,12 @@ def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
 
 
 def _record_refusal(
-    context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError
+    context: "SessionContext",
+    skill: Skill,
+    path: str,
+    script: Script | None,
+    error: MetierError,
+    folder: WorkingFolder,
 ) -> None:
     reason = getattr(error, "reason", "") or type(error).__name__
     if isinstance(error, SandboxUnavailable) and context.version > 1:
@@ -255,168 +242,7 @@ def _record_refusal(
         detail=redact(str(error)),
         digest=script.digest if script is not None and kept else "",
         tree=script.tree if script is not None else "",
+        folder=storable_text(folder.path),
+        cwd=storable_text(folder.cwd),
     )
     context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
-
-
-class _Execution:
-    """One run, with every piece of its output in the record as it comes."""
-
-    def __init__(
-        self,
-        context: "SessionContext",
-        script: Script,
-        granted: tuple[str, ...],
-        runner: Runner,
-        hosts: tuple[str, ...],
-    ) -> None:
-        self._context, self._script, self._granted, self._runner = context, script, granted, runner
-        self._hosts, self._attempts = hosts, HostAttempts(context, script.skill)
-        self._note: Note = context.note_now
-        self._redact: Callable[[str], str] = context.policy.redact
-
-    def run(self, stdin: str | None) -> RunResult:
-        script = self._script
-        streams = _Streams(self._note, self._redact)
-        try:
-            outcome = self._runner.run(self._job(stdin), streams)
-        except (SandboxUnavailable, ScriptRefused) as error:
-            reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
-            digest = script.digest if self._context.version > 1 else ""
-            failed = ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest, script.tree)
-            self._note(failed)
-            raise
-        streams.close()
-        return self._finish(outcome)
-
-    def _job(self, stdin: str | None) -> Job:
-        context, script = self._context, self._script
-        rules, place = context.profile.run, context.skills.settings.place
-        writable = "run_project_write" in self._granted
-        return Job(
-            skill_dir=script.files.folder or context.files.folder(script.skill),
-            tree=script.files.tree,
-            script=script.path,
-            argv=script.arguments,
-            stdin=stdin.encode() if stdin is not None else None,
-            env={name: place.env[name] for name in rules.env if name in place.env},
-            network="run_network" in self._granted,
-            hosts=self._hosts,
-            private_hosts=rules.private_hosts,
-            on_attempt=self._attempts,
-            project=place.project if writable or "run_project" in self._granted else None,
-            project_writable=writable,
-            project_protected=_skill_roots(context),
-            limits=RunLimits(
-                seconds=rules.seconds,
-                memory_bytes=rules.memory_mib * limits.MIB,
-                processes=rules.processes,
-                output_bytes=rules.output_bytes,
-                work_bytes=rules.work_mib * limits.MIB,
-            ),
-            on_started=self._started,
-        )
-
-    def _started(self, protections: tuple[str, ...]) -> None:
-        script = self._script
-        self._note(
-            ToolStarted(
-                tool="skill_run",
-                name=script.skill.name,
-                script=script.path,
-                digest=script.digest,
-                sandbox=self._runner.name,
-                args=tuple(self._redact(argument) for argument in script.arguments),
-                grants=self._granted,
-                protections=protections,
-                process=self._context.recorder.inputs.process(),
-                tree=script.tree,
-                hosts=self._hosts,
-            )
-        )
-
-    def _finish(self, outcome: Outcome) -> RunResult:
-        script = self._script
-        kept = {digest_of(data): data for data in (outcome.stdout, outcome.stderr)}
-        kept |= {digest_of(file.data): file.data for file in outcome.files}
-        # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
-        artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
-        notes = (
-            *outcome.notes,
-            *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
-            *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
-        )
-        network = self._attempts.notes(outcome.attempts_left_out)
-        notes += tuple(note for note in network if note not in notes)  # in a replay, the outcome has them already
-        if outcome.ended == "output-limit" and self._context.version > 4:
-            cut = _cut_note(self._context.profile.run.output_bytes)
-            notes = notes if cut in notes else (*notes, cut)  # in a replay, the outcome has it from the record
-        changes = tuple(replace(change, path=storable_text(change.path)) for change in outcome.changes)
-        ended = ToolEnded(
-            exit_code=outcome.exit_code,
-            duration_ms=outcome.duration_ms,
-            artifacts=tuple(artifact.as_dict() for artifact in artifacts),
-            stdout=digest_of(outcome.stdout),
-            stderr=digest_of(outcome.stderr),
-            ended=outcome.ended,
-            protections=outcome.protections,
-            notes=notes,
-            changes=tuple(change.as_dict() for change in changes),
-            attempts_left_out=outcome.attempts_left_out or None,
-        )
-        failed: tuple[Event, ...] = ()
-        if outcome.ended != "exit":
-            detail = f"it was ended: {outcome.ended}"
-            failed = (ToolFailed("skill_run", script.skill.name, script.path, outcome.ended, detail),)
-        self._note(ended, *failed, artifacts=kept)
-        return RunResult(
-            skill=script.skill,
-            script=script.path,
-            exit_code=outcome.exit_code,
-            stdout=from_utf8(outcome.stdout),
-            stderr=from_utf8(outcome.stderr),
-            duration_ms=outcome.duration_ms,
-            artifacts=artifacts,
-            ended=outcome.ended,
-            protections=outcome.protections,
-            notes=notes,
-            changes=changes,
-        )
-
-
-def _cut_note(limit: int) -> str:
-    """What a model reads where a script wrote more than it may."""
-    return (
-        f"the output was cut after {limit:,} bytes, and the script was ended; have it print less or write to a file, "
-        "or the user can raise run.output_bytes in ~/.config/metier/config.toml"
-    )
-
-
-def _skill_roots(context: "SessionContext") -> tuple[str, ...]:
-    """The folders of a project that are searched for skills: a script never writes there, even if it may write."""
-    project = context.skills.settings.place.project.rstrip("/") + "/"
-    roots = (root.path for root in context.skills.catalog.roots)
-    return tuple(path.removeprefix(project) for path in roots if path.startswith(project))
-
-
-class _Streams:
-    """Turns pieces of output into frames, up to a bound; the script waits while one is written."""
-
-    def __init__(self, note: Note, redact: Callable[[str], str]) -> None:
-        self._note, self._redact = note, redact
-        self._left = limits.STREAMED_BYTES
-        make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        self._write(stream, self._decoders[stream].decode(data[: max(self._left, 0)]))
-        self._left -= len(data)
-
-    def close(self) -> None:
-        for stream, decoder in self._decoders.items():
-            self._write(stream, decoder.decode(b"", final=True))
-
-    def _write(self, stream: str, text: str) -> None:
-        if text:
-            kind = ToolStdout if stream == "stdout" else ToolStderr
-            self._note(kind(self._redact(text)))

@@ -261,10 +261,33 @@ class Session:
         return self.perform(operations.Search(query=query, limit=limit, scope=scope, by=by))
 
     def run(
-        self, name: str, script: str, arguments: Sequence[str] = (), *, stdin: str | None = None, by: By = "user"
+        self,
+        name: str,
+        script: str,
+        arguments: Sequence[str] = (),
+        *,
+        stdin: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        write: bool = False,
+        by: By = "user",
     ) -> RunResult:
-        """Run a script of a skill in the sandbox, if policy allows it. A model must have loaded the skill first."""
-        return self.perform(operations.Run(name=name, script=script, arguments=tuple(arguments), stdin=stdin, by=by))
+        """Run a script of a skill in the sandbox, if policy allows it. A model must have loaded the skill first.
+
+        The script runs in the working folder. `files` are put there for this run, by name. With `write`, its changes to
+        the folder come back.
+        """
+        operation = operations.Run(
+            name=name, script=script, arguments=tuple(arguments), stdin=stdin, files=files, write=write, by=by
+        )
+        return self.perform(operation)
+
+    def run_in(self, folder: str | None) -> None:
+        """Have scripts run in this folder instead of the working folder, as a person wants it."""
+        self._context.folder = folder
+
+    def use_files(self, files: Mapping[str, str]) -> None:
+        """Have scripts find these files in their current folder: the digest of each in the record, by name."""
+        self._context.uploads = dict(files)
 
     def output(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
         """An earlier result by its ref: whole, by lines (from 1, both ends included), or the lines that match."""
@@ -364,10 +387,18 @@ class Session:
         return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, by=by))
 
     async def arun(
-        self, name: str, script: str, arguments: Sequence[str] = (), *, stdin: str | None = None, by: By = "user"
+        self,
+        name: str,
+        script: str,
+        arguments: Sequence[str] = (),
+        *,
+        stdin: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        write: bool = False,
+        by: By = "user",
     ) -> RunResult:
         """`run` for asyncio."""
-        return await asyncio.to_thread(self.run, name, script, arguments, stdin=stdin, by=by)
+        return await asyncio.to_thread(self.run, name, script, arguments, stdin=stdin, files=files, write=write, by=by)
 
     async def aoutput(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
         """`output` for asyncio."""

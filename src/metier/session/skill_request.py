@@ -4,7 +4,6 @@ from metier.files.text import storable_text
 from metier.model import Skill
 from metier.record.events import VERSION
 from metier.results import Request
-from metier.session.given import given_digest
 
 
 def skill_request(
@@ -19,6 +18,9 @@ def skill_request(
     grants: tuple[str, ...] = (),
     project: str = "",
     hosts: tuple[str, ...] = (),
+    given: tuple[str, ...] = (),
+    wants: tuple[str, ...] = (),
+    files: tuple[str, ...] = (),
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -34,7 +36,9 @@ def skill_request(
         grants=grants if known else (),
         project=project if known else "",
         hosts=hosts,
-        given=given_digest(hosts=hosts),
+        given=given,
+        wants=wants,
+        files=files,
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",

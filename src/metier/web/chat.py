@@ -18,8 +18,18 @@ from metier.chat.model_choice import PROVIDERS
 from metier.errors import ConfigError
 from metier.record.streams import chat_stream
 from metier.session.json_schema import Schema
-from metier.web import sse
-from metier.web.endpoints import JSON, Endpoint, NotFound, Problem, RequestRefused, ServerBusy, encode, json_body, query
+from metier.web import files, sse
+from metier.web.endpoints import (
+    JSON,
+    Conflict,
+    Endpoint,
+    NotFound,
+    RequestRefused,
+    ServerBusy,
+    encode,
+    json_body,
+    query,
+)
 from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
 
 if TYPE_CHECKING:
@@ -28,12 +38,6 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = 50
 """Commands that are offered at once."""
-
-
-class Conflict(Problem):
-    """The state of the chat does not allow the request."""
-
-    status, code = 409, "CONFLICT"
 
 
 # --- chats ---
@@ -247,6 +251,7 @@ CHOOSE: Final = Endpoint(
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *files.ENDPOINTS,
     Endpoint(
         method="GET",
         path="/api/chats",

@@ -50,6 +50,12 @@ class NotFound(Problem):
     status, code = 404, "NOT_FOUND"
 
 
+class Conflict(Problem):
+    """The state of the thing does not allow the request."""
+
+    status, code = 409, "CONFLICT"
+
+
 class ServerBusy(Problem):
     """The server is busy. The same request may succeed later."""
 
@@ -73,6 +79,7 @@ class Endpoint:
     headers: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
     body: Schema | None = None
     body_required: bool = False
+    body_type: str = JSON
     answers: Mapping[int, Mapping[str, Schema]] = field(default_factory=lambda: {200: {JSON: {"type": "object"}}})
     open: bool = False
     """Whether it works without a token."""
@@ -211,7 +218,7 @@ def _described(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.body is not None:
         described["requestBody"] = {
             "required": endpoint.body_required,
-            "content": {JSON: {"schema": endpoint.body}},
+            "content": {endpoint.body_type: {"schema": endpoint.body}},
         }
     return described
 

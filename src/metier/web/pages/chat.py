@@ -42,7 +42,19 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
     (
         *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
         *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
-        *("command", "message", "retry", "question", "foreign", "name", "candidates", "chosen", "shown"),
+        *(
+            "command",
+            "message",
+            "retry",
+            "question",
+            "foreign",
+            "name",
+            "candidates",
+            "chosen",
+            "shown",
+            "size",
+            "made",
+        ),
     )
 )
 """Every field that some item has, for templates that fail on an undefined one."""

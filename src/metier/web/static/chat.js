@@ -16,7 +16,8 @@ async function call(method, address, body) {
   let answer;
   try {
     answer = await fetch(address, {
-      method, headers: body ? { "content-type": "application/json" } : {}, body: body && JSON.stringify(body),
+      method, headers: body ? { "content-type": body instanceof Blob ? "application/octet-stream" : "application/json" } : {},
+      body: body instanceof Blob ? body : body && JSON.stringify(body),
     });
   } catch {
     throw new Error("The server cannot be reached.");
@@ -85,7 +86,7 @@ function working(on) {
   $("[data-send]").hidden = on;
 }
 
-function follow() {
+function follow(done = "The answer is complete.") {
   stream?.close();
   working(true);
   stream = new EventSource(`/chat/${encodeURIComponent(chat)}/stream`);
@@ -100,7 +101,7 @@ function follow() {
     put($("[data-chips]"), chips);
     put($("[data-chats]"), chats);
     working(false);
-    words.textContent = "The answer is complete.";
+    words.textContent = done;
   }));
   stream.onerror = () => {
     if (stream.readyState === EventSource.CLOSED) { working(false); say("The connection was lost. Reload the page."); }
@@ -108,15 +109,18 @@ function follow() {
   };
 }
 
+async function ensureChat() {
+  if (chat) return;
+  chat = (await (await call("POST", "/api/chats")).json()).id;
+  main.dataset.chat = chat;
+  history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
+  $("[data-remove]").hidden = false;
+}
+
 async function send(text) {
   working(true);
   try {
-    if (!chat) {
-      chat = (await (await call("POST", "/api/chats")).json()).id;
-      main.dataset.chat = chat;
-      history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
-      $("[data-remove]").hidden = false;
-    }
+    await ensureChat();
     await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, { text });
     message.value = "";
     fit();
@@ -127,6 +131,43 @@ async function send(text) {
     if (error.status === 409) follow(); // another turn is running on this chat: follow it
   }
 }
+
+// --- files ---
+
+/** Add files to the chat. Scripts of later turns find them in their current folder. */
+async function attach(files) {
+  if (!files.length || main.dataset.status !== "idle") return;
+  working(true);
+  let added = 0;
+  try {
+    await ensureChat();
+    for (const file of files) {
+      await call("POST", `/api/chats/${encodeURIComponent(chat)}/files?name=${encodeURIComponent(file.name)}`, file);
+      added += 1;
+    }
+  } catch (error) {
+    say(error.message);
+  }
+  working(false);
+  if (added) follow(added === 1 ? "The file was added." : `${added} files were added.`);
+  message.focus();
+}
+
+const chooser = $("[data-files]");
+$("[data-attach]").addEventListener("click", () => chooser.click());
+chooser.addEventListener("change", () => { attach([...chooser.files]); chooser.value = ""; });
+
+const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+main.addEventListener("dragover", (event) => {
+  if (carriesFiles(event)) { event.preventDefault(); main.classList.add("dropping"); }
+});
+main.addEventListener("dragleave", (event) => {
+  if (!main.contains(event.relatedTarget)) main.classList.remove("dropping");
+});
+main.addEventListener("drop", (event) => {
+  main.classList.remove("dropping");
+  if (carriesFiles(event)) { event.preventDefault(); attach([...event.dataTransfer.files]); }
+});
 
 composer.addEventListener("submit", (event) => {
   event.preventDefault();

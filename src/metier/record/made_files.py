@@ -1,0 +1,60 @@
+"""The files that scripts made, as the record has them: the run that made each, and the digest of its bytes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metier.model import JsonObject
+from metier.record.events import ToolEnded, ToolStarted
+from metier.record.store import Frame, Store
+
+RUNS = 200
+"""The runs that are looked through, the latest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeFile:
+    """A file that a script made."""
+
+    session: str
+    skill: str
+    script: str
+    path: str
+    size: int
+    digest: str
+    at_ms: int
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "session": self.session,
+            "skill": self.skill,
+            "script": self.script,
+            "path": self.path,
+            "size": self.size,
+            "digest": self.digest,
+            "at_ms": self.at_ms,
+        }
+
+
+def made_files(store: Store, session: str | None = None, runs: int = RUNS) -> list[MadeFile]:
+    """The files that scripts made in one session or in all, the latest first."""
+    frames = store.read(session, types=(ToolStarted.type, ToolEnded.type), limit=2 * runs, newest=True)
+    return list(_of(frames))[::-1]
+
+
+def _of(frames: list[Frame]) -> Iterator[MadeFile]:
+    started: dict[object, Frame] = {}
+    for frame in frames:
+        if frame["type"] == ToolStarted.type:
+            started[frame.get("op")] = frame
+            continue
+        run = started.pop(frame.get("op"), {})
+        for one in reversed(frame["artifacts"]):
+            yield MadeFile(
+                session=frame["session_id"],
+                skill=str(run.get("name", "")),
+                script=str(run.get("script", "")),
+                path=one["path"],
+                size=one["size"],
+                digest=one["digest"],
+                at_ms=frame["timestamp_ms"],
+            )
