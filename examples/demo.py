@@ -16,6 +16,7 @@ HINTS = """
 Metier with the six skills of examples/skills. Try these in the chat:
 
   is there anything wrong with this csv file?
+  (add a csv file with the clip) /csv-profile run scripts/profile_csv.py
   /skills-system-validation read assets/fixture.json
   run scripts/echo.sh hello
 

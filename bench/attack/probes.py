@@ -9,7 +9,7 @@ from typing import Final
 
 from metier.errors import MetierError
 from metier.sandbox import Job, Outcome, RunLimits, Runner, choose
-from sandbox.attempts import ATTEMPTS, NOTHING, PROJECT, WRITABLE, Attempt
+from sandbox.attempts import ATTEMPTS, NOTHING, PROJECT, WORKING, WRITABLE, Attempt
 from sandbox.boxes import Box, Listeners, a_victim, as_user, knowledge, listeners
 
 from . import measure
@@ -123,6 +123,16 @@ return connect(socket.AF_UNIX, "/proc/self/fd/%d" % fd)
         'open(os.environ["PROJECT_DIR"] + "/x", "w").close(); return True',
         also=PROJECT,
     ),
+    Attempt("socket-in-the-working-folder", 'return connect(socket.AF_UNIX, "s")', "", also=WORKING),
+    Attempt(
+        "what-is-above-the-working-folder",
+        """
+above = os.path.dirname(os.getcwd())
+found = [name for name in os.listdir(above) if name != os.path.basename(os.getcwd())]
+return found or has(above + "/home/.ssh/id")
+""",
+        also=WORKING,
+    ),
     Attempt("secrets-of-the-skill-behind-links", 'return has(os.environ["SKILL_DIR"] + "/link-folder/.ssh/id")'),
     Attempt("files-of-the-skill-through-its-descriptors", 'return has("/proc/self/cwd/../.." + A["secret"])'),
 ]
@@ -165,6 +175,7 @@ def _attempt(round_: Round, box: Box, sandbox: Runner, attempt: Attempt, known: 
         network=grant.network,
         project=str(box.project) if grant.project else None,
         project_writable=grant.project_writable,
+        cwd=str(box.project) if grant.works_there else None,
     )
     before = box.fingerprint()
     outcome = run(round_, sandbox, job)

@@ -81,6 +81,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = '[[allow]]\ntool = "skill_load"\nskill_name = "release-notes"\n'  # its id begins with 7b95d83f
     (home / ".config/metier/permissions.toml").write_text(answer)
     (project / "args.json").write_text('{"query": "pdf"}')
+    for table in (project / "data.csv", home / "q3.csv"):
+        table.write_text("name,age\nada,36\n")
     with zipfile.ZipFile(project / "pdf.skill", "w") as archive:
         archive.write(project / "pdf/SKILL.md", "pdf/SKILL.md")
     loaded = call(base, "metier load csv-profile --session demo --json")

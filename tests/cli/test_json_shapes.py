@@ -37,6 +37,7 @@ COMMANDS = {
     "search": ["search forms --json", "search forms --json --explain", "search zzz --json"],
     "load": ["load pdf --json --session s"],
     "read": ["read pdf references/forms.md --json", "read pdf assets/a.bin --raw --json"],
+    "artifacts": ["artifacts --json"],
     "invoke": ["invoke hello --json", "invoke /pdf --json", "invoke $pdf --json --profile codelia"],
     "prompt": ["prompt --json", "prompt --full --json"],
     "init": ["init --json", "init --json"],

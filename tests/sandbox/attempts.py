@@ -77,6 +77,8 @@ class Grant:
     """A value for the variable METIER_SECRET."""
     project: bool = False
     project_writable: bool = False
+    works_there: bool = False
+    """The project is the current folder."""
 
 
 NOTHING = Grant()
@@ -84,6 +86,7 @@ NETWORK = Grant(network=True)
 VARIABLE = Grant(secret=True)
 PROJECT = Grant(project=True)
 WRITABLE = Grant(project=True, project_writable=True)
+WORKING = Grant(project=True, works_there=True)
 
 
 @dataclass(frozen=True)
@@ -358,6 +361,21 @@ return True
         also=PROJECT,
     ),
     Attempt("out-of-a-writable-project", 'return has(os.environ["PROJECT_DIR"] + "/../secret.txt")', also=WRITABLE),
+    Attempt("out-of-the-working-folder", 'return has("../secret.txt") or has(A["secret"])', also=WORKING),
+    Attempt(
+        "out-of-the-working-folder-by-a-link", 'os.symlink("../secret.txt", "l"); return has("l")', "", also=WORKING
+    ),
+    Attempt(
+        "change-the-working-folder-on-disk",
+        """
+for name in ("notes.txt", ".git/config", "new.txt"):
+    with open(name, "a") as file: file.write("x")
+os.rename("notes.txt", "moved.txt"); os.chmod(".", 0o777)
+return False
+""",
+        "",
+        also=WORKING,
+    ),
     Attempt(
         "a-sandbox-in-the-sandbox",
         """

@@ -52,6 +52,7 @@ def job_for(box: Box, attempt: Attempt, grant: Grant, known: str) -> Job:
         env={"METIER_SECRET": "granted"} if grant.secret else {},
         project=str(box.project) if grant.project else None,
         project_writable=grant.project_writable,
+        cwd=str(box.project) if grant.works_there else None,
     )
 
 

@@ -176,7 +176,8 @@ def test_a_no_runs_nothing_and_is_in_the_trail(world: World) -> None:
     ("rules", "check"),
     [
         ([], lambda job: not job.network and job.project and job.cwd == job.project and not job.project_writable),
-        (["run_network"], lambda job: job.network),
+        (["run_network"], lambda job: job.network and job.project is None),
+        (["run_network", "run_project"], lambda job: job.network and job.project),
         (["run_project"], lambda job: job.project and not job.project_writable),
         (["run_project_write"], lambda job: job.project and job.project_writable),
     ],

@@ -50,8 +50,7 @@ def report(placed: Placed) -> None:
 
 @click.command(
     "artifacts",
-    epilog="Examples:\n\n\b\n  metier artifacts\n  metier artifacts report.csv > report.csv\n"
-    "  metier artifacts --session ID --out results",
+    epilog="Examples:\n\n\b\n  metier artifacts\n  metier artifacts --session ID --out results",
 )
 @click.argument("name", required=False)
 @click.option("--out", metavar="DIR", help="Write the files into this folder.")

@@ -24,9 +24,9 @@ from metier.session.visibility import By
 @click.command(
     "run",
     epilog="Examples:\n\n\b\n  metier run csv-profile scripts/profile_csv.py data.csv\n"
-    "  metier run csv-profile scripts/profile_csv.py --file ~/Downloads/q3.csv q3.csv\n"
-    "  metier run formatter scripts/format.py --write -- --line-length 100\n"
-    "  metier run charts scripts/plot.py --out pictures data.csv\n"
+    "  metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv\n"
+    "  metier run csv-profile scripts/profile_csv.py --out results data.csv\n"
+    "  metier run csv-profile scripts/profile_csv.py --write -- --format json data.csv\n"
     "  metier run issues scripts/list.py --host api.github.com",
 )
 @click.argument("name", shell_complete=complete_skill)

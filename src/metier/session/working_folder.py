@@ -70,6 +70,9 @@ class WorkingFolder:
 
 
 NO_FOLDER: Final = WorkingFolder()
+_NETWORK: Final = (
+    "it ran in an empty folder, because it has the network; --folder or a rule that allows run_project shows yours"
+)
 
 
 def working_folder(
@@ -104,8 +107,11 @@ def chosen_folder(settings: Settings, policy: "Policy", about: Request, named: s
     by_rule = "allow" in (reading.verdict, writing.verdict)
     if reading.verdict == "deny" and reading.rule is not None:
         return WorkingFolder(note="it ran in an empty folder, because a rule denies run_project")
-    if named is None and not by_rule and settings.profile.run.folder == "none":
-        return NO_FOLDER
+    if named is None and not by_rule:
+        if settings.profile.run.folder == "none":
+            return NO_FOLDER
+        if policy.decide(replace(about, tool="run_network")).verdict == "allow":  # it could send the folder away
+            return WorkingFolder(note=_NETWORK)
     cwd = os.path.realpath(named if named is not None else place.cwd)
     path = os.path.realpath(place.project) if by_rule and named is None else cwd
     if not is_within(cwd, path):
