@@ -6,6 +6,8 @@ for a model's tool call.
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -39,6 +41,19 @@ class Request:
     """Whether the skill belongs to a project that the user does not trust."""
     project: str = ""
     """The folder of the project, where a grant lets the script see it."""
+    name: str = ""
+    """The name of the secret, for `run_secret`."""
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that rules give the script."""
+
+    @property
+    def given(self) -> str:
+        """A digest of what the script is given besides its grants; empty if that is nothing.
+
+        An answer for good covers only a run that is given the same.
+        """
+        given = {key: sorted(names) for key, names in (("secrets", self.secrets),) if names}
+        return f"sha256:{hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()}" if given else ""
 
 
 CHOICES: Final = ("once", "always", "no")

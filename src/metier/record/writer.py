@@ -78,6 +78,8 @@ class Inputs:
     """Whether a sandbox works on this machine; `None` to look."""
     scripts: Callable[[Skill, str], ScriptFiles] | None = None
     """The files of a script; `None` to take them from the skill's folder."""
+    secrets: Callable[[Skill, str], tuple[str, ...]] | None = None
+    """The names of the secrets that a script is given; `None` to go by the rules and what is stored."""
     version: int = VERSION
     """The version of the frames to write."""
 

@@ -73,6 +73,12 @@ class RecordedFiles:
             raise _refusal(frame | {"path": frame["script"]})
         raise ResourceNotFound(path)
 
+    def secrets(self, skill: Skill, path: str) -> tuple[str, ...]:
+        """The names of the secrets that a script was given, or would have been given."""
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            return tuple(frame.get("secrets", ()))
+        return ()
+
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))

@@ -224,6 +224,7 @@ class _Replay:
                 answers=answers,
                 sandbox=bool(started["runs"]),
                 scripts=files.script,
+                secrets=files.secrets,
                 version=version,
             ),
         )

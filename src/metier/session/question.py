@@ -196,6 +196,9 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
         yield "Files", f"It sees its own files and an empty work folder, and may read {project}."
     else:
         yield "Files", "It sees only its own files and an empty work folder."
+    if request.secrets:
+        names = ", ".join(request.secrets)
+        yield "Secrets", f"It is given {names} as variables. Their values are masked in what it prints and writes."
     yield "Network", "It may use the network." if "run_network" in grants else "It has no network."
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
@@ -208,7 +211,8 @@ def _covers(request: Request) -> str:
         skill = f"the skill {request.skill_name} of the MCP server {request.source}"
     if request.tool == "skill_run":
         what = f"this script of {skill}, with any arguments"
-        return f"{what}, {'as long as no file of the skill changes' if request.digest else 'also after it changes'}"
+        same = f"as long as no file of the skill changes{' and it is given the same' if request.given else ''}"
+        return f"{what}, {same if request.digest else 'also after it changes'}"
     if request.tool == REMOTE_LOAD:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}

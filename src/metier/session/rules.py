@@ -19,7 +19,7 @@ Verdict = Literal["allow", "ask", "deny"]
 LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
 """The lists of a policy, in the order in which they are applied."""
 
-_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest")
+_FIELDS: Final = ("tool", "name", "skill_name", "path", "command", "folder", "scope", "source", "digest", "given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class Rule:
     """The real path of the skill's folder."""
     scope: str | None = None
     source: str | None = None
+    name: str | None = None
+    """The name of a secret, in rules about `run_secret`."""
+    given: str | None = None
+    """What the script is given; see `Request.given`. An allow rule for a digest covers only runs that are given it."""
 
     def matches(self, request: Request) -> bool:
         return (
@@ -46,6 +50,7 @@ class Rule:
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
             and self.scope in (None, request.scope)
             and self.source in (None, request.source)
+            and self.name in (None, request.name)
         )
 
     def allows(self, request: Request) -> bool:
@@ -55,6 +60,8 @@ class Rule:
         covers it only if it says where the skill is or what it contains, or names no skill at all. Such a skill is
         never the user's own, whatever scope its project claims.
         """
+        if request.tool == "skill_run" and self.digest is not None and (self.given or "") != request.given:
+            return False
         return self.matches(request) and not (request.foreign and (self._by_name_only or self.scope == "user"))
 
     @property
@@ -69,7 +76,13 @@ class Rule:
         For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
         script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
         """
-        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None)
+        rule = cls(
+            request.tool,
+            request.skill_name or None,
+            digest=request.digest or None,
+            name=request.name or None,
+            given=request.given or None,
+        )
         if not request.folder:
             return rule
         path = glob.escape(request.path) if request.tool == "skill_run" else None
@@ -145,7 +158,20 @@ def read_rule(given: object, where: str) -> Rule:
         hint = "write the real path of the skill's folder, or a glob such as /home/me/.agents/skills/*"
         message = f"folder cannot be {folder!r} in a rule of permissions.{where}: it is no absolute path of a folder"
         raise ConfigError(message, key="folder", hint=hint)
-    return Rule(**cast("Mapping[str, str]", values))
+    rule = Rule(**cast("Mapping[str, str]", values))
+    if rule.tool == "run_secret" and where == "allow":
+        _check_secret(rule)
+    return rule
+
+
+def _check_secret(rule: Rule) -> None:
+    """A rule that gives every secret, or gives one to every skill, is a mistake."""
+    hint = "`metier secret allow NAME SKILL` adds a whole rule"
+    if not rule.name:
+        raise ConfigError("a rule about run_secret in permissions.allow names the secret", key="name", hint=hint)
+    if not (rule.skill_name or rule.folder or rule.digest):
+        message = "a rule about run_secret in permissions.allow says which skill is given the secret"
+        raise ConfigError(message, key="skill_name", hint=hint)
 
 
 def _read_list(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:

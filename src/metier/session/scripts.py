@@ -11,7 +11,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from metier import limits
@@ -25,9 +25,11 @@ from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session import windows
+from metier.sandbox.masked import MaskedRunner
+from metier.session import script_secrets, windows
 from metier.session.policy import GRANTS, By
 from metier.session.rules import Rule
+from metier.session.script_secrets import StoredSecrets
 from metier.session.skill_request import skill_request
 
 if TYPE_CHECKING:
@@ -59,6 +61,19 @@ class Script:
     path: str
     arguments: tuple[str, ...]
     files: ScriptFiles
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that rules give it."""
+    read_secrets: Callable[[], StoredSecrets] = field(default=StoredSecrets, repr=False, compare=False)
+
+    @functools.cached_property
+    def stored(self) -> StoredSecrets:
+        """The secrets of the user, read when a value is needed first."""
+        return self.read_secrets()
+
+    @functools.cached_property
+    def shown_arguments(self) -> tuple[str, ...]:
+        """The arguments without the values of secrets. Only the script itself gets them as they are."""
+        return tuple(self.stored.mask.text(argument) for argument in self.arguments)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -78,7 +93,7 @@ class Script:
 
     @property
     def command(self) -> str:
-        return " ".join((self.path, *self.arguments))
+        return " ".join((self.path, *self.shown_arguments))
 
 
 def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str]) -> Script:
@@ -90,7 +105,14 @@ def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence
     taken, key = context.asked.scripts, (skill.path, skill.folder, relative)
     if key not in taken:
         taken[key] = _take(context, skill, relative)
-    return Script(skill=skill, path=relative, arguments=tuple(arguments), files=taken[key])
+    script = Script(
+        skill=skill,
+        path=relative,
+        arguments=tuple(arguments),
+        files=taken[key],
+        read_secrets=functools.partial(script_secrets.stored, context),
+    )
+    return replace(script, secrets=script_secrets.granted(context, skill, relative, script.tree))
 
 
 def _take(context: "SessionContext", skill: Skill, path: str) -> ScriptFiles:
@@ -176,7 +198,7 @@ def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
         script.path,
         command=script.command,
         digest=script.tree,
-        arguments=script.arguments,
+        arguments=script.shown_arguments,
         version=context.version,
     )
     return context.policy.decide(wanted).verdict == "allow"
@@ -193,8 +215,9 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         command=script.command,
         digest=script.tree or script.digest,
         detail=from_utf8(script.files.content),
-        arguments=script.arguments,
+        arguments=script.shown_arguments,
         grants=granted,
+        secrets=script.secrets,
         project=storable_text(context.skills.settings.place.project) if sees else "",
         version=context.version,
     )
@@ -207,9 +230,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
     """
     if request.tool != "skill_run" or not request.folder:
         return ""
-    wanted = replace(Rule.covering(request), digest=None)
+    wanted = replace(Rule.covering(request), digest=None, given=None)
     answers = context.policy.remembered.current().allow
-    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None) == wanted]
+    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None, given=None) == wanted]
     if not digests or digests[-1] == request.digest:
         return ""
     store = context.recorder.store
@@ -249,6 +272,7 @@ def _record_refusal(
         detail=redact(str(error)),
         digest=script.digest if script is not None and kept else "",
         tree=script.tree if script is not None else "",
+        secrets=script.secrets if script is not None else (),
     )
     context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
 
@@ -257,7 +281,10 @@ class _Execution:
     """One run, with every piece of its output in the record as it comes."""
 
     def __init__(self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner) -> None:
-        self._context, self._script, self._granted, self._runner = context, script, granted, runner
+        mask = script.stored.mask
+        self._context, self._script, self._granted = context, script, granted
+        self._runner: Runner = MaskedRunner(runner, mask) if mask else runner
+        self._secrets = {name: script.stored.values[name] for name in script.secrets if name in script.stored.values}
         self._note: Note = context.note_now
         self._redact: Callable[[str], str] = context.policy.redact
 
@@ -269,7 +296,16 @@ class _Execution:
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
             digest = script.digest if self._context.version > 1 else ""
-            failed = ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest, script.tree)
+            failed = ToolFailed(
+                tool="skill_run",
+                name=script.skill.name,
+                script=script.path,
+                reason=reason,
+                detail=str(error),
+                digest=digest,
+                tree=script.tree,
+                secrets=script.secrets,
+            )
             self._note(failed)
             raise
         streams.close()
@@ -285,7 +321,7 @@ class _Execution:
             script=script.path,
             argv=script.arguments,
             stdin=stdin.encode() if stdin is not None else None,
-            env={name: place.env[name] for name in rules.env if name in place.env},
+            env={name: place.env[name] for name in rules.env if name in place.env} | self._secrets,
             network="run_network" in self._granted,
             project=place.project if writable or "run_project" in self._granted else None,
             project_writable=writable,
@@ -309,11 +345,12 @@ class _Execution:
                 script=script.path,
                 digest=script.digest,
                 sandbox=self._runner.name,
-                args=tuple(self._redact(argument) for argument in script.arguments),
+                args=tuple(self._redact(argument) for argument in script.shown_arguments),
                 grants=self._granted,
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
+                secrets=script.secrets,
             )
         )
 
@@ -327,6 +364,7 @@ class _Execution:
             *outcome.notes,
             *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
             *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
+            *script_secrets.notes(self._context, script, self._secrets),
         )
         if outcome.ended == "output-limit" and self._context.version > 4:
             cut = _cut_note(self._context.profile.run.output_bytes)

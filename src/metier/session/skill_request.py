@@ -17,6 +17,8 @@ def skill_request(
     arguments: tuple[str, ...] = (),
     grants: tuple[str, ...] = (),
     project: str = "",
+    name: str = "",
+    secrets: tuple[str, ...] = (),
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -31,6 +33,8 @@ def skill_request(
         arguments=arguments if known else (),
         grants=grants if known else (),
         project=project if known else "",
+        name=name,
+        secrets=secrets,
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",
