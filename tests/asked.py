@@ -33,6 +33,8 @@ REQUEST = Request(
     source=".agents",
     foreign=True,
     project="/srv/project",
+    name="GITHUB_TOKEN",
+    secrets=("GITHUB_TOKEN", "MAIL_PASSWORD"),
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -42,8 +44,10 @@ FACTS = {
     "trust": "It belongs to a project that you do not trust.",
     "files": "It sees its own files and an empty work folder, and may read the project /srv/project.",
     "network": "It may use the network.",
+    "secrets": "It is given GITHUB_TOKEN, MAIL_PASSWORD as variables.",
     "once": "this one run, of this content and with these arguments.",
-    "always": f"this script of the skill at {FOLDER}, with any arguments, as long as no file of the skill changes.",
+    "always": f"this script of the skill at {FOLDER}, with any arguments, "
+    "as long as no file of the skill changes and it is given the same.",
     "no": "nothing runs, and whoever asked is told so.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'

@@ -70,20 +70,16 @@ def test_a_session_and_its_logs(world: World, store: str, caplog: pytest.LogCapt
 def test_the_command_line_and_what_other_processes_find(world: World, store: str) -> None:
     where = {"cwd": world.project, "env": {**os.environ, "HOME": str(world.home)}, "capture_output": True}
 
-    def call(*words: str, data: bytes = b"") -> bytes:
-        line = [*forking.METIER, *words, "--store", store, "--session", "s"]
-        done = forking.run(line, input=data, **where)
+    def call(*words: str) -> bytes:
+        done = forking.run([*forking.METIER, *words, "--store", store, "--session", "s"], input=b"", **where)
         return done.stdout + done.stderr
 
     plain = ["run", SKILL, GIVEN["script"], "--stdin", "--", *GIVEN["arguments"]]
     line = [*forking.METIER, "--store", store, "--session", "s", *plain]
     done = forking.run(line, input=GIVEN["stdin"].encode(), **where)
     assert done.returncode == 3
-    call("run", "--json", SKILL, GIVEN["script"])
-    events, replayed = call("events", "--json"), call("replay")
-    check(
-        store, done.stdout, done.stderr, events, call("events"), replayed, call("caps", SKILL), call("secret", "list")
-    )
+    replayed = call("replay")
+    check(store, done.stdout, done.stderr, replayed, call("events", "--json"), call("caps", SKILL))
     assert b"identical, byte for byte" in replayed
 
 
@@ -121,7 +117,7 @@ def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog
         surface.close()
     check(store, answer.text, listed, "\n".join(streamed), caplog.text)
     assert found(VALUES, "\n".join(streamed).encode()) == []
-    assert "[secret PLANTED_199]" in "\n".join(streamed)
+    assert "[secret PLANTED_001]" in "\n".join(streamed)
 
 
 def test_a_model_over_mcp(world: World, store: str) -> None:
@@ -143,16 +139,10 @@ def test_a_model_over_mcp(world: World, store: str) -> None:
 
 def test_what_a_limit_cuts_off_in_the_middle_of_a_value(world: World, store: str) -> None:
     config = world.home / ".config/metier/config.toml"
-    config.write_text(f"{config.read_text()}\n[run]\noutput_bytes = 1000\n")
     script = 'import os, sys\nv = os.environ["PLANTED_007"]\nsys.stdout.write("." * 970 + v)\nsys.stdout.flush()\n'
-    path = world.home / ".agents/skills/cut"
     world.skill("~/.agents/skills/cut", files={"scripts/cut.py": script})
-    config.write_text(
-        config.read_text().replace(
-            "allow = [", "allow = [{ tool = 'run_secret', name = 'PLANTED_007', skill_name = 'cut' }, "
-        )
-    )
-    assert path.is_dir()
+    rule = "{ tool = 'run_secret', name = 'PLANTED_007', skill_name = 'cut' }"
+    config.write_text(f"[permissions]\nallow = [{{ tool = 'skill_run' }}, {rule}]\n[run]\noutput_bytes = 1000\n")
     surface = Python(world, store)
     try:
         result = surface.session.run("cut", "scripts/cut.py")

@@ -1,4 +1,4 @@
-"""A script gets a secret only by a rule for its skill at its digest, only in its own runs, and is told of the others."""
+"""A script gets a secret only by a rule for its skill at its digest, in its own runs, and is told of the others."""
 
 import json
 import os

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from metier.capabilities.sources import Named, Source, collected
+from metier.capabilities.sources import Named, SourceFile, collected
 
 _URL: Final = re.compile(
-    r"\b(?:https?|wss?|ftp)://(?:[^\s/@\"'<>]*@)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?=[:/?#\"'`)\]}>,;\s\\]|$)"
+    r"\b(?:https?|wss?|ftp)://(?:[^\s/@\"'<>]*@)?"
+    r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?=\.?(?:[:/?#\"'`)\]}>,;\s\\]|$))"
 )
 _PLACE: Final = re.compile(
     r"(?<![\w/.:$}-])((?:~|\$HOME|\$\{HOME\})(?:/[\w.@%+-]+)+|"
@@ -18,25 +19,23 @@ _USUAL: Final = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/
 _COMMAND: Final = re.compile(r"(?:^|\s)!`([^`\n]+)`", re.MULTILINE)
 
 
-def hosts(sources: Iterable[Source]) -> tuple[Named, ...]:
+def hosts(sources: Iterable[SourceFile]) -> tuple[Named, ...]:
     """The hosts of URLs. A host that is only known at run time is not found."""
-    return collected(
-        (found.lower().rstrip("."), source.path, "") for source in sources for found in _URL.findall(source.text)
-    )
+    return collected((found.lower(), source.path, "") for source in sources for found in _URL.findall(source.text))
 
 
-def files(sources: Iterable[Source]) -> tuple[Named, ...]:
+def files(sources: Iterable[SourceFile]) -> tuple[Named, ...]:
     """The files and folders outside of the skill that are named with their whole path."""
     return collected((place, source.path, "") for source in sources for place in _places(source))
 
 
-def _places(source: Source) -> Iterator[str]:
+def _places(source: SourceFile) -> Iterator[str]:
     for place in _PLACE.findall(re.sub(r"\A#!.*", "", source.text)):
         if place not in _USUAL:
             yield place.replace("${HOME}", "~").replace("$HOME", "~").rstrip(".")
 
 
-def commands(sources: Iterable[Source]) -> tuple[Named, ...]:
+def commands(sources: Iterable[SourceFile]) -> tuple[Named, ...]:
     """The commands that some hosts run while they load SKILL.md, written as !`command`. Metier never runs them."""
     return collected(
         (command.strip(), source.path, "")

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from metier.capabilities.sources import Named, Source, collected
+from metier.capabilities.sources import Named, SourceFile, collected
 
 STANDARD: Final = "standard"
 OWN: Final = "own"
@@ -25,7 +25,7 @@ _NODE_STANDARD: Final = re.compile(
 )
 
 
-def imports(sources: Iterable[Source]) -> tuple[Named, ...]:
+def imports(sources: Iterable[SourceFile]) -> tuple[Named, ...]:
     """The top-level modules that are imported. The kind is `standard`, `own` or `package`."""
     known = list(sources)
     own = {part.removesuffix(".py") for one in known if one.language == "python" for part in one.path.split("/")}

@@ -8,7 +8,7 @@ from typing import Final
 
 from metier.capabilities.secrets import declared_in
 from metier.capabilities.shell import called
-from metier.capabilities.sources import Named, Source, collected
+from metier.capabilities.sources import Named, SourceFile, collected
 from metier.model import SKILL_FILE
 
 _STARTS: Final = ("run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec")
@@ -16,14 +16,14 @@ _PROGRAM: Final = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_.+/-]*")
 _SHELL: Final = ("system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell")
 
 
-def programs(sources: Iterable[Source], frontmatter: Mapping[str, object] | None = None) -> tuple[Named, ...]:
+def programs(sources: Iterable[SourceFile], frontmatter: Mapping[str, object] | None = None) -> tuple[Named, ...]:
     """The programs by name. Commands that are part of the shell, and functions of the script, are left out."""
     declared = [(name, SKILL_FILE, "") for name in declared_in(frontmatter or {}, "bins")]
     found = [(name, source.path, "") for source in sources for name in _called(source)]
     return collected([*declared, *found])
 
 
-def _called(source: Source) -> Iterator[str]:
+def _called(source: SourceFile) -> Iterator[str]:
     if source.language == "shell":
         yield from called(source.text)
     elif source.language == "python":

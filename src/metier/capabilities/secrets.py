@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from metier.capabilities.sources import Language, Named, Source, collected
+from metier.capabilities.sources import Language, Named, SourceFile, collected
 from metier.files.shapes import is_items, is_object
 from metier.model import SKILL_FILE
 
@@ -38,7 +38,7 @@ def looks_secret(name: str) -> bool:
     return any(part in _WORDS for part in parts) or name.endswith(("APIKEY", "TOKEN", "SECRET", "PASSWORD"))
 
 
-def asked_for(sources: Iterable[Source], frontmatter: Mapping[str, object] | None = None) -> tuple[Named, ...]:
+def asked_for(sources: Iterable[SourceFile], frontmatter: Mapping[str, object] | None = None) -> tuple[Named, ...]:
     """The secrets that some sources of a skill, and its frontmatter, ask for. The kind is `declared` or `named`."""
     declared = {name: (name, SKILL_FILE, "declared") for name in declared_in(frontmatter or {}, "env")}
     found = [
@@ -47,7 +47,7 @@ def asked_for(sources: Iterable[Source], frontmatter: Mapping[str, object] | Non
     return collected([*declared.values(), *found])
 
 
-def asked_for_by(script: str, sources: Sequence[Source], frontmatter: Mapping[str, object]) -> tuple[Named, ...]:
+def asked_for_by(script: str, sources: Sequence[SourceFile], frontmatter: Mapping[str, object]) -> tuple[Named, ...]:
     """The secrets that one script asks for: itself, in a module that it names, or in SKILL.md.
 
     What SKILL.md names belongs to another script if that one reads it.
@@ -75,7 +75,7 @@ def declared_in(frontmatter: Mapping[str, object], what: str) -> tuple[str, ...]
     return tuple(found)
 
 
-def _read(source: Source) -> Iterator[str]:
+def _read(source: SourceFile) -> Iterator[str]:
     names = [found[1] for pattern in _READ[source.language] for found in pattern.finditer(source.text)]
     if source.language == "node":
         names += (name for found in _TAKEN_APART.finditer(source.text) for name in re.findall(_NAME, found[1]))

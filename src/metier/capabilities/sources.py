@@ -30,7 +30,7 @@ _PROGRAMS: Final[tuple[tuple[re.Pattern[str], Language], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """One file, with its text."""
 
     path: str
@@ -50,10 +50,10 @@ class Named:
         return {"name": self.name, "where": list(self.where), **({"kind": self.kind} if self.kind else {})}
 
 
-def sources(tree: SkillTree) -> tuple[Source, ...]:
+def sources(tree: SkillTree) -> tuple[SourceFile, ...]:
     """The sources of a skill, sorted by path. Links and files of other kinds are left out."""
     return tuple(
-        Source(file.path, language, from_utf8(file.data))
+        SourceFile(file.path, language, from_utf8(file.data))
         for file in tree.files
         if not file.target and (language := language_of(file)) is not None
     )

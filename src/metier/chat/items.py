@@ -126,6 +126,8 @@ class AskItem(Item):
     source: str = field(default="", metadata=_OPTIONAL)
     foreign: bool = field(default=False, metadata=_OPTIONAL)
     project: str = field(default="", metadata=_OPTIONAL)
+    name: str = field(default="", metadata=_OPTIONAL)
+    secrets: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -146,6 +148,8 @@ class AskItem(Item):
             source=request.source,
             foreign=request.foreign,
             project=request.project,
+            name=request.name,
+            secrets=request.secrets,
             why=why,
         )
 
@@ -166,6 +170,8 @@ class AskItem(Item):
             source=self.source,
             foreign=self.foreign,
             project=self.project,
+            name=self.name,
+            secrets=tuple(self.secrets),
         )
 
     def as_dict(self) -> dict[str, object]:

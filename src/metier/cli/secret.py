@@ -38,7 +38,7 @@ def secret_group(context: Context) -> None:
 
 @secret_group.command(
     "set",
-    epilog="Examples:\n\n\b\n  metier secret set GITHUB_TOKEN\n  gh auth token | metier secret set GITHUB_TOKEN",
+    epilog="Examples:\n\n\b\n  metier secret set GITHUB_TOKEN\n  metier secret set GITHUB_TOKEN < token.txt",
 )
 @click.argument("name")
 @click.argument("rest", nargs=-1, metavar="")
