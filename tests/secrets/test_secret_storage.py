@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import forking
 from metier.errors import ConfigError
 from metier.secrets.storage import SecretStorage, find_keyring
 from sandbox.boxes import IDENTITIES, as_user
@@ -48,7 +49,6 @@ class Keyring(KeyringBackend):
         del rest[f"{service} {username}"]
         json.dump(rest, open(FILE, "w"))
 """
-METIER = (sys.executable, "-c", "from metier.cli import main; main()")
 
 
 @pytest.fixture
@@ -127,28 +127,19 @@ def test_what_cannot_be_masked_or_given_is_refused_with_the_reason(
 
 
 def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
+    pytest.importorskip("keyring")
     (tmp_path / "test_backend.py").write_text(BACKEND)
     ring, home = tmp_path / "ring.json", tmp_path / "user"
-    home.mkdir()
-    environment = {
-        **os.environ,
-        "HOME": str(home),
-        "TEST_KEYRING": str(ring),
-        "PYTHON_KEYRING_BACKEND": "test_backend.Keyring",
-        "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
-    }
-    environment.pop("XDG_CONFIG_HOME", None)
+    settings = home / ".config/python_keyring/keyringrc.cfg"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[backend]\ndefault-keyring=test_backend.Keyring\nkeyring-path={tmp_path}\n")
+    environment = {**os.environ, "HOME": str(home), "TEST_KEYRING": str(ring)}
+    for name in ("XDG_CONFIG_HOME", "PYTHON_KEYRING_BACKEND"):
+        environment.pop(name, None)
 
     def call(*words: str, data: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*METIER, "secret", *words],
-            input=data,
-            capture_output=True,
-            text=True,
-            cwd=home,
-            env=environment,
-            check=False,
-        )
+        line = [*forking.METIER, "secret", *words]
+        return forking.run(line, input=data, capture_output=True, text=True, cwd=home, env=environment)
 
     said = call("set", "A_TOKEN", data="v4lue-in-keyring\n")
     assert said.stdout.startswith("A_TOKEN is kept in the keyring test backend Keyring")
@@ -160,10 +151,9 @@ def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
         [{"name": "A_TOKEN", "place": "keyring", "users": []}],
         "test backend Keyring",
     )
-    read = (
-        f"from metier.secrets.storage import *; print(SecretStorage({str(home / '.config/metier')!r}).value('A_TOKEN'))"
-    )
-    shown = subprocess.run([sys.executable, "-c", read], env=environment, capture_output=True, text=True, check=True)
+    config = str(home / ".config/metier")
+    code = f"from metier.secrets.storage import *; print(SecretStorage({config!r}).value('A_TOKEN'))"
+    shown = forking.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert shown.stdout == "v4lue-in-keyring\n", "another process has it"
     (tmp_path / "ring.json.locked").touch()
     locked = call("set", "A_TOKEN", data="v4lue-in-keyring-2\n")
