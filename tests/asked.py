@@ -37,6 +37,8 @@ REQUEST = Request(
     given=("reads /srv/project", "connects to api.example.org"),
     wants=("gets files",),
     files=("data.csv", "<i>.csv"),
+    name="GITHUB_TOKEN",
+    secrets=("GITHUB_TOKEN", "MAIL_PASSWORD"),
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -46,6 +48,7 @@ FACTS = {
     "trust": "It belongs to a project that you do not trust.",
     "files": "It sees its own files and reads the folder /srv/project.",
     "given": "It is given a copy of data.csv, <i>.csv.",
+    "secrets": "It is given GITHUB_TOKEN, MAIL_PASSWORD as variables.",
     "network": "It may connect to api.example.org, *.example.net:8443, but not to old.example.net, "
     "and to nothing else.",
     "once": "this one run, of this content and with these arguments.",

@@ -14,10 +14,12 @@ SOURCE = Path(metier.__file__).parent
 LAYERS = [
     ["limits", "model", "results", "errors"],
     ["files"],
+    ["secrets"],
     ["hosts"],
     ["catalog"],
     ["sandbox"],
     ["record"],
+    ["capabilities"],
     ["session"],
     ["skills", "testing"],
     ["replay"],

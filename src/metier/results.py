@@ -48,6 +48,10 @@ class Request:
     """What of it no rule gives yet: only an answer about this request does."""
     files: tuple[str, ...] = ()
     """The names of the files that are put into the script's current folder."""
+    name: str = ""
+    """The name of the secret, for `run_secret`."""
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that rules give the script."""
 
 
 CHOICES: Final = ("once", "always", "no")

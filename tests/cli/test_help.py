@@ -19,6 +19,7 @@ import pytest
 import forking
 import parts
 from metier.cli import cli
+from metier.secrets.storage import SecretStorage
 from metier.testing import write_skill
 
 REPOSITORY = Path(__file__).parents[2]
@@ -80,6 +81,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "skill_run" }]\n')
     answer = '[[allow]]\ntool = "skill_load"\nskill_name = "release-notes"\n'  # its id begins with 7b95d83f
     (home / ".config/metier/permissions.toml").write_text(answer)
+    (project / "token.txt").write_text("ghp_0123456789abcdef\n")
+    SecretStorage(str(home / ".config/metier")).set("GITHUB_TOKEN", "ghp_0123456789abcdef", in_file=True)
     (project / "args.json").write_text('{"query": "pdf"}')
     for table in (project / "data.csv", home / "q3.csv"):
         table.write_text("name,age\nada,36\n")
@@ -128,6 +131,8 @@ def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
     if any(part in line for part in STAYS):
         stays(base, line)
         return
+    if line == "metier secret set GITHUB_TOKEN":
+        line += " < token.txt"  # instead of the prompt
     if "--verify" in line and "install" in line:
         call(base, "metier install ./pdf --yes")
     if re.match(r"metier install (\./pdf|pdf\.skill)|metier mcp add (?!.*--yes)", line):

@@ -61,6 +61,10 @@ COMMANDS = {
     "policy explain": ["policy explain skill_run --skill pdf --json", "policy explain Bash --json"],
     "policy list": ["policy list --json"],
     "policy revoke": ["policy revoke --all --json"],
+    "secret list": ["secret list --json"],
+    "secret allow": ["secret allow GITHUB_TOKEN pdf --json"],
+    "secret remove": ["secret remove GITHUB_TOKEN --json"],
+    "caps": ["caps pdf --json", "caps xlsx --json"],
     "trust": ["trust --json", "trust --remove --json"],
     "mcp add": ["mcp add claude-code --yes --json", "mcp add claude-code --yes --json"],
     "mcp remove": ["mcp remove claude-code --yes --json"],
@@ -85,6 +89,7 @@ COMMANDS = {
 ELSEWHERE = {
     "run": "needs a sandbox; its shape is that of HTTP, where tests run scripts",
     "pick": "needs a person; prints a skill as `list` does",
+    "secret set": "reads standard input; tests/cli/test_secret_command.py calls it",
     "serve": "does not end; tests/cli/test_serve_json.py starts it",
     "doctor": "is slow; tests below run it once",
 }
@@ -162,3 +167,4 @@ def test_the_schema_is_printed(run: Run) -> None:
 
 def test_doctor_fits_its_schema(mixed: World, run: Run) -> None:
     fits("doctor", run("doctor", "--json").out)
+    fits("doctor", run("doctor", "pdf", "--json").out)

@@ -144,6 +144,8 @@ class AskItem(Item):
     given: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     wants: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     files: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    name: str = field(default="", metadata=_OPTIONAL)
+    secrets: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -168,6 +170,8 @@ class AskItem(Item):
             given=request.given,
             wants=request.wants,
             files=request.files,
+            name=request.name,
+            secrets=request.secrets,
             why=why,
         )
 
@@ -192,6 +196,8 @@ class AskItem(Item):
             given=tuple(self.given),
             wants=tuple(self.wants),
             files=tuple(self.files),
+            name=self.name,
+            secrets=tuple(self.secrets),
         )
 
     def as_dict(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`doctor`: what works on this machine, what is missing, and where each setting comes from."""
+"""`doctor`: what works on this machine, what is missing, and where each setting comes from; or what a skill lacks."""
 
 import os
 import platform
@@ -9,6 +9,7 @@ import click
 
 from metier import Skills, __version__
 from metier.cli import output
+from metier.cli.completion import complete_skill
 from metier.cli.context import Context, shared
 from metier.errors import SandboxUnavailable
 from metier.model import SKILL_FILE, Diagnostic
@@ -25,11 +26,21 @@ class Part(NamedTuple):
     about: str
 
 
-@click.command("doctor", epilog="Example:\n\n\b\n  metier doctor --profile omp")
+@click.command("doctor", epilog="Examples:\n\n\b\n  metier doctor --profile omp\n  metier doctor release-notes")
+@click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
 @shared
-def doctor_command(context: Context) -> None:
-    """Show what works here, what is missing, and where each setting comes from."""
+def doctor_command(context: Context, skill_name: str | None) -> None:
+    """Show what works here, what is missing, and where each setting comes from.
+
+    With a SKILL, show what its scripts need: interpreters, programs, secrets and packages. Exits with 1 if one is
+    missing, and says how to get it.
+    """
     skills = context.discover()
+    if skill_name is not None:
+        from metier.cli.doctor_skill import examine_skill
+
+        examine_skill(context, skills, skill_name)
+        return
     sandbox, promises = _sandbox()
     parts = [sandbox, _cache(skills.settings.cache_folder)]
     if context.as_json:

@@ -59,8 +59,9 @@ def policy_show(context: Context) -> None:
 @click.option("--skill", "skill_name", default="", metavar="NAME", help="For this skill.")
 @click.option("--path", default="", metavar="P", help="For this file.")
 @click.option("--command", default="", metavar="C", help="For this command.")
+@click.option("--name", "secret", default="", metavar="N", help="For this secret, with run_secret.")
 @shared
-def policy_explain(context: Context, tool: str, skill_name: str, path: str, command: str) -> None:
+def policy_explain(context: Context, tool: str, skill_name: str, path: str, command: str, secret: str) -> None:
     """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied.
 
     With --session, the skills that are active in that session count, too: their allowed-tools can only narrow.
@@ -71,10 +72,10 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     skills = context.discover() if skill_name or context.session is not None else None
     skill = skills.get(skill_name) if skills is not None else None
     if skill is None:
-        request = Request(name, skill_name, path, command)
+        request = Request(name, skill_name, path, command, name=secret)
     else:
         file = path or (skill.path if name == "skill_load" else "")
-        request = skill_request(name, skill, file, command=command, digest=_digest(name, skill))
+        request = skill_request(name, skill, file, command=command, digest=_digest(name, skill), name=secret)
         if name == "skill_run":
             request = replace(request, given=chosen_folder(config, policy, request).given)
     decision = policy.decide(request)
@@ -199,6 +200,7 @@ def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Ite
 def _more(rule: Rule) -> str:
     """What a rule is limited to. Its folder and its digest are listed below the table."""
     parts = (
+        rule.name or "",
         rule.skill_name or "",
         rule.path and f"path {rule.path}",
         rule.command and f"command {rule.command}",

@@ -45,6 +45,8 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
         "mode": ListedCommand("modes", "Set how a skill is offered to the model."),
         "policy": ListedCommand("policy", "Show the rules in force, and take back remembered answers."),
         "trust": ListedCommand("trust", "Trust the project of a folder."),
+        "secret": ListedCommand("secret", "Keep secrets, and give them to skills."),
+        "caps": ListedCommand("caps", "Show what a skill names, may use and has used."),
     },
     "Serve other programs": {
         "serve": ListedCommand("serve", "Serve the web app, the HTTP API, JSON-RPC and MCP."),
@@ -67,7 +69,7 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
         "end-turn": ListedCommand("session_commands", "Begin the user's next turn."),
     },
     "Setup": {
-        "doctor": ListedCommand("doctor", "Show what works here, and where each setting comes from."),
+        "doctor": ListedCommand("doctor", "Show what works here, or what a skill needs and lacks."),
         "profiles": ListedCommand("profiles", "List the known hosts, or show the rules of one."),
         "completion": ListedCommand("completion", "Print the script for completion in a shell."),
         "help": ListedCommand("help", "Show help on a command, exit codes or JSON."),
@@ -107,6 +109,10 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "pin": "`metier mode NAME pinned`",
     "permissions": "`metier policy list`",
     "rules": "`metier policy list`",
+    "secrets": "`metier secret list`",
+    "keyring": "`metier secret list`",
+    "capabilities": "`metier caps`",
+    "grants": "`metier caps`",
     "start": "`metier serve`",
     "server": "`metier serve`",
     "web": "`metier serve`",

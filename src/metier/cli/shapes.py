@@ -148,7 +148,9 @@ _VERIFIED: Final = record(
 )
 _RULE: Final = record(
     {"tool": TEXT},
-    dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source", "given", "host"), TEXT),
+    dict.fromkeys(
+        ("name", "skill_name", "path", "command", "digest", "folder", "scope", "source", "given", "host"), TEXT
+    ),
 )
 _POLICY: Final = record(
     {"profile": TEXT, "redact": FLAG, "warnings": many(TEXT)},
@@ -156,6 +158,28 @@ _POLICY: Final = record(
     | {"applies": many(TEXT)},
 )
 _LISTED: Final = _besides(_RULE, {"verdict": {"enum": ["deny", "allow", "ask"]}, "origin": TEXT}, {"id": TEXT})
+_PLACE: Final = {"enum": ["keyring", "file"]}
+_SECRET_USER: Final = record({"skill": TEXT, "holds": FLAG, "why": TEXT})
+_NAMED: Final = record({"name": TEXT, "where": many(TEXT)}, {"kind": TEXT})
+_COUNTED: Final[Schema] = {"type": "object", "additionalProperties": COUNT}
+_NEEDS: Final = record(
+    {
+        "skill": TEXT,
+        "path": TEXT,
+        "ready": FLAG,
+        "needs": many(
+            record(
+                {
+                    "kind": {"enum": ["interpreter", "program", "secret", "package"]},
+                    "name": TEXT,
+                    "state": {"enum": ["here", "missing", "hidden", "not-given", "wanted"]},
+                    "where": many(TEXT),
+                    "help": TEXT,
+                }
+            )
+        ),
+    }
+)
 _PROFILE: Final = _open(
     record({"name": TEXT, "summary": TEXT, "enabled": FLAG, "documentation": {"type": ["object", "null"]}})
 )
@@ -216,6 +240,37 @@ SHAPES: Final[Mapping[str, Schema]] = {
     ),
     "policy list": record({"policy": TEXT, "unasked": TEXT, "rules": many(_LISTED), "warnings": many(TEXT)}),
     "policy revoke": record({"revoked": many(_besides(_RULE, {"id": TEXT}))}),
+    "secret set": record({"name": TEXT, "place": _PLACE, "where": TEXT, "why": TEXT}),
+    "secret remove": record({"name": TEXT, "removed": FLAG, "revoked": COUNT}),
+    "secret allow": record({"name": TEXT, "skill": TEXT, "digest": TEXT, "id": TEXT, "set": FLAG}),
+    "secret list": record(
+        {
+            "secrets": many(
+                record({"name": TEXT, "place": {"enum": ["keyring", "file", None]}, "users": many(_SECRET_USER)})
+            ),
+            "keyring": MAYBE,
+            "why": TEXT,
+            "folder": TEXT,
+        }
+    ),
+    "caps": record(
+        {
+            **dict.fromkeys(("skill", "path", "digest"), TEXT),
+            "names": record(
+                dict.fromkeys(("imports", "hosts", "programs", "files", "secrets", "commands"), many(_NAMED))
+            ),
+            "runs": record({"verdict": {"enum": ["deny", "allow", "ask"]}, "why": TEXT}),
+            "given": many(_besides(_RULE, {"verdict": {"enum": ["deny", "allow"]}})),
+            "used": record(
+                {
+                    **dict.fromkeys(("runs", "refused", "unsandboxed"), COUNT),
+                    "last_ms": {"type": ["integer", "null"]},
+                    "scripts": many(record({"script": TEXT, "runs": COUNT, "exit_codes": _COUNTED, "last_ms": WHOLE})),
+                    **dict.fromkeys(("grants", "secrets", "hosts"), _COUNTED),
+                }
+            ),
+        }
+    ),
     "trust": record({"project": TEXT, "trusted": FLAG}),
     "serve": record({"address": TEXT, "link": MAYBE}),
     "mcp add": _CLIENT,
@@ -244,16 +299,19 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "output": RESULTS["output"],
     "compact": RESULTS["compact"],
     "end-turn": RESULTS["end_turn"],
-    "doctor": record(
-        {
-            **dict.fromkeys(("version", "python", "platform", "profile", "cwd", "project", "home", "config"), TEXT),
-            "parts": many(record({"name": TEXT, "works": FLAG, "about": TEXT})),
-            "sandbox": many(_open(record({"promise": TEXT, "held": FLAG}))),
-            "settings": _TEXTS,
-            "roots": many(_ROOT),
-            "counts": COUNTS,
-            "diagnostics": many(DIAGNOSTIC),
-        }
+    "doctor": _either(
+        record(
+            {
+                **dict.fromkeys(("version", "python", "platform", "profile", "cwd", "project", "home", "config"), TEXT),
+                "parts": many(record({"name": TEXT, "works": FLAG, "about": TEXT})),
+                "sandbox": many(_open(record({"promise": TEXT, "held": FLAG}))),
+                "settings": _TEXTS,
+                "roots": many(_ROOT),
+                "counts": COUNTS,
+                "diagnostics": many(DIAGNOSTIC),
+            }
+        ),
+        {"description": "With a SKILL.", **_NEEDS},
     ),
     "profiles": _either(_PROFILE, many(_PROFILE), {"description": "With --compare.", **many(_TEXTS)}),
     "completion": record({"shell": TEXT, "script": TEXT}),

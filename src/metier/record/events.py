@@ -255,6 +255,8 @@ class ToolStarted(Event):
     """The current folder, which is that folder or lies in it."""
     files: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_6)
     """The files that were put into the current folder: name, digest and size."""
+    secrets: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
+    """The names of the secrets that rules give it. Their values are nowhere in a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +331,8 @@ class ToolFailed(Event):
     folder: str = field(default="", metadata=_SINCE_6)
     cwd: str = field(default="", metadata=_SINCE_6)
     """The folders that it would have been shown, as in `tool_started`."""
+    secrets: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
+    """The names of the secrets that rules give it."""
 
 
 @dataclass(frozen=True, slots=True)

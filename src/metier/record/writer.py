@@ -82,6 +82,8 @@ class Inputs:
     """The folder that a script is shown, and its current folder; `None` to choose them."""
     given_files: Callable[[], Mapping[str, bytes]] | None = None
     """The files that a run was given; `None` to take them from the operation and the session."""
+    secrets: Callable[[Skill, str], tuple[str, ...]] | None = None
+    """The names of the secrets that a script is given; `None` to go by the rules and what is stored."""
     version: int = VERSION
     """The version of the frames to write."""
 

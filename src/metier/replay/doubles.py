@@ -83,6 +83,12 @@ class RecordedFiles:
         started = (frame for frame in self.frames if frame["type"] == "tool_started")
         return {one["path"]: self._artifact(one["digest"]) for frame in started for one in frame.get("files", ())}
 
+    def secrets(self, skill: Skill, path: str) -> tuple[str, ...]:
+        """The names of the secrets that a script was given, or would have been given."""
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            return tuple(frame.get("secrets", ()))
+        return ()
+
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))

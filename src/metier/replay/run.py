@@ -226,6 +226,7 @@ class _Replay:
                 scripts=files.script,
                 folder=files.run_folder,
                 given_files=files.given_files,
+                secrets=files.secrets,
                 version=version,
             ),
         )

@@ -77,8 +77,8 @@ class Job:
     argv: Sequence[str] = ()
     """The arguments of the script. They are passed one by one, without a shell."""
     stdin: bytes | None = None
-    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, hash=False)
-    """Variables for the script besides the fixed ones. The caller has applied its allow-list."""
+    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, hash=False, repr=False)
+    """Variables for the script besides the fixed ones, with its secrets. The caller has applied its allow-list."""
     network: bool = False
     """Share the host's network, including loopback. Without it, network sockets cannot be created."""
     hosts: Sequence[str] = ()

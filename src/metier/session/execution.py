@@ -12,6 +12,8 @@ from metier.files.text import from_utf8, storable_text
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream
+from metier.sandbox.masked import MaskedRunner
+from metier.session import script_secrets
 from metier.session.given import Given
 from metier.session.hosts import HostAttempts
 
@@ -32,7 +34,10 @@ class Execution:
     def __init__(
         self, context: "SessionContext", script: "Script", given: Given, runner: Runner, files: "Mapping[str, bytes]"
     ) -> None:
-        self._context, self._script, self._granted, self._runner = context, script, given.grants, runner
+        mask = script.stored.mask
+        self._context, self._script, self._granted = context, script, given.grants
+        self._runner: Runner = MaskedRunner(runner, mask) if mask else runner
+        self._secrets = {name: script.stored.values[name] for name in script.secrets if name in script.stored.values}
         self._folder, self._files = given.folder, files
         self._hosts, self._attempts = given.hosts, HostAttempts(context, script.skill)
         self._note: Note = context.note_now
@@ -56,6 +61,7 @@ class Execution:
                 tree=script.tree,
                 folder=storable_text(self._folder.path),
                 cwd=storable_text(self._folder.cwd),
+                secrets=script.secrets,
             )
             self._note(failed)
             raise
@@ -71,7 +77,7 @@ class Execution:
             script=script.path,
             argv=script.arguments,
             stdin=stdin.encode() if stdin is not None else None,
-            env={name: place.env[name] for name in rules.env if name in place.env},
+            env={name: place.env[name] for name in rules.env if name in place.env} | self._secrets,
             network="run_network" in self._granted,
             hosts=self._hosts,
             private_hosts=rules.private_hosts,
@@ -100,11 +106,12 @@ class Execution:
                 script=script.path,
                 digest=script.digest,
                 sandbox=self._runner.name,
-                args=tuple(self._redact(argument) for argument in script.arguments),
+                args=tuple(self._redact(argument) for argument in script.shown_arguments),
                 grants=self._granted,
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
+                secrets=script.secrets,
                 hosts=self._hosts,
                 folder=storable_text(self._folder.path),
                 cwd=storable_text(self._folder.cwd),
@@ -134,6 +141,7 @@ class Execution:
             *([self._folder.note] if self._folder.note else ()),
             *([_WAY_TO_WRITE] if outcome.refused and self._folder.cwd and not self._folder.writable else ()),
         )
+        notes += tuple(script_secrets.notes(self._context, script, self._secrets))
         network = self._attempts.notes(outcome.attempts_left_out)
         notes += tuple(note for note in network if note not in notes)  # in a replay, the outcome has them already
         if outcome.ended == "output-limit" and self._context.version > 4:

@@ -27,11 +27,14 @@ class Given:
     hosts: tuple[str, ...] = ()
     """The only hosts that it may connect to. One behind a `!` is refused, even if another covers it."""
 
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that it gets as variables."""
+
     @property
     def words(self) -> tuple[str, ...]:
         """What the run is given, in words that an answer for good is remembered with."""
-        hosts = ", ".join(self.hosts)
-        return (*self.folder.given, *([f"connects to {hosts}"] if hosts else ()))
+        named = (("connects to", self.hosts), ("gets the secrets", self.secrets))
+        return (*self.folder.given, *(f"{what} {', '.join(names)}" for what, names in named if names))
 
 
 def given_to(context: "SessionContext", script: "Script", options: RunOptions, by: By) -> Given:
@@ -42,7 +45,7 @@ def given_to(context: "SessionContext", script: "Script", options: RunOptions, b
         granted = tuple(grant for grant in GRANTS if grant in (*granted, WRITES))
     files = tuple(dict.fromkeys((*context.uploads, *(options.files or ()))))
     hosts = () if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network"))
-    return Given(grants=granted, folder=folder, files=files, hosts=hosts)
+    return Given(grants=granted, folder=folder, files=files, hosts=hosts, secrets=script.secrets)
 
 
 def _granted(context: "SessionContext", script: "Script", grant: str) -> bool:
@@ -56,6 +59,6 @@ def _grant_request(context: "SessionContext", script: "Script", grant: str) -> R
         script.path,
         command=script.command,
         digest=script.tree,
-        arguments=script.arguments,
+        arguments=script.shown_arguments,
         version=context.version,
     )

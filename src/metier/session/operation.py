@@ -48,6 +48,10 @@ class Operation(ABC, Generic[R]):
     def perform(self, context: SessionContext) -> R:
         """Do it. The session's lock is held."""
 
+    def runs_script(self, context: SessionContext) -> bool:
+        """Whether its fields go to a script, so that values of secrets in them are kept out of the record."""
+        return False
+
     def rescan(self, context: SessionContext) -> None:
         """Scan the disk first, where the host does so on each call. The session's lock is not held."""
         return

@@ -199,6 +199,9 @@ class Run(Operation[RunResult]):
         given = super(Run, self).as_dict()
         return given | {"files": digests_of(self.files)} if self.files else given
 
+    def runs_script(self, context: SessionContext) -> bool:
+        return True
+
     def requests(self, context: SessionContext) -> Iterator[Request]:
         skill = context.visibility.locate(self.name, None, self.by)
         if not context.has_loaded(skill):
@@ -421,6 +424,9 @@ class Call(Operation[ToolResult]):
         if not isinstance(tool, str):
             raise BadArguments("tool must be text" if tool is not None else "tool is missing", field="tool")
         return cls(tool=tool, arguments=cast("Mapping[str, object] | None", arguments))
+
+    def runs_script(self, context: SessionContext) -> bool:
+        return tools.role_of(context, self._tool) == "run"
 
     def requests(self, context: SessionContext) -> Iterator[Request]:
         yield from self._asked(context).operation.requests(context)

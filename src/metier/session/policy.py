@@ -60,8 +60,9 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
 }
 """Verdicts when no rule matches. Tools not listed are allowed. Only `profile = "full-auto"` selects `full-auto`."""
 
-GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
-"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it."""
+GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed", "run_secret")
+"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it. One
+about `run_secret` also names the secret."""
 
 _TEXTS: Final = ("skill_load", "skill_read", "skill_search", "skill_output")
 """The tools that only return text of skills."""

@@ -199,6 +199,9 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
         yield "Files", "It sees only its own files and an empty work folder."
     if request.files:
         yield "Given", f"It is given a copy of {', '.join(request.files)}."
+    if request.secrets:
+        names = ", ".join(request.secrets)
+        yield "Secrets", f"It is given {names} as variables. Their values are masked in what it prints and writes."
     yield "Network", "It may use the network." if "run_network" in grants else _hosts(request.hosts)
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."

@@ -20,7 +20,9 @@ Verdict = Literal["allow", "ask", "deny"]
 LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
 """The lists of a policy, in the order in which they are applied."""
 
-_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest", "given", "host")
+_FIELDS: Final = (
+    *("tool", "name", "skill_name", "path", "command", "folder", "scope", "source", "digest", "given", "host"),
+)
 
 HOST_HINT: Final = "write api.example.org, *.example.org or 192.0.2.7, with :8443 for another port"
 
@@ -43,6 +45,8 @@ class Rule:
     and what every script may read, but nothing that a caller asks for in addition."""
     host: str | None = None
     """The host that a rule about `run_network` is for; see `metier.sandbox.hosts`."""
+    name: str | None = None
+    """The name of a secret, in rules about `run_secret`."""
 
     def matches(self, request: Request) -> bool:
         """Whether the rule is about a request. A rule for one host is also about the network as a whole."""
@@ -56,6 +60,7 @@ class Rule:
             and self.scope in (None, request.scope)
             and self.source in (None, request.source)
             and self.given in (None, given_text(request))
+            and self.name in (None, request.name)
         )
 
     def allows(self, request: Request) -> bool:
@@ -89,8 +94,13 @@ class Rule:
         For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
         script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
         """
-        given = given_text(request) or None
-        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None, given=given)
+        rule = cls(
+            request.tool,
+            request.skill_name or None,
+            digest=request.digest or None,
+            name=request.name or None,
+            given=given_text(request) or None,
+        )
         if not request.folder:
             return rule
         path = glob.escape(request.path) if request.tool == "skill_run" else None
@@ -178,7 +188,20 @@ def read_rule(given: object, where: str) -> Rule:
         raise ConfigError(message, key="folder", hint=hint)
     if "host" in values:
         values["host"] = _host(values, where)
-    return Rule(**cast("Mapping[str, str]", values))
+    rule = Rule(**cast("Mapping[str, str]", values))
+    if rule.tool == "run_secret" and where == "allow":
+        _check_secret(rule)
+    return rule
+
+
+def _check_secret(rule: Rule) -> None:
+    """A rule that gives every secret, or gives one to every skill, is a mistake."""
+    hint = "`metier secret allow NAME SKILL` adds a whole rule"
+    if not rule.name:
+        raise ConfigError("a rule about run_secret in permissions.allow names the secret", key="name", hint=hint)
+    if not (rule.skill_name or rule.folder or rule.digest):
+        message = "a rule about run_secret in permissions.allow says which skill is given the secret"
+        raise ConfigError(message, key="skill_name", hint=hint)
 
 
 def _host(values: Mapping[str, object], where: str) -> str:

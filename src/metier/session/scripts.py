@@ -9,8 +9,8 @@ allow rule names the grant.
 import functools
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from metier import limits
@@ -24,11 +24,12 @@ from metier.model import Skill
 from metier.record.events import ToolFailed
 from metier.results import Request, RunResult
 from metier.sandbox import Runner, choose
-from metier.session import windows
+from metier.session import script_secrets, windows
 from metier.session.execution import Execution
 from metier.session.given import Given, given_to
 from metier.session.policy import By
 from metier.session.rules import Rule
+from metier.session.script_secrets import StoredSecrets
 from metier.session.skill_request import skill_request
 from metier.session.working_folder import RunOptions, WorkingFolder, contents
 
@@ -53,6 +54,19 @@ class Script:
     path: str
     arguments: tuple[str, ...]
     files: ScriptFiles
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that rules give it."""
+    read_secrets: Callable[[], StoredSecrets] = field(default=StoredSecrets, repr=False, compare=False)
+
+    @functools.cached_property
+    def stored(self) -> StoredSecrets:
+        """The secrets of the user, read when a value is needed first."""
+        return self.read_secrets()
+
+    @functools.cached_property
+    def shown_arguments(self) -> tuple[str, ...]:
+        """The arguments without the values of secrets. Only the script itself gets them as they are."""
+        return tuple(self.stored.mask.text(argument) for argument in self.arguments)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -72,7 +86,7 @@ class Script:
 
     @property
     def command(self) -> str:
-        return " ".join((self.path, *self.arguments))
+        return " ".join((self.path, *self.shown_arguments))
 
 
 def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence[str]) -> Script:
@@ -84,7 +98,14 @@ def read(context: "SessionContext", skill: Skill, path: str, arguments: Sequence
     taken, key = context.asked.scripts, (skill.path, skill.folder, relative)
     if key not in taken:
         taken[key] = _take(context, skill, relative)
-    return Script(skill=skill, path=relative, arguments=tuple(arguments), files=taken[key])
+    script = Script(
+        skill=skill,
+        path=relative,
+        arguments=tuple(arguments),
+        files=taken[key],
+        read_secrets=functools.partial(script_secrets.stored, context),
+    )
+    return replace(script, secrets=script_secrets.granted(context, skill, relative, script.tree))
 
 
 def _take(context: "SessionContext", skill: Skill, path: str) -> ScriptFiles:
@@ -177,10 +198,11 @@ def request(context: "SessionContext", script: Script, given: Given) -> Request:
         command=script.command,
         digest=script.tree or script.digest,
         detail=from_utf8(script.files.content),
-        arguments=script.arguments,
+        arguments=script.shown_arguments,
         grants=given.grants,
         project=storable_text(given.folder.path),
         hosts=given.hosts,
+        secrets=script.secrets,
         given=given.words if context.version > 5 else (),
         wants=given.folder.wants,
         files=tuple(storable_text(name) for name in given.files),
@@ -244,5 +266,6 @@ def _record_refusal(
         tree=script.tree if script is not None else "",
         folder=storable_text(folder.path),
         cwd=storable_text(folder.cwd),
+        secrets=script.secrets if script is not None else (),
     )
     context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)

@@ -37,7 +37,8 @@ from metier.results import (
     ToolResult,
 )
 from metier.sandbox import Runner
-from metier.session import load, operations, queries, windows
+from metier.secrets.masking import Mask
+from metier.session import load, operations, queries, script_secrets, windows
 from metier.session.context import Approve, Asked, SessionContext
 from metier.session.operation import Operation
 from metier.session.policy import Policy
@@ -165,9 +166,10 @@ class Session:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
         context = self._context
         recorder, name = context.recorder, operation.operation
+        mask = script_secrets.stored(context).mask if operation.runs_script(context) else Mask()
 
         def arguments() -> JsonObject:
-            return self.policy.redacted(operation.as_dict())
+            return self.policy.redacted({key: mask.value(value) for key, value in operation.as_dict().items()})
 
         def work(returned: Returned) -> R:
             context.begin()

@@ -21,6 +21,8 @@ def skill_request(
     given: tuple[str, ...] = (),
     wants: tuple[str, ...] = (),
     files: tuple[str, ...] = (),
+    name: str = "",
+    secrets: tuple[str, ...] = (),
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -39,6 +41,8 @@ def skill_request(
         given=given,
         wants=wants,
         files=files,
+        name=name,
+        secrets=secrets,
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",

@@ -25,6 +25,7 @@ from metier.hosts import formats
 from metier.hosts.formats import Answer, Failure, Success, Surroundings, ToolArguments
 from metier.model import JsonObject, Role, wire_name
 from metier.results import Tool, ToolResult
+from metier.session import script_secrets
 from metier.session.context import SessionContext
 from metier.session.json_schema import Schema
 from metier.session.operation import Flaw, flaw_of
@@ -98,7 +99,7 @@ def parse(
     context: SessionContext, tool: str, arguments: object, operation: Callable[[Role, JsonObject], O]
 ) -> ToolCall[O]:
     """The operation that a call asks for. Raises `BadArguments` for an unknown tool or arguments that do not fit."""
-    role = _role(context, tool)
+    role = role_of(context, tool)
     if role is None or not context.profile.enabled or not context.tools_enabled:
         raise BadArguments(f"there is no tool {tool!r}; {_instead(context)}")
     wrong = problem(arguments)
@@ -113,10 +114,12 @@ def answer(
 ) -> ToolResult:
     """Answer a call in the host's shape."""
     started = context.recorder.noted_ms
-    role = _role(context, tool)
+    role = role_of(context, tool)
     context.wire = role is not None and tool != context.profile.tools.by_role()[role]
     # What cannot be recorded cannot be given back either: a replay would not know it.
     shapes, given = formats.shapes(context.profile, role), {} if problem(arguments) else _given(arguments)
+    if role == "run":
+        given = _given(script_secrets.stored(context).mask.value(given))  # some hosts repeat them in the answer
 
     def since() -> int:
         """The milliseconds between the first and the last event of the call, which a replay has, too."""
@@ -149,7 +152,7 @@ def answer(
         return replace(result, rule=error.rule) if isinstance(error, PolicyDenied) else result
 
 
-def _role(context: SessionContext, tool: str) -> Role | None:
+def role_of(context: SessionContext, tool: str) -> Role | None:
     """The role of a tool, by its name or by its name on the wire."""
     names = context.profile.tools.by_role()
     for role, name in names.items():

@@ -139,7 +139,7 @@ def _request(context: "SessionContext", script: "Script", grant: str) -> Request
         script.path,
         command=script.command,
         digest=script.tree,
-        arguments=script.arguments,
+        arguments=script.shown_arguments,
         version=context.version,
     )
 
