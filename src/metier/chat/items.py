@@ -100,6 +100,8 @@ class ToolItem(Item):
     digest: str | None = field(default=None, metadata=_OPTIONAL)
     injected: bool = field(default=False, metadata=_OPTIONAL)
     """Whether the instructions are in the system prompt of this turn only."""
+    ref: str = field(default="", metadata=_OPTIONAL)
+    """The ref by which the session gives the text again."""
     shown_at: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     """Where `text` is JSON: the keys that lead to the part that the card shows; see `ToolResult`."""
 

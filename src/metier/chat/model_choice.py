@@ -81,11 +81,16 @@ def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None
     return _with_key(choice, key)
 
 
-def requested(given: Mapping[str, object], own: ModelChoice) -> ModelChoice:
-    """The model that a page asks for. `own` is the configured one, whose address and key may be kept."""
+def requested(given: Mapping[str, object], own: ModelChoice, current: ModelChoice) -> ModelChoice:
+    """The model that a page asks for. `own` is the configured one, whose address and key may be kept.
+
+    `current` is the one in use. Its key stays as long as the address and the provider stay.
+    """
     choice = _checked({**given, "name": given.get("model", "")}, "")
     key = given.get("api_key")
     key = key if isinstance(key, str) else ""
+    if not key and (choice.provider, choice.base_url) == (current.provider, current.base_url):
+        key = current.key
     if (choice.provider, choice.base_url) in ((own.provider, own.base_url), (own.provider, "")):
         if own.base_url and not choice.base_url:
             choice = replace(choice, base_url=own.base_url)
