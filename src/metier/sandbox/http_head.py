@@ -26,7 +26,7 @@ _DROPPED: Final = frozenset(
 """Headers for the connection to the proxy, and those that are written anew."""
 
 
-class BadRequest(ValueError):
+class BadProxyRequest(ValueError):
     """The request is not one that a proxy can pass on."""
 
 
@@ -45,19 +45,19 @@ class ProxyRequest:
 
 
 def read_request(head: bytes) -> ProxyRequest:
-    """Understand a head, without the empty line at its end. Raises `BadRequest`."""
+    """Understand a head, without the empty line at its end. Raises `BadProxyRequest`."""
     first, *lines = head.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
-        raise BadRequest("the request line is not valid")
+        raise BadProxyRequest("the request line is not valid")
     if len(lines) > HEADERS:
-        raise BadRequest("there are too many headers")
+        raise BadProxyRequest("there are too many headers")
     method, target, minor = match.groups()
     headers: list[tuple[bytes, bytes]] = []
     for line in lines:
         header = _HEADER.fullmatch(line)
         if header is None:
-            raise BadRequest("a header is not valid")
+            raise BadProxyRequest("a header is not valid")
         headers.append((header[1], header[2]))
     if method == b"CONNECT":
         host, port = _authority(target.decode("ascii"), None)
@@ -66,7 +66,7 @@ def read_request(head: bytes) -> ProxyRequest:
     host, port, path = _absolute(target.decode("ascii"))
     _check_host(headers, host, port, 80)
     if minor == b"1" and not _values(headers, b"host"):
-        raise BadRequest("there is no Host header")
+        raise BadProxyRequest("there is no Host header")
     length, chunked = _body(headers)
     named = f"[{host}]" if ":" in host else host
     written = [
@@ -85,11 +85,11 @@ def read_request(head: bytes) -> ProxyRequest:
 def _absolute(target: str) -> tuple[str, int, str]:
     """The host, the port and the path of an address that is requested over plain HTTP."""
     if not target.lower().startswith("http://") or "\\" in target or "#" in target:
-        raise BadRequest("the request line must have an address with http://")
+        raise BadProxyRequest("the request line must have an address with http://")
     try:
         parts = urlsplit(target)
     except ValueError as error:
-        raise BadRequest("the address is not valid") from error
+        raise BadProxyRequest("the address is not valid") from error
     host, port = _authority(parts.netloc, 80)
     path = target[len("http://") + len(parts.netloc) :]
     return host, port, path if path.startswith("/") else f"/{path}"
@@ -100,10 +100,10 @@ def _authority(text: str, default: int | None) -> tuple[str, int]:
         name, port = split_port(text)
         host = canonical_host(name)
     except ValueError as error:
-        raise BadRequest(f"the host {error}") from error
+        raise BadProxyRequest(f"the host {error}") from error
     port = port or default
     if port is None:
-        raise BadRequest("the host has no port")
+        raise BadProxyRequest("the host has no port")
     return host, port
 
 
@@ -112,20 +112,20 @@ def _check_host(headers: list[tuple[bytes, bytes]], host: str, port: int, defaul
         try:
             named = _authority(value.decode("ascii"), default or port)
         except UnicodeError as error:
-            raise BadRequest("the Host header is not valid") from error
+            raise BadProxyRequest("the Host header is not valid") from error
         if named != (host, port) or len(found) > 1:
-            raise BadRequest("the Host header names another host")
+            raise BadProxyRequest("the Host header names another host")
 
 
 def _body(headers: list[tuple[bytes, bytes]]) -> tuple[int, bool]:
     """The length of the body, and whether it comes in chunks."""
     lengths, codings = _values(headers, b"content-length"), _values(headers, b"transfer-encoding")
     if len(lengths) + len(codings) > 1:
-        raise BadRequest("the length of the body is given twice")
+        raise BadProxyRequest("the length of the body is given twice")
     if codings and codings[0].lower() != b"chunked":
-        raise BadRequest("the body has an unknown transfer coding")
+        raise BadProxyRequest("the body has an unknown transfer coding")
     if lengths and not _LENGTH.fullmatch(lengths[0]):
-        raise BadRequest("the length of the body is not valid")
+        raise BadProxyRequest("the length of the body is not valid")
     return int(lengths[0]) if lengths else 0, bool(codings)
 
 

@@ -21,7 +21,7 @@ from metier.limits import KIB
 from metier.sandbox import HostAttempt
 from metier.sandbox.client_hello import NoClientHello, read_hello
 from metier.sandbox.hosts import DEFAULT_PORTS, HostList, canonical_host, is_address, shown
-from metier.sandbox.http_head import HEAD_BYTES, BadRequest, ProxyRequest, read_request
+from metier.sandbox.http_head import HEAD_BYTES, BadProxyRequest, ProxyRequest, read_request
 
 Resolver = Callable[[str, int], Sequence[str]]
 """Returns the addresses of a name. Raises `OSError` if there are none."""
@@ -148,7 +148,7 @@ class HostProxy:
                     host, port = request.host, request.port
                     self._check(host, port)
                     server = self._connected(host, port)
-                except BadRequest as error:
+                except BadProxyRequest as error:
                     self._note("", 0, "bad-request")
                     _answer(connection, b"400 Bad Request", str(error))
                 except _Refused as error:
@@ -313,7 +313,7 @@ class _Incoming:
         deadline = time.monotonic() + HEAD_SECONDS
         while b"\r\n\r\n" not in self._buffer:
             if len(self._buffer) > HEAD_BYTES:
-                raise BadRequest("the head of the request is too long")
+                raise BadProxyRequest("the head of the request is too long")
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -325,7 +325,7 @@ class _Incoming:
         self.connection.settimeout(None)
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         if len(head) > HEAD_BYTES:
-            raise BadRequest("the head of the request is too long")
+            raise BadProxyRequest("the head of the request is too long")
         return head
 
     def peek(self) -> bytes:
