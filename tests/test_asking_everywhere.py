@@ -59,7 +59,7 @@ class Surface:
             if keys:
                 terminal.until("one")
                 terminal.keys(*keys)
-            return terminal.until("Network It may use the network.")
+            return terminal.until("Network It may connect to")
         finally:
             terminal.close()
 

@@ -93,7 +93,11 @@ def a_proxy(service: tuple[int, list[bytes]]) -> Generator[Make]:
 
 def test_the_address_that_was_checked_is_dialled_whatever_the_name_server_says_next(a_proxy: Make) -> None:
     proxy = a_proxy(["rebind.test"], [PUBLIC], ["127.0.0.1"], [PUBLIC, "10.0.0.1"], [PUBLIC])
-    lines = [proxy.ask(b"CONNECT rebind.test:443 HTTP/1.1\r\n\r\n")[1] for _ in range(4)]
+    lines: list[bytes] = []
+    for _ in range(4):
+        client, line = proxy.ask(b"CONNECT rebind.test:443 HTTP/1.1\r\n\r\n")
+        client.close()
+        lines.append(line)
     refused = b"HTTP/1.1 403 not an allowed host"
     assert lines == [b"HTTP/1.1 200 Connection established", refused, refused, b"HTTP/1.1 200 Connection established"]
     assert proxy.dialled == [(PUBLIC, 443)] * 2, "once for each answer that is public, and never by name"
