@@ -16,6 +16,7 @@ import pytest
 
 import optional
 import parts
+from ordering import slowest_first
 from worlds import World
 
 # No test depends on the speed of the machine.
@@ -47,6 +48,12 @@ CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*parts): the programs of others without which the test is skipped")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    items[:] = slowest_first(items, lambda item: item.get_closest_marker("slow") is not None, workers)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -50,6 +50,7 @@ def judged(data: bytes, folder: str, rules: Rules) -> tuple[dict[str, Any], bool
     return parsed.fields, validate.check(parsed, folder, rules).valid
 
 
+@pytest.mark.slow
 def test_what_validate_accepts_of_the_corpus_the_schema_accepts(unpacked: Callable[[str], Path]) -> None:
     """One walk over all skills: schemas, reviews and fixes, so that the corpus is read once."""
     accepted, rejected, wrong = 0, 0, list[tuple[str, str, str]]()

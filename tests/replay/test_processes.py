@@ -391,6 +391,7 @@ def test_a_skill_that_the_session_never_loaded_is_unknown_once_it_is_gone(world:
 # --- how much a session can hold ---
 
 
+@pytest.mark.slow
 def test_long_arguments_and_thousands_of_skills_end_no_session(
     lives: Lives, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -22,12 +22,14 @@ def walk(*options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_processes_did_by_turns_and_at_once_verifies_and_replays(part: int) -> None:
     said = walk("--sessions", f"{SESSIONS}", "--first", f"{part * SESSIONS}", "--steps", f"{STEPS}", "--jobs", "1")
     assert f"{SESSIONS} sessions, {SESSIONS * STEPS} steps" in said
 
 
+@pytest.mark.slow
 def test_200_kills_of_two_processes_on_one_session_lose_nothing_acknowledged() -> None:
     said = walk("--kills", "200", "--sandbox", "1")
     (counted,) = re.findall(r"^200 kills, (\d+) calls acknowledged$", said, re.MULTILINE)
