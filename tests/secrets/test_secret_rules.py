@@ -49,8 +49,8 @@ def rule(path: Path, name: str = "GITHUB_TOKEN") -> dict[str, str]:
 
 
 def opened(world: World, *rules: dict[str, str], **given: Any) -> Session:
-    policy = {"allow": [{"tool": "skill_run"}, *rules]}
-    return world.discover().session(**{"policy": policy, "runner": FakeRunner(default=said), **given})
+    options: dict[str, Any] = {"policy": {"allow": [{"tool": "skill_run"}, *rules]}, "runner": FakeRunner(default=said)}
+    return world.discover().session(**options | given)
 
 
 def keep(world: World, **secrets: str) -> None:
