@@ -111,6 +111,13 @@ def test_a_runner_gives_nothing_away() -> None:
     assert outcome.notes[1:] == ("the value of the secret TOKEN was masked in a.txt",)
 
 
+def test_the_end_of_the_output_is_passed_on_though_it_could_have_become_a_value() -> None:
+    pieces: list[bytes] = []
+    runner = MaskedRunner(FakeRunner(default=Outcome(0, "exit", 1, b"it begins with ghp_1", b"")), MASK)
+    runner.run(Job("/x", "s"), lambda _, piece: pieces.append(piece))
+    assert pieces == [b"it begins with ", b"ghp_1"]
+
+
 class Refusing:
     name = "refusing"
 

@@ -13,9 +13,10 @@ from asked import words
 from metier import PolicyDenied
 from metier.errors import ConfigError
 from metier.files.source import take_folder
+from metier.hosts import formats
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.results import Request
+from metier.results import Request, ToolResult
 from metier.sandbox import Job, Outcome
 from metier.sandbox.fake import FakeRunner
 from metier.secrets.storage import SecretStorage
@@ -49,9 +50,8 @@ def rule(path: Path, name: str = "GITHUB_TOKEN") -> dict[str, str]:
 
 
 def opened(world: World, *rules: dict[str, str], **given: Any) -> Session:
-    policy = {"allow": [{"tool": "skill_run"}, *rules]}
-    options: dict[str, Any] = {"policy": policy, "runner": FakeRunner(default=said), **given}
-    return world.discover().session(**options)
+    options: dict[str, Any] = {"policy": {"allow": [{"tool": "skill_run"}, *rules]}, "runner": FakeRunner(default=said)}
+    return world.discover().session(**options | given)
 
 
 def keep(world: World, **secrets: str) -> None:
@@ -186,6 +186,27 @@ def test_a_value_in_an_argument_reaches_the_script_and_nothing_else(world: World
     assert VALUE not in everything
     assert "--token=[secret GITHUB_TOKEN]" in everything
     assert asked[0].arguments == ("--token=[secret GITHUB_TOKEN]",)
+
+
+def test_a_host_that_repeats_the_arguments_of_a_call_repeats_them_masked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Repeating:
+        def __init__(self, shapes: Any) -> None:
+            self.fields = shapes.fields
+
+        def success(self, call: Any) -> ToolResult:
+            return ToolResult({"given": call.given}, json.dumps(call.given))
+
+    known = formats.shapes
+    monkeypatch.setattr(formats, "shapes", lambda profile, role: Repeating(known(profile, role)))
+    skill(world)
+    keep(world, GITHUB_TOKEN=VALUE)
+    session = opened(world)
+    session.load("gh")
+    shown = session.call("skill_run", {"name": "gh", "script": "scripts/say.py", "arguments": [f"--token={VALUE}"]})
+    assert "--token=[secret GITHUB_TOKEN]" in shown.text
+    assert VALUE not in json.dumps(shown.as_dict()) + shown.text
 
 
 def test_a_server_sees_what_another_process_sets_and_takes_back(world: World) -> None:
