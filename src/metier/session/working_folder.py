@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from metier import limits
 from metier.errors import BadArguments, PolicyDenied, ResourceError, StoreError
-from metier.files.digests import digest_of, is_digest
+from metier.files.digests import PATTERN, digest_of, is_digest
 from metier.files.text import storable_text
 from metier.hosts.settings import Settings
 from metier.results import Request
@@ -164,6 +164,10 @@ def _too_wide(folder: str, home: str) -> str:
 
 
 # --- given files ---
+
+NAME_PATTERN: Final = r"^\w[\w .()+,=@-]*$"
+FILE_PATTERN: Final = rf"^(?:{PATTERN}|(?:[A-Za-z0-9+/]{{4}})*(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=)?)$"
+"""What a client can always send as the name and the content of a file."""
 
 
 def digests_of(files: Mapping[str, str | bytes]) -> dict[str, str]:
