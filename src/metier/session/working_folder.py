@@ -191,7 +191,7 @@ def check_name(name: str) -> None:
         or name in ("", ".", "..")
         or size > limits.GIVEN_NAME_BYTES
     ):
-        message = f"{name[:80]!r} is not the name of a file: leave out folders and control characters"
+        message = f"files: {name[:80]!r} is not the name of a file; leave out folders and control characters"
         raise BadArguments(message, field="files")
 
 
@@ -227,4 +227,4 @@ def _bytes(name: str, content: object) -> bytes:
     try:
         return base64.b64decode(str(content), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadArguments(f"the content of {name} is not base64", field="files") from error
+        raise BadArguments(f"files: the content of {name} is not base64", field="files") from error
