@@ -165,7 +165,7 @@ def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> Non
     assert (error["code"], error["message"]) == (INVALID_PARAMS, said)
     with http(world) as client:
         answer = client.post("/api/sessions", json={"only": ["a"], "preload": ["b"]})
-        assert (answer.status_code, answer.json()["error"]["message"]) == (400, said)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (422, said)
     whole = run("prompt", "--full", "--only", "a", "--preload", "a", *CODELIA).out
     assert "BODY-a" in whole
 

@@ -282,6 +282,7 @@ def test_a_run_in_a_folder_replays_without_the_folder_and_its_files(world: World
         refuses.run("maker", "scripts/make.py", write=True)
     for path in (*world.project.glob("*.csv"), *(world.home / ".agents").rglob("*.py")):
         path.unlink()
+    world.project.rename(world.project.with_name("moved"))
     for one in (session, refuses):
         again = replay(from_store(store, one.id))
         assert again.identical, again.differences[:2]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
@@ -77,6 +77,8 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
             if context.as_json:
                 output.json_out([one.as_dict() for one in found])
             report(placed)
+            if not found and not context.quiet:
+                context.note(_NONE)
             raise click.exceptions.Exit(1 if placed.refused else 0)
         if context.as_json:
             output.json_out([one.as_dict() for one in found])
@@ -86,7 +88,10 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
             rows = [(_time(one), one.skill, one.path, f"{one.size:,}", one.session) for one in found]
             output.table(("made", "skill", "file", "bytes", "session"), rows)
         elif not context.quiet:
-            context.note("no script has made a file yet")
+            context.note(_NONE)
+
+
+_NONE: Final = "no script has made a file yet"
 
 
 def _time(one: MadeFile) -> str:

@@ -26,7 +26,7 @@ from metier.session.visibility import By
     epilog="Examples:\n\n\b\n  metier run csv-profile scripts/profile_csv.py data.csv\n"
     "  metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv\n"
     "  metier run csv-profile scripts/profile_csv.py --out results data.csv\n"
-    "  metier run csv-profile scripts/profile_csv.py --write -- --format json data.csv\n"
+    "  metier run csv-profile scripts/profile_csv.py -- --no-values data.csv\n"
     "  metier run issues scripts/list.py --host api.github.com",
 )
 @click.argument("name", shell_complete=complete_skill)

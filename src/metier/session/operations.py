@@ -37,7 +37,7 @@ from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, parameters
 from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
-from metier.session.working_folder import RunOptions, digests_of
+from metier.session.working_folder import FILE_PATTERN, NAME_PATTERN, RunOptions, digests_of
 
 _BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
 
@@ -180,6 +180,9 @@ class Run(Operation[RunResult]):
         metadata=about(
             "Files to put into its current folder, by name: the content as base64, or its digest in the record.",
             model=False,
+            additionalProperties={"type": "string", "pattern": FILE_PATTERN},
+            propertyNames={"pattern": NAME_PATTERN, "maxLength": 50},
+            maxProperties=limits.GIVEN_FILES,
         ),
     )
     write: bool = field(

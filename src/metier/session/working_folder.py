@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from metier import limits
 from metier.errors import BadArguments, PolicyDenied, ResourceError, StoreError
-from metier.files.digests import digest_of, is_digest
+from metier.files.digests import PATTERN, digest_of, is_digest
 from metier.files.text import storable_text
 from metier.hosts.settings import Settings
 from metier.results import Request
@@ -165,6 +165,10 @@ def _too_wide(folder: str, home: str) -> str:
 
 # --- given files ---
 
+NAME_PATTERN: Final = r"^\w[\w .()+,=@-]*$"
+FILE_PATTERN: Final = rf"^(?:{PATTERN}|(?:[A-Za-z0-9+/]{{4}})*(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=)?)$"
+"""What a client can always send as the name and the content of a file."""
+
 
 def digests_of(files: Mapping[str, str | bytes]) -> dict[str, str]:
     """The digests of given files by name, as the record has them. Raises `BadArguments`."""
@@ -187,7 +191,7 @@ def check_name(name: str) -> None:
         or name in ("", ".", "..")
         or size > limits.GIVEN_NAME_BYTES
     ):
-        message = f"{name[:80]!r} is not the name of a file: leave out folders and control characters"
+        message = f"files: {name[:80]!r} is not the name of a file; leave out folders and control characters"
         raise BadArguments(message, field="files")
 
 
@@ -223,4 +227,4 @@ def _bytes(name: str, content: object) -> bytes:
     try:
         return base64.b64decode(str(content), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadArguments(f"the content of {name} is not base64", field="files") from error
+        raise BadArguments(f"files: the content of {name} is not base64", field="files") from error

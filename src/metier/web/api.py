@@ -167,7 +167,10 @@ class Api:
         given = await json_body(request, CREATE)
 
         def begin() -> str:
-            return self.app.session(surface="http", **given).id
+            try:
+                return self.app.session(surface="http", **given).id
+            except BadArguments as error:  # each field fits, but not one with another
+                raise RequestRefused(error.message) from error
 
         return self.answer({"session_id": await run_in_threadpool(begin)}, 201)
 
