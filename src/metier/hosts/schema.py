@@ -5,10 +5,12 @@ by their fingerprint, so tables compare by identity: comparing by value would co
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from metier import limits
 from metier.model import Role
+
+CONTAINER_IMAGE: Final = "docker.io/library/python:3.13-slim"
 
 Breach = Literal["error", "warn", "ignore"]
 Unknown = Literal["keep", "ignore", "warn", "error"]
@@ -337,6 +339,10 @@ class RunRules:
     """Size of the work folder, in MiB."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
+    sandbox: tuple[Literal["bubblewrap", "container"], ...] = ("bubblewrap",)
+    """Sandboxes to try, best first. `container` needs Docker or Podman."""
+    image: str = CONTAINER_IMAGE
+    """Image for `container`. It is never downloaded."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -21,6 +21,7 @@ from metier.files.digests import digest_of
 from metier.files.source import ScriptFiles, take_folder
 from metier.files.text import from_utf8, storable_text
 from metier.files.tree import digest_in, tree_text
+from metier.hosts.schema import RunRules
 from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
@@ -42,11 +43,16 @@ class Note(Protocol):
     def __call__(self, *events: Event, artifacts: "Mapping[str, bytes] | None" = None) -> None: ...
 
 
+def default_runner(rules: RunRules | None = None) -> Runner | None:
+    """The best sandbox of this machine that the settings name, looked for once; `None` where there is none."""
+    rules = rules if rules is not None else RunRules()
+    return _sandbox(rules.sandbox, rules.image)
+
+
 @functools.cache
-def default_runner() -> Runner | None:
-    """The best sandbox of this machine, looked for once; `None` where there is none."""
+def _sandbox(names: tuple[str, ...], image: str) -> Runner | None:
     try:
-        return choose()
+        return choose(names, image=image)
     except SandboxUnavailable:
         return None
 
@@ -155,7 +161,7 @@ def run(
         context.confirm(request(context, script, granted), by)
         if context.version < 3:
             granted = grants(context, script)  # what the person was shown did not count then
-        runner = _runner(granted, context.runner)
+        runner = _runner(granted, context.runner, context.profile.run)
     except MetierError as error:
         _record_refusal(context, skill, path, script, error)
         raise
@@ -220,9 +226,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
         return ""
 
 
-def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
+def _runner(granted: Sequence[str], given: Runner | None, rules: RunRules) -> Runner:
     """The sandbox to use. Running without one needs a rule that says so, and the record says it, too."""
-    runner = given or default_runner()
+    runner = given or default_runner(rules)
     problem = runner.problem() if runner is not None else None
     if runner is not None and problem is None:
         return runner
@@ -230,7 +236,7 @@ def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
         return choose(["none"])
     if problem is not None:
         raise SandboxUnavailable(problem)
-    return choose()  # raises, with what was tried and the line that installs a sandbox
+    return choose(rules.sandbox, image=rules.image)  # raises, with what was tried and the line that installs a sandbox
 
 
 def _record_refusal(
