@@ -42,7 +42,9 @@ class Corpus:
         self.path = os.path.join(workspace.path, "corpus")
         if not os.path.isdir(self.path):
             with tarfile.open(os.path.join(folder, "skills.tar.xz")) as archive:
-                archive.extractall(self.path, filter="data")
+                # Python 3.11.4 and later have filters.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(self.path)
         with open(os.path.join(folder, "queries.jsonl"), encoding="utf-8") as lines:
             self.queries = [self._query(line) for line in lines]
         home = workspace.folder("home")

@@ -2,7 +2,9 @@
 
     python3 setup/prepare.py parts demo|test             the programs of the system that Metier can use
     python3 setup/prepare.py environment demo|dev VENV   the packages, in a virtual environment
+    python3 setup/prepare.py programs                    the names of all these programs, in one line
 
+The programs stand in `parts.json`, which the tests read, too: what is installed is what they need, and can hide.
 Programs are installed only where that needs no password: as root, with a sudo that does not ask, or with Homebrew. It
 never asks. What cannot be had is named in one line, with what it leaves out, and nothing else depends on it, except in
 CI, where everything must be there. `METIER_SETUP=none` leaves the system as it is.
@@ -13,6 +15,7 @@ from __future__ import annotations  # an old interpreter must get as far as the 
 import contextlib
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -35,34 +38,20 @@ class Part(NamedTuple):
     """A program that Metier or its tests use, and which package of a package manager has it."""
 
     name: str
-    programs: tuple[str, ...]  # one of these, on the PATH or as a pattern of absolute paths
+    programs: list[str]  # all that belong to it
     without: str
-    apt: str | None
-    dnf: str | None
-    brew: str | None
+    here: list[str]  # one of these shows that it is here: a program on the PATH or a pattern of absolute paths
+    apt: str | None = None
+    dnf: str | None = None
+    brew: str | None = None
 
 
-BUBBLEWRAP = Part("bubblewrap", ("bwrap",), "scripts of skills are refused", "bubblewrap", "bubblewrap", None)
-TEST_PARTS = (
-    BUBBLEWRAP,
-    Part(
-        "PostgreSQL",
-        ("initdb", "/usr/lib/postgresql/*/bin/initdb", "/opt/homebrew/opt/postgresql*/bin/initdb"),
-        "the tests of that store are skipped",
-        "postgresql",
-        "postgresql-server",
-        "postgresql@17",
-    ),
-    Part("Chromium", ("chromium",), "the tests of the pages are skipped", "chromium", "chromium", None),
-    Part("tmux", ("tmux",), "the tests of the picker on a terminal are skipped", "tmux", "tmux", "tmux"),
-    Part("zsh", ("zsh",), "its completion is not tested", "zsh", "zsh", None),
-    Part("fish", ("fish",), "its completion is not tested", "fish", "fish", "fish"),
-    Part("git", ("git",), "the tests with repositories are skipped", "git", "git", "git"),
-    Part("curl", ("curl",), "the tests of the examples for it are skipped", "curl", "curl", "curl"),
-    Part("openssl", ("openssl",), "the tests with certificates are skipped", "openssl", "openssl", "openssl"),
-    Part("npm", ("npm",), "the tests with other MCP clients are skipped", "npm", "nodejs-npm", "node"),
-)
-PARTS = {"demo": (BUBBLEWRAP,), "test": TEST_PARTS}
+def known() -> dict[str, Part]:
+    """The parts of `parts.json`, by the names that the tests use for them."""
+    given = json.loads((ROOT / "setup" / "parts.json").read_text(encoding="utf-8"))
+    return {key: Part(**{"here": fields["programs"], **fields}) for key, fields in given.items()}
+
+
 PACKAGES = {
     "demo": [".[web]"],
     "dev": [".[all,pydantic-ai,openai-agents,langchain,anthropic,openai]", "--group", "dev"],
@@ -75,7 +64,7 @@ def say(text: str) -> None:
 
 
 def is_here(part: Part) -> bool:
-    return any(glob.glob(program) if "/" in program else shutil.which(program) for program in part.programs)
+    return any(glob.glob(program) if "/" in program else shutil.which(program) for program in part.here)
 
 
 # --- running ---
@@ -160,7 +149,8 @@ def manager() -> tuple[str, list[list[str]]] | str:
 
 def parts(kind: str) -> int:
     """Installs the programs that are missing, where it may, and says what is left out."""
-    missing = [part for part in PARTS[kind] if not is_here(part)]
+    wanted = known() if kind == "test" else {"bwrap": known()["bwrap"]}
+    missing = [part for part in wanted.values() if not is_here(part)]
     if not missing:
         return 0
     reason = "METIER_SETUP is none"
@@ -269,10 +259,13 @@ def fetch_pip(folder: Path) -> Path:
 
 
 def main() -> int:
-    command, kind, *rest = sys.argv[1:]
+    command, *rest = sys.argv[1:]
+    if command == "programs":
+        print(*(program for part in known().values() for program in part.programs))
+        return 0
     if command == "parts":
-        return parts(kind)
-    return environment(kind, ROOT / rest[0])
+        return parts(*rest)
+    return environment(rest[0], ROOT / rest[1])
 
 
 if __name__ == "__main__":

@@ -27,12 +27,14 @@ REQUEST = Request(
     digest=DIGEST,
     detail=SCRIPT,
     arguments=("a b", "$(id)", "\x1b[31m", "<img src=x>"),
-    grants=("run_network", "run_project"),
+    grants=("run_project",),
     folder=FOLDER,
     scope="repo",
     source=".agents",
     foreign=True,
     project="/srv/project",
+    hosts=("api.example.org", "*.example.net:8443", "!old.example.net"),
+    given="sha256:" + "fedcba9876543210" * 4,
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -41,9 +43,11 @@ FACTS = {
     "folder": f"{FOLDER} (repo, .agents)",
     "trust": "It belongs to a project that you do not trust.",
     "files": "It sees its own files and an empty work folder, and may read the project /srv/project.",
-    "network": "It may use the network.",
+    "network": "It may connect to api.example.org, *.example.net:8443, but not to old.example.net, "
+    "and to nothing else.",
     "once": "this one run, of this content and with these arguments.",
-    "always": f"this script of the skill at {FOLDER}, with any arguments, as long as no file of the skill changes.",
+    "always": f"this script of the skill at {FOLDER}, with any arguments, as long as no file of the skill changes "
+    "and it is given the same.",
     "no": "nothing runs, and whoever asked is told so.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'

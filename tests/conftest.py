@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import optional
 import parts
 from worlds import World
 
@@ -36,6 +37,7 @@ for library in ("httpx", "httpx2"):
         transports.create_ssl_context = functools.cache(transports.create_ssl_context)
 
 parts.hide()
+optional.guard()
 
 LONGEST = 900
 """Seconds after which a test is ended. It is far more than any takes on a busy machine: no wait is without an end."""
@@ -68,7 +70,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than processors, because tests wait for the processes that they start."""
-    return (os.cpu_count() or 1) + 2
+    asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    return int(asked) if asked else (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(autouse=True)

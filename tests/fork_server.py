@@ -22,6 +22,8 @@ import traceback
 import types
 from typing import Any, Final, NoReturn
 
+import optional
+
 MODULES: Final = (
     *("metier.cli.session_commands", "metier.cli.serve", "metier.cli.mcp", "metier.cli.list", "metier.cli.replay"),
     *("metier.cli.validate", "metier.cli.check", "metier.cli.install", "metier.cli.policy", "metier.cli.store"),
@@ -39,6 +41,7 @@ def run(address: str) -> NoReturn:
     for name in MODULES:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)
+    optional.guard()
     gc.collect()
     gc.freeze()  # no fork copies these objects only to look whether they are garbage
     assert threading.active_count() == 1

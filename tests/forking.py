@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import select
+import shlex
 import shutil
 import socket
 import subprocess
@@ -185,3 +186,13 @@ def run(
 def program(*arguments: str) -> list[str]:
     """A command for others to start: a small process that lends its streams to `metier` and ends as it does."""
     return [sys.executable, "-I", "-S", os.path.join(_HERE, "forked_program.py"), _server()[0], METIER[2], *arguments]
+
+
+def install(folder: str | os.PathLike[str]) -> str:
+    """Put such a program into a folder as `metier`, for a shell that has the folder on its PATH. Returns its path."""
+    os.makedirs(folder, exist_ok=True)
+    file = os.path.join(folder, "metier")
+    with open(file, "w") as text:
+        text.write(f'#!/bin/sh\nexec {shlex.join(program())} "$@"\n')
+    os.chmod(file, 0o755)
+    return file

@@ -39,12 +39,12 @@ def run_bounded(
 
 
 def run_as_nobody(code: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run `code` as a user without rights, with the modules that this process has."""
+    """Run `code` as a user without rights, with the modules that this process has. Without root, that is this user."""
     # The interpreter and the sources may lie where that user cannot look: import first, then give up the rights.
     script = (
         "import os, sys, encodings.idna, json, hashlib, difflib, tempfile, tomllib, ctypes, shutil\n"
         "import metier, metier.cli, metier.catalog.search.finder, metier.session.session, metier.testing\n"
-        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
+        f"if os.geteuid() == 0:\n    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
     )
     return subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, check=False, cwd="/", env={"HOME": "/"}

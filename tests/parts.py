@@ -2,7 +2,8 @@
 
 A test that needs one is skipped, always with the same reason, and fails in CI, where all of them must be there.
 `METIER_TEST_HIDE` names parts, separated by spaces, that are treated as missing though they are installed, by the tests
-and by every process that they start; in CI, too, the tests that need them are then skipped. `.ci/bare` hides all.
+and by every process that they start; in CI, too, the tests that need them are then skipped. `all` hides every optional
+part.
 """
 
 import atexit
@@ -17,23 +18,13 @@ from typing import Final, NoReturn
 
 import pytest
 
-PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "bwrap": ("bwrap",),
-    "postgres": ("postgres", "initdb", "pg_ctl", "psql"),
-    "chromium": ("chromium", "chromium-browser", "google-chrome"),
-    "node": ("node", "npm", "npx"),
-    "tmux": ("tmux",),
-    "bash": ("bash",),
-    "zsh": ("zsh",),
-    "fish": ("fish",),
-    "git": ("git",),
-    "curl": ("curl",),
-    "openssl": ("openssl",),
-    "podman": ("podman",),
-}
-"""The parts, each with the programs that belong to it. The first one that is found is enough."""
+from optional import OPTIONAL
 
-HIDDEN: Final = frozenset(os.environ.get("METIER_TEST_HIDE", "").split())
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",)}
+"""The parts that a test can need. The first program that is found is enough."""
+
+_ASKED: Final = frozenset(os.environ.get("METIER_TEST_HIDE", "").split())
+HIDDEN: Final = _ASKED - {"all"} | (frozenset(OPTIONAL) if "all" in _ASKED else frozenset())
 _PATH: Final = "METIER_TEST_HIDE_PATH"
 
 
@@ -44,7 +35,9 @@ def hide() -> None:
     """
     unknown = HIDDEN - set(PARTS)
     if unknown:
-        sys.exit(f"METIER_TEST_HIDE: there are no parts {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
+        sys.exit(
+            f"METIER_TEST_HIDE: there are no parts {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}, all"
+        )
     if not HIDDEN or _PATH in os.environ:
         return
     hidden = {program for part in HIDDEN for program in PARTS[part]}

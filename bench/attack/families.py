@@ -6,6 +6,7 @@ from typing import Final
 from . import (
     approvals,
     archives,
+    hosts,
     http_requests,
     kills,
     limit_probes,
@@ -22,6 +23,7 @@ FAMILIES: Final[Mapping[str, Attack]] = {
     "paths": paths.attack,
     "races": races.attack,
     "sandbox": probes.attack,
+    "hosts": hosts.attack,
     "limits": limit_probes.exceed,
     "project": project.attack,
     "kills": kills.attack,

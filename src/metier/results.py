@@ -39,6 +39,10 @@ class Request:
     """Whether the skill belongs to a project that the user does not trust."""
     project: str = ""
     """The folder of the project, where a grant lets the script see it."""
+    hosts: tuple[str, ...] = ()
+    """The only hosts that rules let the script connect to. One behind a `!` is refused, even if another covers it."""
+    given: str = ""
+    """The digest of what the script is given besides its files, so that an approval covers only that."""
 
 
 CHOICES: Final = ("once", "always", "no")

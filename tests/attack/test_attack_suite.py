@@ -25,11 +25,12 @@ from metier.hosts import trust
 from metier.install import archive
 from metier.sandbox import Job, OnOutput, Outcome, Runner, choose
 from metier.sandbox.bubblewrap import BubblewrapRunner
+from metier.sandbox.hosts import HostList
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from metier.session import operations
 from sandbox.boxes import IDENTITIES, as_user
 
-RUNS_SCRIPTS = ("races", "sandbox", "limits", "project", "kills", "approvals")
+RUNS_SCRIPTS = ("races", "sandbox", "hosts", "limits", "project", "kills", "approvals")
 
 
 @pytest.fixture(params=IDENTITIES)
@@ -109,6 +110,11 @@ def test_a_check_before_opening_loses_a_race_and_is_found(identity: str, monkeyp
 def test_scripts_without_a_sandbox_are_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, UnsandboxedRunner)
     assert "escape" in kinds(attacked("sandbox", identity, seconds=10, enough=1))
+
+
+def test_hosts_that_nobody_checks_are_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostList, "allows", lambda *_: True)
+    assert "escape" in kinds(attacked("hosts", identity, seconds=10, enough=1))
 
 
 @pytest.mark.parametrize("number", [4, 5], ids=["processes", "output"])

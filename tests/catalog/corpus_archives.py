@@ -21,7 +21,9 @@ def unpacked(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.exists():
                 with tarfile.open(corpus / f"{name}.tar.xz") as content:
-                    content.extractall(f"{folder}.part", filter="data")
+                    # Python 3.11.4 and later have filters.
+                    content.extraction_filter = getattr(tarfile, "data_filter", None)
+                    content.extractall(f"{folder}.part")
                 os.rename(f"{folder}.part", folder)
         return folder
 

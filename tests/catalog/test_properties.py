@@ -208,8 +208,8 @@ def reachable(root: Path) -> set[str]:
 
 def facts(skills: Skills) -> tuple[object, ...]:
     """Everything in a catalog except the times of files."""
-    skills_ = [{**s.as_dict(), "mtime_ms": 0} for s in skills]
-    shadowed = [{**s.as_dict(), "mtime_ms": 0} for s in skills.shadowed]
+    skills_ = [{**s.as_dict(), "mtime": 0, "mtime_ms": 0} for s in skills]
+    shadowed = [{**s.as_dict(), "mtime": 0, "mtime_ms": 0} for s in skills.shadowed]
     return skills_, shadowed, skills.skipped, skills.catalog.failed, skills.diagnostics, skills.counts
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from random_edits import BROKEN, RandomEdits
 
+import parts
 from metier import Skills
 from metier.app import App
 from metier.catalog import watch, watched_folders
@@ -67,6 +68,7 @@ def test_after_a_thousand_random_changes_the_live_catalog_is_that_of_a_fresh_sca
     assert all(told)
 
 
+@parts.needs("git")
 def test_a_checkout_of_another_branch_is_followed(world: World) -> None:
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")

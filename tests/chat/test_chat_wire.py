@@ -14,7 +14,7 @@ from chat.openai_server import JsonObject, ModelServer, Reply, calls, chunk, cut
 from chat.serving import Chatting, app_of, kinds, serving, until
 from metier import Skills
 from metier.app import App
-from metier.chat import turn
+from metier.chat import fitting, turn
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
@@ -287,10 +287,8 @@ def test_the_model_is_told_the_same_after_a_restart(
 def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
     skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metier.chat import history
-
     skilled.skill(".agents/skills/large", body="x" * 5_000)
-    monkeypatch.setattr(history, "CHARACTERS", 5_250)
+    monkeypatch.setattr(fitting, "CHARACTERS", 10_800)
     with with_model(skilled, model) as chatting:
         chat = chatting.chat()
         model.plays(calls(("skill_load", {"name": "notes"})), calls(("skill_load", {"name": "large"})), text("Both."))
@@ -298,8 +296,10 @@ def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
         model.plays(text("Yes."))
         chatting.say(chat, "still there?")
         results = [one["content"] for one in model.messages() if one["role"] == "tool"]
-        assert results[0] == history.LEFT_OUT
-        assert "xxxx" in results[1]
+        assert results[0] == fitting.LEFT_OUT
+        assert results[1].count("x") == 5_000
+        first = model.messages()[1]["content"]
+        assert "BODY-MARKER" in first, "what a skill says is put back, because a second load would give a reminder only"
 
 
 # --- other shapes ---

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import jsonschema
 import pytest
 import yaml12
 
+import forking
 from catalog.test_check_command import SARIF
 from worlds import World
 
 REPOSITORY = Path(__file__).parents[2]
-PROGRAM = f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c 'from metier.cli import main; main()' \"$@\"\n"
 GOOD = "Use when asked."
 
 
@@ -36,10 +35,7 @@ class Action:
 
     def __init__(self, world: World, tmp_path: Path) -> None:
         self.project, self.temp = world.project, tmp_path / "runner"
-        (self.temp / "metier/bin").mkdir(parents=True)
-        program = self.temp / "metier/bin/metier"  # what the step that installs would put there
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
+        forking.install(self.temp / "metier/bin")  # what the step that installs would put there
         self.steps = read("action.yml")["runs"]["steps"]
         self.defaults = {name: given["default"] for name, given in read("action.yml")["inputs"].items()}
         self.log = ""
@@ -131,8 +127,7 @@ def hook(world: World, name: str, files: list[str], *arguments: str) -> subproce
     program, *entry = shlex.split(given["entry"])
     assert program == "metier"
     command = [*entry, *(arguments or given["args"]), *(matching if given.get("pass_filenames", True) else [])]
-    code = "from metier.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *command], cwd=world.project, capture_output=True, text=True)
+    return forking.run([*forking.METIER, *command], cwd=world.project, capture_output=True, text=True)
 
 
 def test_the_hook_validates_the_skills_of_the_changed_files(world: World) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
+import forking
 import parts
 from metier.cli import cli
 from metier.testing import write_skill
@@ -92,10 +93,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def surroundings(base: Path) -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folders = [os.path.dirname(forking.install(base.with_name("bin"))), str(Path(sys.executable).parent)]
     python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
     return {
-        "PATH": path,
+        "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
         "PYTHONPATH": python_path,
         "HOME": str(base / "home"),
         "LC_ALL": "C.UTF-8",

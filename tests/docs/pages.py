@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forking
 import parts
 
 REPOSITORY = Path(__file__).parents[2]
@@ -81,7 +82,8 @@ def run_page(text: str, folder: Path, scripts: Path, fails: tuple[str, ...] = ()
             # One server at a time, which goes on while the next commands use it.
             runnable = f"kill %% 2>/dev/null; wait; {command} >{told} 2>&1 &\n{WAIT.format(told=told, word=word)}"
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
-    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    folders = [os.path.dirname(forking.install(folder / "served" / "bin"))] if scripts == PROGRAMS else []
+    path = os.pathsep.join([*folders, str(scripts), os.environ["PATH"]])
     surroundings = {"PATH": path, "HOME": str(folder / "home"), "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
     surroundings |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     script += ["kill %% 2>/dev/null; wait"]
@@ -125,3 +127,4 @@ def a_project(folder: Path) -> None:
 
 
 PROGRAMS = Path(sys.executable).parent
+"""The programs of this environment, but `metier` is a fork: `make test-install` runs the pages with the real one."""

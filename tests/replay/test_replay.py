@@ -61,6 +61,7 @@ def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
     assert kinds.count("session_called") > 500
     assert failed > 50
     unseen = {"policy_chosen", "policy_changed", "skill_warning", "skill_override_proposed", "sessions_pruned"}
+    unseen.add("tool_network")  # no rule gives a script a host here
     if profile == "omp":
         unseen.add("skills_chosen")  # a model that cannot read files sees no listing there
     other_streams = ("chat_", "skill_install", "skills_offered")  # they are not in the stream of a session

@@ -49,38 +49,57 @@ def a_podman() -> Generator[ContainerRunner]:
             continue
         with contextlib.ExitStack() as stack:
             base = Path(tempfile.mkdtemp(prefix="metier-podman-"))
-            stack.callback(shutil.rmtree, base, ignore_errors=True)
             flags = ["--root", str(base / "root"), "--runroot", str(base / "run"), "--runtime", runtime]
             line = [podman, *flags, "--cgroup-manager", "cgroupfs"]
-            runner = stack.enter_context(_served(line, base))
-            problem = runner.problem()
-            if problem is None:
-                yield runner
+            stack.callback(_clean, line, base)
+            problem = _import(line, base)
+            if not problem:
+                yield stack.enter_context(_served(line, base))
                 return
             tried.append(f"{runtime}: {problem}")
     pytest.skip(f"Podman cannot run containers here, which needs rights: {'; '.join(tried) or 'no runtime'}")
 
 
+def _import(line: list[str], base: Path) -> str:
+    """Make the image. Returns why Podman itself, whatever the runner does, cannot run a container with limits here."""
+    _write_image(str(base / "image.tar"))
+    limits = [
+        "--network=none",
+        "--memory=64m",
+        "--pids-limit=50",
+        "--ulimit=nofile=256:256",
+        "--ulimit=nproc=1000:1000",
+    ]
+    for command in (["import", str(base / "image.tar"), IMAGE], ["run", "--rm", *limits, IMAGE, "/usr/bin/true"]):
+        done = subprocess.run([*line, *command], capture_output=True, text=True, timeout=_SECONDS, cwd=base)
+        if done.returncode != 0:
+            return done.stderr.strip() or f"podman {command[0]} exits with {done.returncode}"
+    return ""
+
+
 @contextlib.contextmanager
 def _served(line: list[str], base: Path) -> Generator[ContainerRunner]:
-    with (base / "log").open("wb") as log, (base / "image.tar").open("w+b") as image:
-        _write_image(image.name)
-        imported = subprocess.run(
-            [*line, "import", image.name, IMAGE], capture_output=True, text=True, timeout=_SECONDS
-        )
-        address = base / "engine.sock"
+    address = base / "engine.sock"
+    with (base / "log").open("wb") as log:
         service = [*line, "system", "service", "--time=0", f"unix://{address}"]
         process = subprocess.Popen(service, stdout=log, stderr=log, cwd=base)  # conmon writes files where it starts
         try:
-            if imported.returncode == 0:
-                _await(str(address))
+            _await(str(address))
             yield ContainerRunner(IMAGE, str(address))
         finally:
             process.terminate()
             process.wait(_SECONDS)
-            subprocess.run([*line, "rm", "--all", "--force", "--time=0"], capture_output=True, timeout=_SECONDS)
-            subprocess.run([*line, "rmi", "--all", "--force"], capture_output=True, timeout=_SECONDS)
-            subprocess.run(["umount", str(base / "root" / "overlay")], capture_output=True, timeout=_SECONDS)
+
+
+def _clean(line: list[str], base: Path) -> None:
+    for command in (
+        [*line, "rm", "--all", "--force", "--time=0"],
+        [*line, "rmi", "--all", "--force"],
+        ["umount", str(base / "root" / "overlay")],
+    ):
+        with contextlib.suppress(OSError):
+            subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=base)
+    shutil.rmtree(base, ignore_errors=True)
 
 
 def _await(address: str) -> None:

@@ -96,7 +96,8 @@ MEMORY = """
     time.sleep(60)
 """
 BOMB = """
-    import os, sys
+    import os
+    with open("kept", "w") as file: file.write("before the bomb")
     print("begun", flush=True)
     while True:
         try: os.fork()
@@ -128,6 +129,7 @@ def test_the_limits_hold_and_nothing_is_left(container: ContainerRunner, box: Bo
     assert box.run(container, "self", FILES, limits=small).ended == "files-limit"
     bomb = box.run(container, "self", BOMB, limits=replace(small, seconds=2))
     assert (bomb.ended, bomb.stdout) == ("timeout", b"begun\n")
+    assert [file.data for file in bomb.files] == [b"before the bomb"], "it was ended from inside, in good order"
     assert box.run(container, "self", FILL, limits=small).stdout == b"[] True\n"
     assert settled(box.survivors, []) == []
     assert leftovers(container) == []

@@ -330,6 +330,8 @@ def test_what_this_runner_does_not_know_is_refused_and_never_ignored(engine: Fak
     job = replace(job_in(box), project=str(box.project), project_writable=True)
     with pytest.raises(SandboxUnavailable, match="does not support project_writable"):
         run(engine, box, job)
+    with pytest.raises(SandboxUnavailable, match="does not support hosts"):
+        run(engine, box, replace(job_in(box), hosts=("api.example.org",)))
     # A field that somebody adds to jobs later is refused, too, until this runner knows it.
     fewer = container._SUPPORTED - {"stdin"}
     with pytest.MonkeyPatch.context() as patch:

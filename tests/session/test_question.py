@@ -51,7 +51,7 @@ def test_a_script_that_was_approved_before_is_shown_as_what_changed() -> None:
     ],
 )
 def test_grants_are_said_in_words(grants: tuple[str, ...], files: str, network: str) -> None:
-    request = replace(REQUEST, grants=grants)
+    request = replace(REQUEST, grants=grants, hosts=())
     assert (fact(request, "Files"), fact(request, "Network")) == (files, network)
     assert fact(request, "Sandbox") == ""
 

@@ -16,14 +16,12 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from metier import limits
-from metier.catalog import frontmatter, validate
+from metier.catalog import frontmatter, invocation, validate
 from metier.catalog.scan_cache import FileRow, Memory, NoteRow, settled
-from metier.files.beneath import read_regular
-from metier.files.shapes import is_dict
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
 from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
@@ -33,11 +31,6 @@ _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"
 _UNSETTLED: Final = -1
 _ELOOP: Final = 40 if sys.platform.startswith("linux") else 62
-
-_HIDDEN: Final = 1
-_NOT_FOR_USER: Final = 2
-_OFF: Final = 4
-"""The flags of a row: hidden from the model, not callable by the user, off."""
 
 
 @dataclass(slots=True)
@@ -387,7 +380,7 @@ class _Walker:
                 size=size,
                 frontmatter=fields,
             )
-            found.skills.append(_with_flags(skill, flags) if flags else skill)
+            found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif status == "failed":
             found.failed.append(file)
         else:
@@ -440,7 +433,7 @@ class _Walker:
             checked.name,
             checked.description,
             fields,
-            self.flags(fields) | self.policy_flags(folder),
+            invocation.flags_of(fields, self.profile.catalog, folder),
             tuple(_pack(diagnostic) for diagnostic in checked.diagnostics),
         )
 
@@ -455,31 +448,6 @@ class _Walker:
             more = os.read(descriptor, limits.HEAD_BYTES * 4)
             complete = not more
             data += more
-
-    def flags(self, fields: Mapping[str, object]) -> int:
-        """Return the flags that the frontmatter sets, by the keys that the profile honours."""
-        honoured = self.profile.catalog.honours
-        if not honoured or not fields.keys() & _FLAG_KEYS:
-            return 0
-        words = _FLAG_WORDS if self.profile.catalog.flag_words else {}
-        says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in honoured}
-        hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
-        not_for_user = says.get("user-invocable") is False
-        off = says.get("enabled") is False or says.get("disabled") is True
-        return hidden * _HIDDEN | not_for_user * _NOT_FOR_USER | off * _OFF
-
-    def policy_flags(self, folder: str) -> int:
-        """Return the flags that the policy file in the skill's folder sets. A broken file sets none."""
-        name = self.profile.catalog.policy_file
-        if not name:
-            return 0
-        try:
-            data = read_regular(os.path.join(folder, name), limits.FRONTMATTER_BYTES)
-        except (OSError, ValueError):
-            return 0
-        parsed = frontmatter.parse(b"---\n" + data + b"\n---\n")
-        policy = (parsed.fields or {}).get("policy") if parsed is not None else None
-        return _HIDDEN if is_dict(policy) and policy.get("allow_implicit_invocation") is False else 0
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
         """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.
@@ -517,19 +485,6 @@ class _Walker:
     def failure(self, file: str, code: str, message: str, reason: str = "") -> FileRow:
         name = os.path.basename(os.path.dirname(file))
         return (0, 0, 0, 0, "failed", None, name, "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
-
-
-_FLAG_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled", "disabled"))
-_FLAG_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
-
-
-def _with_flags(skill: Skill, flags: int) -> Skill:
-    return replace(
-        skill,
-        model_invocable=not flags & _HIDDEN,
-        user_invocable=not flags & _NOT_FOR_USER,
-        mode="off" if flags & _OFF else "auto",
-    )
 
 
 def _pack(d: Diagnostic) -> NoteRow:

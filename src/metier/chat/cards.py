@@ -10,6 +10,7 @@ from metier.chat.items import ToolItem
 from metier.files.json_text import part_of
 from metier.files.shapes import as_table, is_table
 from metier.model import wire_name
+from metier.record.state import ref_of
 from metier.record.store import Frame
 from metier.session.tools import ToolResult
 
@@ -54,6 +55,7 @@ def _note(card: ToolItem, frame: Frame) -> None:
     elif kind == "skill_loaded":
         card.skill, card.digest, card.truncated = frame["name"], frame["digest"], frame.get("truncated", False)
         card.already_loaded = frame.get("already_loaded", False)
+        card.ref = ref_of(frame["output"])
     elif kind in ("skill_resource_read", "skill_resource_refused"):
         card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
 

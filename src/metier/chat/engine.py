@@ -73,13 +73,14 @@ class Chats:
         self.choice = self.configured
         self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
         self._turns: dict[str, Turn] = {}
+        self._learned: dict[str, int] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._listening: asyncio.Task[None] | None = None
         self._commands: tuple[Catalog, dict[str, tuple[str, Skill]]] | None = None
 
     def choose(self, given: Mapping[str, object]) -> ModelChoice:
         """Use another model from now on. The choice is kept in the memory of this process only."""
-        self.choice = model_choice.requested(given, self.configured)
+        self.choice = model_choice.requested(given, self.configured, self.choice)
         return self.choice
 
     def turn(self, chat_id: str) -> "Turn | None":
@@ -119,6 +120,7 @@ class Chats:
             open_session=open_session,
             work=work,
             redact=self._redact,
+            learned=self._learned,
         )
         self._turns[chat_id] = turn
         turn.task = asyncio.create_task(turn.run(text))

@@ -14,7 +14,11 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
     TextPart,
+    TextPartDelta,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -26,11 +30,6 @@ from metier.chat.items import Item, TextItem, ToolItem, UserItem
 from metier.files.shapes import as_table
 from metier.model import wire_name
 from metier.session.tools import Tool
-
-CHARACTERS: Final = 600_000
-"""Characters of tool results in one request, about 150,000 tokens. Beyond that, the oldest are left out."""
-
-LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
 
 ReturnOutcome = Literal["success", "denied", "failed"]
 _OUTCOMES: Final[Mapping[str, ReturnOutcome]] = {"done": "success", "refused": "denied"}
@@ -85,23 +84,24 @@ def sendable(response: ModelResponse) -> ModelResponse:
     return replace(response, parts=parts)
 
 
-def messages(items: Sequence[Item]) -> list[ModelMessage]:
-    """The conversation so far."""
+def messages(items: Sequence[Item], results: Mapping[str, str], before: str = "") -> list[ModelMessage]:
+    """The conversation so far. `results` has the text of each card by its id, `before` what the model is told first."""
     sent: list[ModelMessage] = []
-    kept = _within_limit(items)
     step: int | None = None
+    if before:
+        _add_prompt(sent, before)
     for item in items:
         if isinstance(item, UserItem):
             _add_prompt(sent, item.text if item.message is None else item.message)
             step = None
         elif isinstance(item, ToolItem) and item.by == "user":
             if item.state == "done" and not item.injected:
-                _add_prompt(sent, f"{CALLED.format(name=item.skill)}{INSTRUCTIONS}{item.text}")
+                _add_prompt(sent, f"{CALLED.format(name=item.skill)}{INSTRUCTIONS}{results[item.id]}")
         elif isinstance(item, ToolItem) or (isinstance(item, TextItem) and not item.superseded):
             if item.step != step:
                 sent.append(ModelResponse(parts=[]))
                 step = item.step
-            _add_answer(sent, item, kept)
+            _add_answer(sent, item, results)
     return [one for one in sent if one.parts]
 
 
@@ -115,14 +115,14 @@ def _add_prompt(sent: list[ModelMessage], text: str) -> None:
         sent.append(ModelRequest(parts=[UserPromptPart(text)]))
 
 
-def _add_answer(sent: list[ModelMessage], item: TextItem | ToolItem, kept: set[str]) -> None:
+def _add_answer(sent: list[ModelMessage], item: TextItem | ToolItem, results: Mapping[str, str]) -> None:
     response = next(one for one in reversed(sent) if isinstance(one, ModelResponse))
     if isinstance(item, TextItem):
         response.parts = [*response.parts, TextPart(item.text)]
         return
     call = ToolCallPart(wire_name(item.tool), dict(item.args), tool_call_id=item.call)
     response.parts = [*response.parts, call]
-    result = returned(item, item.text if item.id in kept else LEFT_OUT)
+    result = returned(item, results[item.id])
     if isinstance(sent[-1], ModelRequest):
         sent[-1].parts = [*sent[-1].parts, result]
     else:
@@ -147,13 +147,17 @@ def _is_object(text: str) -> bool:
     return False
 
 
-def _within_limit(items: Sequence[Item]) -> set[str]:
-    """The ids of the cards whose text fits, newest first. The newest one always does."""
-    kept: set[str] = set()
-    left = CHARACTERS
-    for item in reversed(items):
-        if isinstance(item, ToolItem):
-            left -= len(item.text)
-            if left >= 0 or not kept:
-                kept.add(item.id)
-    return kept
+def size(sent: Sequence[ModelMessage]) -> int:
+    """The characters of a conversation, about."""
+    return sum(
+        len(str(getattr(part, "content", None) or getattr(part, "args", ""))) for one in sent for part in one.parts
+    )
+
+
+def text_of(event: ModelResponseStreamEvent) -> tuple[int, str]:
+    """The part of the answer that an event belongs to, and the text it adds."""
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+        return event.index, event.part.content
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        return event.index, event.delta.content_delta
+    return 0, ""

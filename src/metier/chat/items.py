@@ -100,6 +100,8 @@ class ToolItem(Item):
     digest: str | None = field(default=None, metadata=_OPTIONAL)
     injected: bool = field(default=False, metadata=_OPTIONAL)
     """Whether the instructions are in the system prompt of this turn only."""
+    ref: str = field(default="", metadata=_OPTIONAL)
+    """The ref by which the session gives the text again."""
     shown_at: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     """Where `text` is JSON: the keys that lead to the part that the card shows; see `ToolResult`."""
 
@@ -126,6 +128,8 @@ class AskItem(Item):
     source: str = field(default="", metadata=_OPTIONAL)
     foreign: bool = field(default=False, metadata=_OPTIONAL)
     project: str = field(default="", metadata=_OPTIONAL)
+    hosts: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    given: str = field(default="", metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -146,6 +150,8 @@ class AskItem(Item):
             source=request.source,
             foreign=request.foreign,
             project=request.project,
+            hosts=request.hosts,
+            given=request.given,
             why=why,
         )
 
@@ -166,6 +172,8 @@ class AskItem(Item):
             source=self.source,
             foreign=self.foreign,
             project=self.project,
+            hosts=tuple(self.hosts),
+            given=self.given,
         )
 
     def as_dict(self) -> dict[str, object]:

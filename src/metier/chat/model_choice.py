@@ -15,6 +15,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError
+from metier.files.addresses import is_public, parse_address
 
 Provider = Literal["offline", "openai", "anthropic", "google", "ollama"]
 
@@ -80,11 +81,16 @@ def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None
     return _with_key(choice, key)
 
 
-def requested(given: Mapping[str, object], own: ModelChoice) -> ModelChoice:
-    """The model that a page asks for. `own` is the configured one, whose address and key may be kept."""
+def requested(given: Mapping[str, object], own: ModelChoice, current: ModelChoice) -> ModelChoice:
+    """The model that a page asks for. `own` is the configured one, whose address and key may be kept.
+
+    `current` is the one in use. Its key stays as long as the address and the provider stay.
+    """
     choice = _checked({**given, "name": given.get("model", "")}, "")
     key = given.get("api_key")
     key = key if isinstance(key, str) else ""
+    if not key and (choice.provider, choice.base_url) == (current.provider, current.base_url):
+        key = current.key
     if (choice.provider, choice.base_url) in ((own.provider, own.base_url), (own.provider, "")):
         if own.base_url and not choice.base_url:
             choice = replace(choice, base_url=own.base_url)
@@ -111,7 +117,7 @@ def refuse_address(base_url: str) -> None:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)}
     except OSError as error:
         raise ConfigError(f"the host {host} cannot be resolved", key="base_url") from error
-    if any(not ipaddress.ip_address(one.partition("%")[0]).is_global for one in found):
+    if not all(is_public(parse_address(one)) for one in found):
         raise ConfigError(
             f"{host} is in a private network, which a page may not use",
             key="base_url",

@@ -5,6 +5,7 @@ next turn. Redirects are not followed, because only the configured address was c
 """
 
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
@@ -22,6 +23,11 @@ from metier.files.shapes import is_table
 CONNECT_SECONDS: Final = 15.0
 REQUEST_SECONDS: Final = 1_800.0
 """For one whole answer of a model, even if it never falls silent."""
+
+_LENGTH: Final = re.compile(
+    r"context.{0,20}(length|window|size)|too (long|many tokens|large)|maximum.{0,30}tokens", re.IGNORECASE
+)
+"""How servers say that a request is too long. There is no common code for it."""
 
 _SHOWN: Final = 300
 """Characters of a server's own message that are shown."""
@@ -122,6 +128,16 @@ def _explain(error: BaseException, choice: ModelChoice) -> str:
 def unknown_model(error: BaseException) -> bool:
     """Whether the server may refuse a request because it does not have the model."""
     return _status(error) in (400, 404)
+
+
+def too_long(error: BaseException) -> bool:
+    """Whether the server refuses a request because the conversation is longer than its model takes."""
+    return _status(error) == 413 or (_status(error) == 400 and bool(_LENGTH.search(f"{_message(error)} {error}")))
+
+
+def window(model: Model) -> int | None:
+    """How many tokens a model takes, if that is known."""
+    return model.profile.get("context_window")
 
 
 def _status(error: BaseException) -> int | None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, ParamSpec, Protocol, TypeVar
 
@@ -18,11 +18,6 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
     ToolCallPart,
     ToolReturnPart,
 )
@@ -32,6 +27,7 @@ from metier.chat import cards, history, models
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.choosing import CHOICES, Choosing
 from metier.chat.demo_model import CALLED
+from metier.chat.fitting import SHORTENED, Conversation
 from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
@@ -70,6 +66,10 @@ class TurnFailed(Exception):
     """The turn cannot continue. The text is shown to the user."""
 
 
+class _TooLong(TurnFailed):
+    """The server refuses the request as longer than the model takes."""
+
+
 class _NoSuchModel(Exception):
     """The server does not have the model that a skill asked for."""
 
@@ -93,8 +93,10 @@ class Turn:
         open_session: Callable[[], Session],
         work: Work,
         redact: Callable[[str], str],
+        learned: MutableMapping[str, int],
     ) -> None:
-        self.chat_id, self.head = chat_id, head
+        """`learned` has how many characters a model takes, as far as its server has told."""
+        self.chat_id, self.head, self._learned = chat_id, head, learned
         self._own_choice: ModelChoice = choice
         self.choice: ModelChoice = choice
         """The model that answers now. A skill may propose another one of the same provider for its turn."""
@@ -301,29 +303,45 @@ class Turn:
     async def _rounds(
         self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str
     ) -> None:
-        messages = history.messages(self._all)
+        async def put_back(budget: int) -> str:
+            return (await self._work(session.compact, budget)).text
+
+        conversation = Conversation(lambda: self._all, put_back, self._learned)
         model = await open_model(self.choice)
+        await conversation.begin(self.choice.label, models.window(model))
         missing: set[str] = set()
         for _ in range(ROUNDS):
             wanted = self._wanted(session)
             if wanted != self.choice and wanted.name not in missing:
                 self.choice, model = wanted, await open_model(wanted)
+                await conversation.begin(wanted.label, models.window(model))
                 await self.live.show(NoticeItem(text=f"A skill asked for the model {wanted.name}, which answers now."))
+            await self._say_shortened(conversation)
             try:
-                response, calls = await self._ask_model(model, session, messages, question)
+                response, calls = await self._ask_model(model, session, conversation.messages, question)
+            except _TooLong:
+                if not await conversation.shorten():
+                    raise
+                continue
             except _NoSuchModel:
                 missing.add(self.choice.name)
                 text = f"The server does not have the model {self.choice.name}, so {self._own_choice.name} answers."
                 await self.live.show(NoticeItem(text=text))
                 self.choice, model = self._own_choice, await open_model(self._own_choice)
+                await conversation.begin(self.choice.label, models.window(model))
                 continue
             if not calls:
                 return
-            messages.append(history.sendable(response))
             results = [await self._call(part, number, session) for number, part in enumerate(calls)]
-            messages.append(ModelRequest(parts=results))
             self._step += 1
+            await conversation.grow(history.sendable(response), ModelRequest(parts=results))
         raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
+
+    async def _say_shortened(self, conversation: Conversation) -> None:
+        """Say once in a chat that the model does not get all of it any more."""
+        said = any(isinstance(item, NoticeItem) and item.text == SHORTENED for item in self._all)
+        if conversation.shortened and not said:
+            await self.live.show(NoticeItem(text=SHORTENED))
 
     def _wanted(self, session: Session) -> ModelChoice:
         """The model for the next request: the one that a skill proposed and policy granted, of the same provider."""
@@ -352,7 +370,7 @@ class Turn:
             ) as stream:
                 size = 0
                 async for event in stream:
-                    index, text = _text_of(event)
+                    index, text = history.text_of(event)
                     if text:
                         size += len(text)
                         await self._show_text(parts, index, text)
@@ -364,6 +382,8 @@ class Turn:
         except Exception as error:
             if not parts and self.choice != self._own_choice and models.unknown_model(error):
                 raise _NoSuchModel from error
+            if not parts and models.too_long(error):
+                raise _TooLong(models.explain(error, self.choice)) from error
             raise TurnFailed(models.explain(error, self.choice)) from error
         for item in parts.values():
             item.done = True
@@ -477,12 +497,3 @@ def _told(invocation: Invocation, text: str, session: Session) -> str:
     tool = session.offered(wire=True).get("load")
     call = f" Call `{tool}` for it before you answer." if tool else ""
     return f"{message or text}\n\n{CALLED.format(name=invocation.skill.name)}{call}"
-
-
-def _text_of(event: ModelResponseStreamEvent) -> tuple[int, str]:
-    """The part of the answer that an event belongs to, and the text it adds."""
-    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-        return event.index, event.part.content
-    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        return event.index, event.delta.content_delta
-    return 0, ""

@@ -19,7 +19,9 @@ from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
 from metier.results import Prompt, SearchResult
+from metier.sandbox.hosts import HostPattern
 from metier.session.queries import CatalogPrompt, SystemPrompt
+from metier.session.rules import HOST_HINT, Rule
 from metier.session.visibility import By
 
 
@@ -364,19 +366,36 @@ def call_command(opening: Opening, tool: str, arguments: str) -> None:
         raise click.exceptions.Exit(3 if result.rule else 1)
 
 
-@click.command("run", epilog="Example:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help")
+@click.command(
+    "run",
+    epilog="Examples:\n\n\b\n  metier run csv-profile scripts/profile_csv.py -- --help\n"
+    "  metier run issues scripts/list.py --host api.github.com",
+)
 @click.argument("name", shell_complete=complete_skill)
 @click.argument("script", shell_complete=complete_file)
 @click.argument("arguments", nargs=-1, metavar="[-- ARG...]")
 @click.option("--yes", is_flag=True, help="Allow this run without being asked.")
 @click.option("--stdin", is_flag=True, help="Pass standard input on to the script.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Let this run connect to a host. Can be repeated.")
 @by_option
 @opens_sessions
 def run_command(
-    opening: Opening, name: str, script: str, arguments: tuple[str, ...], yes: bool, stdin: bool, by: By
+    opening: Opening,
+    name: str,
+    script: str,
+    arguments: tuple[str, ...],
+    yes: bool,
+    stdin: bool,
+    hosts: tuple[str, ...],
+    by: By,
 ) -> None:
-    """Run a script of a skill in the sandbox. Exits with the script's own code."""
+    """Run a script of a skill in the sandbox. Exits with the script's own code.
+
+    A host is a name such as api.github.com or *.example.org, on the ports 80 and 443 unless a port follows it.
+    """
+    given = [Rule("run_network", host=_host(host)) for host in hosts]
     session = opening.session(yes=yes, acts=True)
+    session.policy.allow = (*session.policy.allow, *given)
     result = session.run(name, script, arguments, stdin=_standard_input() if stdin else None, by=by)
     if opening.as_json:
         output.json_out(result.as_dict())
@@ -389,6 +408,13 @@ def run_command(
             click.echo(f"note: {printable(note)}", err=True)
     if result.exit_code:
         raise click.exceptions.Exit(result.exit_code)
+
+
+def _host(text: str) -> str:
+    try:
+        return str(HostPattern.parse(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} {error}", key="--host", hint=HOST_HINT) from error
 
 
 COMMANDS = (

@@ -147,7 +147,8 @@ _VERIFIED: Final = record(
     {"unchanged": FLAG, "skills": many(record({"name": TEXT, "unchanged": FLAG, "problems": many(TEXT)}))}
 )
 _RULE: Final = record(
-    {"tool": TEXT}, dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source"), TEXT)
+    {"tool": TEXT},
+    dict.fromkeys(("skill_name", "path", "command", "digest", "folder", "scope", "source", "given", "host"), TEXT),
 )
 _POLICY: Final = record(
     {"profile": TEXT, "redact": FLAG, "warnings": many(TEXT)},

@@ -343,6 +343,8 @@ class RunRules:
     """Sandboxes to try, best first. `container` needs Docker or Podman."""
     image: str = CONTAINER_IMAGE
     """Image for `container`. It is never downloaded."""
+    private_hosts: bool = False
+    """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -7,7 +7,6 @@ public internet or to the host that the user named, so that no server can make r
 
 import contextlib
 import http.client
-import ipaddress
 import re
 import socket
 import ssl
@@ -20,6 +19,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from metier import __version__, limits
 from metier.errors import InstallError
+from metier.files.addresses import is_public, parse_address
 from metier.files.digests import is_digest
 from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
@@ -165,26 +165,12 @@ class Client:
     def _address(self, parts: SplitResult, host: str, port: int) -> str:
         """Resolve the host once, check its addresses, and return the one to use."""
         found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-        addresses = [ipaddress.ip_address(one.partition("%")[0]) for one in found]
+        addresses = [parse_address(one) for one in found]
         if parts.scheme == "http" and not all(address.is_loopback for address in addresses):
             refuse("bad-url", f"{host} is not this machine; plain http works only for this machine")
         if f"{parts.scheme}://{parts.netloc}" != self._named and not all(map(is_public, addresses)):
             refuse("private-address", f"a server referred to {host}, which is not on the public internet")
         return found[0]
-
-
-def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address is public, including an IPv4 address embedded in it."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.sixtofour or (address.teredo or (None, None))[1]
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def _hang_up(connection: socket.socket) -> None:

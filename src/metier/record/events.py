@@ -22,6 +22,7 @@ version 5, a script saw the user's folder only by a rule, and was given no packa
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
 _SINCE_4: Final = {"since": 4}
+_SINCE_6: Final = {"since": 6}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -246,6 +247,8 @@ class ToolStarted(Event):
     process: str = field(default="", metadata=_NEW)
     """The process of Metier that runs it; see `metier.record.process`."""
     tree: str = field(default="", metadata=_SINCE_3)
+    hosts: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
+    """The only hosts that it may connect to, if it has no whole network. Those behind a `!` are denied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,22 @@ class ToolStderr(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolNetwork(Event):
+    """A script tried to connect to a host that it may or may not use. `reason` says why no connection was made.
+
+    It is a stable word: `not-listed`, `denied`, `private-address`, `other-host`, `not-tls` and `bad-request` where the
+    attempt was refused, `unresolved` and `unreachable` where it was allowed.
+    """
+
+    type: ClassVar[str] = "tool_network"
+    since: ClassVar[int] = 6
+    host: str
+    port: int
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolEnded(Event):
     """A script ended by itself. `stdout` and `stderr` name the artifacts with all the output that was kept."""
 
@@ -279,6 +298,8 @@ class ToolEnded(Event):
     notes: tuple[str, ...] = ()
     changes: tuple[Mapping[str, object], ...] = field(default=(), metadata=_SINCE_3)
     """The files of the project that were added, changed or deleted. Their content is not kept."""
+    attempts_left_out: int | None = field(default=None, metadata=_SINCE_6)
+    """How many attempts to connect to a host have no `tool_network`, because there were too many."""
 
     def data(self, version: int = VERSION) -> JsonObject:
         # The frame always has `artifacts`, even if there are none.
@@ -470,6 +491,7 @@ TYPES: Final[tuple[type[Event], ...]] = (
     ToolStarted,
     ToolStdout,
     ToolStderr,
+    ToolNetwork,
     ToolEnded,
     ToolFailed,
     OverrideProposed,

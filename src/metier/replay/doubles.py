@@ -18,7 +18,7 @@ from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
 from metier.results import ChangedFile, Hit, Request, SearchResult
-from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.sandbox import HostAttempt, Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.session.policy import REMOTE_LOAD, Policy
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
@@ -118,6 +118,9 @@ class RecordedRunner:
                 job.started(tuple(frame.get("protections", ())))
             if frame["type"] in ("tool_stdout", "tool_stderr") and on_output is not None:
                 on_output("stdout" if frame["type"] == "tool_stdout" else "stderr", frame["text"].encode())
+            if frame["type"] == "tool_network" and job.on_attempt is not None:
+                reason = frame.get("reason", "")
+                job.on_attempt(HostAttempt(frame.get("host", ""), frame["port"], frame["allowed"], reason))
         ended = next((frame for frame in self.frames if frame["type"] == "tool_ended"), None)
         failed = next((frame for frame in self.frames if frame["type"] == "tool_failed"), None)
         if ended is None:
@@ -141,6 +144,7 @@ class RecordedRunner:
             protections=tuple(ended.get("protections", ())),
             notes=tuple(ended.get("notes", ())),
             changes=tuple(ChangedFile(**one) for one in ended.get("changes", ())),
+            attempts_left_out=ended.get("attempts_left_out", 0),
         )
 
     async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:

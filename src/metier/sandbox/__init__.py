@@ -80,6 +80,11 @@ class Job:
     """Variables for the script besides the fixed ones. The caller has applied its allow-list."""
     network: bool = False
     """Share the host's network, including loopback. Without it, network sockets cannot be created."""
+    hosts: Sequence[str] = ()
+    """The only hosts that the script may connect to, through a proxy, as `metier.sandbox.hosts` reads them. One that
+    begins with `!` is refused, even if another covers it."""
+    private_hosts: bool = False
+    """Let the names in `hosts` have addresses that are not on the public internet."""
     project: str | None = None
     project_writable: bool = False
     """Let the script write to the project. A sandbox applies its changes after the run, and only plain files."""
@@ -91,6 +96,8 @@ class Job:
     takes the folder as it is."""
     on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
     """Called by `started`."""
+    on_attempt: "Callable[[HostAttempt], None] | None" = field(default=None, hash=False, compare=False)
+    """Called with each attempt to connect to a host, in the thread that calls `on_started`."""
 
     def started(self, protections: tuple[str, ...]) -> None:
         """Report that the script starts, and which protections are in force. Every runner calls this once per run."""
@@ -100,6 +107,13 @@ class Job:
     def __post_init__(self) -> None:
         object.__setattr__(self, "argv", tuple(self.argv))
         object.__setattr__(self, "project_protected", tuple(self.project_protected))
+        object.__setattr__(self, "hosts", tuple(self.hosts))
+        if self.hosts:
+            from metier.sandbox.hosts import HostList
+
+            HostList.parse(self.hosts)
+            if self.network:
+                raise ValueError("hosts cannot limit a network that is shared as a whole")
         for text in (self.skill_dir, self.script, self.project or "", *self.argv, *self.env.values()):
             if "\0" in text:
                 raise ValueError("a path, argument or variable of a job contains a NUL byte")
@@ -108,6 +122,20 @@ class Job:
                 raise ValueError(f"{name!r} is not a valid variable name")
         if self.project_writable and self.project is None:
             raise ValueError("project_writable needs a project")
+
+
+@dataclass(frozen=True, slots=True)
+class HostAttempt:
+    """An attempt of a script to connect to a host. `reason` is a stable word, empty if the connection was made.
+
+    Refused: `not-listed`, `denied` by a rule, `private-address`, `other-host` in TLS than in the request, `not-tls`,
+    and `bad-request`, which has no host. Allowed, but not made: `unresolved` and `unreachable`.
+    """
+
+    host: str
+    port: int
+    allowed: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +174,8 @@ class Outcome:
     """The files of a writable project that were added, changed or deleted."""
     refused: tuple[str, ...] = ()
     """Changes to the project that were not applied, each with the reason. Long lists are cut."""
+    attempts_left_out: int = 0
+    """How many attempts to connect to a host were not passed to `on_attempt`, because there were too many."""
 
 
 class Runner(Protocol):
@@ -159,6 +189,9 @@ class Runner(Protocol):
     Output: pass each piece to `on_output` as it arrives, in order for each stream, and never more than
     `job.limits.output_bytes` for both streams together. `run` calls `on_output` and `job.started` in the thread that
     called `run`. `arun` calls them in the thread of the event loop.
+
+    Hosts: where `job.hosts` lists any, the script can connect to these and to nothing else. A runner that cannot
+    promise that raises `SandboxUnavailable`. Call `job.on_attempt` with each attempt, until there are too many.
 
     Returning: a script that fails, is killed or reaches a limit is an `Outcome`, not an exception. Return it when the
     script and every process it started have ended, and leave nothing behind: no process, no mount, no folder.
@@ -267,6 +300,7 @@ __all__ = [
     "SKILL_DIR",
     "WORK_DIR",
     "Ended",
+    "HostAttempt",
     "Job",
     "OnOutput",
     "Outcome",

@@ -14,17 +14,20 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from subprocess import Popen
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metier.errors import ResourceError, ScriptRefused
 from metier.files.tree import SkillTree, take
 from metier.limits import KIB, MIB
-from metier.sandbox import Ended, Job, OnOutput, Outcome, Stream
+from metier.sandbox import Ended, HostAttempt, Job, OnOutput, Outcome, Stream
 from metier.sandbox.changes import ProjectChanges
 from metier.sandbox.collect import collect
 from metier.sandbox.interpreter import Program, find_program
 from metier.sandbox.pump import PumpedOutput, pump
 from metier.sandbox.watch import Check, Watch
+
+if TYPE_CHECKING:
+    from metier.sandbox.proxy import HostProxy
 
 ARGUMENT_BYTES: Final = 128 * KIB - 1
 ARGUMENTS_BYTES: Final = MIB
@@ -67,7 +70,11 @@ class ProcessRunner(ABC):
             if on_output is not None:
                 in_loop(partial(on_output, stream, data))
 
-        relayed = replace(job, on_started=started)
+        def attempted(attempt: HostAttempt) -> None:
+            if job.on_attempt is not None:
+                in_loop(partial(job.on_attempt, attempt))
+
+        relayed = replace(job, on_started=started, on_attempt=attempted)
         thread = loop.run_in_executor(None, self.execute, relayed, relay if on_output is not None else None, stop)
         try:
             return await asyncio.shield(thread)
@@ -114,9 +121,16 @@ def supervise(
     on_output: OnOutput | None,
     stop: threading.Event | None,
     protections: tuple[str, ...],
+    proxy: "HostProxy | None" = None,
 ) -> tuple[Ended, PumpedOutput]:
     """Feed, read and watch a started process until it and its streams have ended. `end` ends the whole process tree."""
     output = PumpedOutput(job.limits.output_bytes)
+
+    def report() -> None:
+        if proxy is not None and job.on_attempt is not None:
+            for attempt in proxy.attempts():
+                job.on_attempt(attempt)
+
     try:
         job.started(protections)
         with Watch(job.limits.seconds, end, checks, stop) as watch:
@@ -127,6 +141,7 @@ def supervise(
                 on_output,
                 flood=lambda: watch.finish("output-limit"),
                 over=lambda: process.poll() is not None,
+                each=report,
             )
             # A script may close its streams and keep running. The time limit still applies.
             process.wait()
@@ -137,6 +152,9 @@ def supervise(
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+        if proxy is not None:
+            proxy.close()
+    report()
     return watch.ended or "exit", output
 
 
@@ -151,6 +169,7 @@ def outcome(
     protections: Sequence[str],
     notes: Sequence[str],
     changes: ProjectChanges | None = None,
+    attempts_left_out: int = 0,
 ) -> Outcome:
     """Build the outcome of a process that has ended, with the files in its work folder."""
     duration = int((time.monotonic() - started) * 1000)
@@ -170,4 +189,5 @@ def outcome(
         notes=tuple(notes),
         changes=tuple(changes.applied) if changes is not None else (),
         refused=tuple(changes.refused) if changes is not None else (),
+        attempts_left_out=attempts_left_out,
     )

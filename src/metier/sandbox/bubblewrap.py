@@ -40,6 +40,8 @@ from metier.sandbox.evidence import Evidence
 from metier.sandbox.identity import Identity, an_identity
 from metier.sandbox.interpreter import Program
 from metier.sandbox.mounts import ENTRIES_FACTOR, INIT, LAYER, WRITABLE, view
+from metier.sandbox.network import a_proxy
+from metier.sandbox.proxy import HostProxy, Resolver
 from metier.sandbox.watch import entries_below, group_below, memory_below
 
 START_SECONDS: Final = 20.0
@@ -76,6 +78,8 @@ class _Sandbox:
     process: subprocess.Popen[bytes]
     first: int
     """A pidfd, which never refers to another process that reuses the number."""
+    proxy: HostProxy | None
+    """The way to the hosts of the job, if it has any."""
     work: int
     writable: tuple[int, ...]
     proc: int
@@ -95,12 +99,16 @@ class _Sandbox:
 
 
 class BubblewrapRunner(ProcessRunner):
-    """The default runner. `bwrap` is the path of the program if it is not on PATH."""
+    """The default runner. `bwrap` is the path of the program if it is not on PATH.
+
+    `resolver` finds the addresses of the hosts that a job lists. By default, the system is asked.
+    """
 
     name = "bubblewrap"
 
-    def __init__(self, bwrap: str | None = None) -> None:
+    def __init__(self, bwrap: str | None = None, resolver: Resolver | None = None) -> None:
         self._bwrap = bwrap or shutil.which("bwrap")
+        self._resolver = resolver
 
     def problem(self) -> str | None:
         if not sys.platform.startswith("linux"):
@@ -122,7 +130,10 @@ class BubblewrapRunner(ProcessRunner):
         tree, program = prepare(job)
         command = [program.inside, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
         started, since = time.monotonic(), time.time_ns()
-        with an_identity() as identity, _built(self._bwrap, job, tree, program, command, identity) as sandbox:
+        with (
+            an_identity() as identity,
+            _built(self._bwrap, job, tree, program, command, identity, self._resolver) as sandbox,
+        ):
             limits = job.limits
             memory = (
                 group_below(sandbox.group)
@@ -137,6 +148,7 @@ class BubblewrapRunner(ProcessRunner):
                 on_output=on_output,
                 stop=stop,
                 protections=sandbox.protections,
+                proxy=sandbox.proxy,
             )
             if ended == "exit" and sandbox.group is not None and sandbox.group.ran_out():
                 ended = "memory-limit"
@@ -150,6 +162,7 @@ class BubblewrapRunner(ProcessRunner):
                 protections=sandbox.protections,
                 notes=program.notes,
                 changes=_changes(sandbox, job, ended, since),
+                attempts_left_out=sandbox.proxy.left_out if sandbox.proxy is not None else 0,
             )
 
 
@@ -175,6 +188,7 @@ def _built(
     program: Program | None,
     command: Sequence[str],
     identity: Identity,
+    resolver: Resolver | None = None,
 ) -> Generator[_Sandbox]:
     """Build a sandbox and start the script in it. When the context ends, nothing of the sandbox is left."""
     machine = seccomp.machine()
@@ -182,7 +196,7 @@ def _built(
     with ExitStack() as stack:
         seen = view(job, tree, program, identity)
         given = {placeholder: _in_memory(stack, data) for placeholder, data in seen.files.items()}
-        rules = _in_memory(stack, seccomp.program(machine, network=job.network))
+        rules = _in_memory(stack, seccomp.program(machine, network=job.network, proxy=bool(job.hosts)))
         group = stack.enter_context(a_group(job.limits.memory_bytes, job.limits.processes))
         try:
             words = [str(given[word]) if word in given else word for word in seen.arguments]
@@ -210,7 +224,7 @@ def _built(
             raise SandboxUnavailable(f"bubblewrap could not be started: {error.strerror}") from error
         stack.callback(_reap, process)
         _await_ready(process)
-        sandbox = _open_handles(stack, process, job, program, identity, group)
+        sandbox = _open_handles(stack, process, job, program, identity, group, resolver)
         assert process.stdin
         with suppress(BrokenPipeError):
             process.stdin.write(b"go\n")
@@ -297,6 +311,7 @@ def _open_handles(
     program: Program | None,
     identity: Identity,
     group: Group | None,
+    resolver: Resolver | None,
 ) -> _Sandbox:
     """Open and verify what the host needs of the sandbox, while only our own shell runs in it."""
 
@@ -338,9 +353,11 @@ def _open_handles(
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error
     if gaps:
         raise SandboxUnavailable("the sandbox lacks protections", tried=gaps)
+    proxy = stack.enter_context(a_proxy(job, pid, _own_python(), resolver)) if job.hosts else None
     return _Sandbox(
         process=process,
         first=first,
+        proxy=proxy,
         work=writable[0],
         writable=tuple(writable),
         proc=proc,

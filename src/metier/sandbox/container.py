@@ -80,6 +80,7 @@ _SUPPORTED: Final = frozenset(
         "limits",
         "tree",
         "on_started",
+        "on_attempt",  # there are none without hosts
     )
 )
 """The fields of a job that this runner knows. A job that sets another one is refused."""

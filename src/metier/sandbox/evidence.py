@@ -18,6 +18,7 @@ from metier.sandbox.interpreter import Program
 
 _NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "net")
 _READ_ONLY: Final = (SKILL_DIR, "/", "/usr", "/etc", "/dev")
+_LOOPBACK: Final = "lo"
 _LARGEST_PAGE: Final = 1 << 16  # sizes are rounded up to pages
 
 
@@ -41,6 +42,8 @@ class Evidence:
         for pid in pids:
             gaps += self._process_gaps(pid)
         gaps += self._namespace_gaps()
+        if self.job.hosts:
+            gaps += self._route_gaps()
         for place in _READ_ONLY if self.program is not None else _READ_ONLY[1:]:
             if not os.statvfs(f"/proc/{self.first}/root{place}").f_flag & os.ST_RDONLY:
                 gaps.append(f"{place} can be written to")
@@ -100,13 +103,22 @@ class Evidence:
                 gaps.append(f"the {name} namespace is the host's")
         return gaps
 
+    def _route_gaps(self) -> list[str]:
+        """Whether a packet could leave the sandbox. The loopback interface has no routes in the table of IPv4."""
+        heading, *routes = _read(self.proc, "1/net/route").splitlines() or [""]
+        if not heading.startswith("Iface"):
+            return ["the routes cannot be seen"]
+        routes = [line.split()[0] for line in routes if line.strip()]
+        routes += [line.split()[-1] for line in _read(self.proc, "1/net/ipv6_route").splitlines() if line.strip()]
+        return [f"there is a route to {name}" for name in dict.fromkeys(routes) if name != _LOOPBACK]
+
     def protections(self) -> tuple[str, ...]:
         """The names of the protections that were verified, for the record."""
         names = ["no-host-files", "no-host-processes", "no-host-ipc", "clean-environment", "no-devices"]
         names += ["no-capabilities", "no-new-privileges", "seccomp", "approved-files"]
         names.append("own-uid" if self.identity.switch else "user-namespace")
         if not self.job.network:
-            names.append("no-network")
+            names.append("listed-hosts-only" if self.job.hosts else "no-network")
         if self._hides_paths():
             names.append("no-host-paths")
         memory = "memory" if self.group is not None else "memory-per-process"

@@ -17,18 +17,15 @@ from metier.limits import MIB
 from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job
 from metier.sandbox.identity import Identity, readable_by_all
 from metier.sandbox.interpreter import Program
+from metier.sandbox.network import proxy_variables
 
 WRITABLE: Final = (WORK_DIR, "/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = ("alternatives",)
 _ETC_COPIED: Final = ("ld.so.cache", "localtime")
 """Small files are copied, because each mount adds half a millisecond to every run."""
-_ETC_NETWORK: Final = (
-    "resolv.conf",
-    "hosts",
-    "gai.conf",
-    "protocols",
-    "services",
+_ETC_NETWORK: Final = ("resolv.conf", "hosts", "gai.conf", "protocols", "services")
+_ETC_TLS: Final = (
     "ssl/certs",
     "ssl/openssl.cnf",
     "ssl/cert.pem",
@@ -94,7 +91,8 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
         arguments += _granted(job, program, identity, stage)
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
-    for name, value in fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp").items():  # noqa: S108
+    variables = fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp")  # noqa: S108
+    for name, value in (variables | (proxy_variables(job) if job.hosts else {})).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
@@ -131,8 +129,14 @@ def _isolation(job: Job, identity: Identity) -> list[str]:
 
 def _etc(job: Job, files: Mapping[str, bytes]) -> list[str]:
     arguments = ["--dir", "/etc"]
-    for name in (*_ETC, *(_ETC_NETWORK if job.network else ())):
-        arguments += _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+    network = (*(_ETC_NETWORK if job.network else ()), *(_ETC_TLS if job.network or job.hosts else ()))
+    for name in (*_ETC, *network):
+        mount = _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+        parts = name.split("/")[:-1] if mount else ()
+        # A folder that bubblewrap creates for a mount is readable only by root, whose scripts have another user id.
+        for depth in range(len(parts)):
+            arguments += ["--dir", f"/etc/{'/'.join(parts[: depth + 1])}"]
+        arguments += mount
     for placeholder in tuple(files):
         arguments += ["--perms", "0444", "--file", placeholder, f"/etc/{placeholder[1:]}"]
     return arguments

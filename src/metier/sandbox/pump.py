@@ -52,10 +52,12 @@ def pump(
     on_output: OnOutput | None,
     flood: Callable[[], None],
     over: Callable[[], bool],
+    each: Callable[[], None],
 ) -> None:
     """Write input and read output until both streams have ended. `flood` is called once at the output limit.
 
-    `over` returns whether the script has ended. A stream that is still open after that is abandoned after a moment.
+    `each` is called several times a second. `over` returns whether the script has ended. A stream that is still open
+    after that is abandoned after a moment.
     """
     assert process.stdin
     assert process.stdout
@@ -70,6 +72,7 @@ def pump(
         _feed(process.stdin, selector, waiting)
         while selector.get_map() and streams:
             events = selector.select(_TICK)
+            each()
             if not events:
                 ticks += over()
                 if ticks > _GRACE_TICKS:

@@ -132,6 +132,9 @@ AF_UNIX: Final = 1
 AF_INET: Final = 2
 AF_INET6: Final = 10
 
+_STREAMS: Final = (0x1, 0x801, 0x80001, 0x80801)  # SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC
+_TCP: Final = (0, 6)
+
 _Instruction = tuple[int, int, int, int]
 
 
@@ -141,12 +144,13 @@ def denied(machine: str) -> dict[str, int]:
     return {name: number for name, numbers in _NEVER.items() if (number := numbers[column]) is not None}
 
 
-def program(machine: str, *, network: bool) -> bytes:
+def program(machine: str, *, network: bool, proxy: bool = False) -> bytes:
     """Build the filter for an architecture, in the form that the kernel takes.
 
     Without the network, only pairs of connected sockets can be created: a Unix socket is a file, and a service of the
-    host may listen at one in the project. With the network, Internet sockets can be created too. Buffers of sockets and
-    pipes keep their default size, because no limit of a process counts them.
+    host may listen at one in the project. With the network, Internet sockets can be created too, and with a proxy on
+    the sandbox's own loopback interface only TCP sockets over IPv4. Buffers of sockets and pipes keep their default
+    size, because no limit of a process counts them.
     """
     column = list(ARCHITECTURES).index(machine)
     refuse = _ERRNO | errno.EPERM
@@ -166,8 +170,13 @@ def program(machine: str, *, network: bool) -> bytes:
         code += _when(number, [(_RETURN, 0, 0, refuse)])
     code += _when(_CLONE[column], [_argument(0), (_BITS, 0, 1, NAMESPACE_FLAGS), (_RETURN, 0, 0, refuse)])
     code += _when(_IOCTL[column], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
-    families = (AF_INET, AF_INET6) if network else ()
-    code += _when(_SOCKET[column], _allow_only(0, families, _ERRNO | errno.EAFNOSUPPORT))
+    families = (AF_INET, AF_INET6) if network else (AF_INET,) if proxy else ()
+    sockets = _allow_only(0, families, _ERRNO | errno.EAFNOSUPPORT)
+    if proxy and not network:
+        sockets = _refuse_other(0, families, _ERRNO | errno.EAFNOSUPPORT)
+        sockets += _refuse_other(1, _STREAMS, _ERRNO | errno.ESOCKTNOSUPPORT)
+        sockets += _allow_only(2, _TCP, _ERRNO | errno.EPROTONOSUPPORT)
+    code += _when(_SOCKET[column], sockets)
     code += _when(_SOCKETPAIR[column], _allow_only(0, (AF_UNIX,), _ERRNO | errno.EAFNOSUPPORT))
     # Success is pretended, because programs treat the size as a wish. The kernel also chooses another size silently.
     sizes = _refuse_any(2, _BUFFER_OPTIONS, _ERRNO)
@@ -201,6 +210,14 @@ def _refuse_any(index: int, values: tuple[int, ...], answer: int) -> list[_Instr
     for value in values:
         code += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, answer)]
     return code
+
+
+def _refuse_other(index: int, values: tuple[int, ...], answer: int) -> list[_Instruction]:
+    """Go on only if an argument has one of the values."""
+    code = [_argument(index)]
+    for position, value in enumerate(values):
+        code.append((_EQUAL, len(values) - position, 0, value))
+    return [*code, (_RETURN, 0, 0, answer)]
 
 
 def _allow_only(index: int, values: tuple[int, ...], answer: int) -> list[_Instruction]:

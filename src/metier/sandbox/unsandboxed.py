@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 
-from metier.sandbox import Job, OnOutput, Outcome
+from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
 from metier.sandbox.mounts import fixed_variables
 
@@ -27,6 +27,8 @@ class UnsandboxedRunner(ProcessRunner):
         return None
 
     def execute(self, job: Job, on_output: OnOutput | None, stop: threading.Event | None) -> Outcome:
+        if job.hosts:
+            raise SandboxUnavailable("without a sandbox, the network of a script cannot be limited to hosts")
         tree, program = prepare(job)
         with tempfile.TemporaryDirectory(prefix="metier-run-") as base:
             skill, work, temporary = (os.path.join(base, name) for name in ("skill", "work", "tmp"))

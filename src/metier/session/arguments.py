@@ -15,12 +15,15 @@ from metier import limits
 
 _PLACE: Final = r"\$\{CLAUDE_SKILL_DIR\}|\{baseDir\}"
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
-_PIECE: Final = re.compile(r"""'([^']*+)'|"((?:[^"\\]++|\\.)*+)"|\\(.)|([^'"\\]++)""", re.DOTALL)
+_DOUBLE: Final = r"""(?:[^"\\]++|\\.)*"""
+"""What is in double quotes. No group is repeated possessively: Python before 3.11.5 loses matches of such groups."""
+_PIECE: Final = re.compile(rf"""'([^']*+)'|"({_DOUBLE})"|\\(.)|([^'"\\]++)""", re.DOTALL)
 """A part of a word: in single or double quotes, an escaped character, or plain text."""
-_RAW: Final = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)++""", re.DOTALL)
+_RAW: Final = re.compile(rf"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"{_DOUBLE}"|\\.)+""", re.DOTALL)
 """A word with its quotes."""
-_CLOSED: Final = re.compile(r"""(?:[^'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)*+""", re.DOTALL)
-"""Text in which every quote is closed, and that does not end in a backslash."""
+_CLOSED: Final = re.compile(rf"""'[^']*+'|"{_DOUBLE}"|\\.""", re.DOTALL)
+"""A quote that is closed, or an escaped character. Without them, no quote and no backslash is left in a good text."""
+_LEFT_OPEN: Final = re.compile(r"""['"\\]""")
 _WORDS: Final = 1000
 """How many words can be referred to: three digits in `$ARGUMENTS[999]`. Splitting megabytes into words is slow."""
 _ESCAPED: Final = re.compile(r"""\\(["\\])""")
@@ -103,7 +106,7 @@ def _split(arguments: str) -> list[str]:
     If a quote is never closed, split on whitespace. The words are those of `shlex.split`, which needs seconds for a
     word of 300 kB.
     """
-    if not _CLOSED.fullmatch(arguments):
+    if _LEFT_OPEN.search(_CLOSED.sub("", arguments)):
         return arguments.split(None, _WORDS)[:_WORDS]
     return [_unquoted(word[0]) for word in islice(_RAW.finditer(arguments), _WORDS)]
 

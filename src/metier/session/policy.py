@@ -202,6 +202,20 @@ class Policy:
         why = f"no rule covers it; the default of {self.name!r} is {default}"
         return Decision(default, why, by_default=True)
 
+    def hosts(self, request: Request) -> tuple[str, ...]:
+        """The hosts that rules give the script of a request for the network. Those behind a `!` are denied."""
+        allowed: dict[str, None] = {}
+        denied: dict[str, None] = {}
+        for verdict, rule in self._about(request.tool, self.remembered.current()):
+            if verdict == "deny" and rule.matches(request):
+                if rule.host is None:
+                    return ()
+                denied[f"!{rule.host}"] = None
+            elif verdict == "allow" and rule.allows_host(request):
+                allowed[str(rule.host)] = None
+        found = [host for host in allowed if f"!{host}" not in denied]
+        return (*found, *denied) if found else ()
+
     def has_rules_about(self, tool: str) -> bool:
         """Whether any rule in force is about a tool."""
         return bool(self._about(tool, self.remembered.current()))

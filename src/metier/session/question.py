@@ -196,9 +196,18 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
         yield "Files", f"It sees its own files and an empty work folder, and may read {project}."
     else:
         yield "Files", "It sees only its own files and an empty work folder."
-    yield "Network", "It may use the network." if "run_network" in grants else "It has no network."
+    yield "Network", "It may use the network." if "run_network" in grants else _hosts(request.hosts)
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    """The hosts that a script may connect to, in words."""
+    allowed = ", ".join(host for host in hosts if not host.startswith("!"))
+    if not allowed:
+        return "It has no network."
+    denied = ", ".join(host[1:] for host in hosts if host.startswith("!"))
+    return f"It may connect to {allowed}{f', but not to {denied}' if denied else ''}, and to nothing else."
 
 
 def _covers(request: Request) -> str:
@@ -208,7 +217,10 @@ def _covers(request: Request) -> str:
         skill = f"the skill {request.skill_name} of the MCP server {request.source}"
     if request.tool == "skill_run":
         what = f"this script of {skill}, with any arguments"
-        return f"{what}, {'as long as no file of the skill changes' if request.digest else 'also after it changes'}"
+        same = " and it is given the same" if request.given else ""
+        return (
+            f"{what}, {f'as long as no file of the skill changes{same}' if request.digest else 'also after it changes'}"
+        )
     if request.tool == REMOTE_LOAD:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}

@@ -13,13 +13,16 @@ from metier.errors import ConfigError
 from metier.hosts.profiles import Profile
 from metier.model import REMOTE, ROLES
 from metier.results import Request
+from metier.sandbox.hosts import HostPattern
 
 Verdict = Literal["allow", "ask", "deny"]
 
 LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
 """The lists of a policy, in the order in which they are applied."""
 
-_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest")
+_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest", "given", "host")
+
+HOST_HINT: Final = "write api.example.org, *.example.org or 192.0.2.7, with :8443 for another port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,13 @@ class Rule:
     """The real path of the skill's folder."""
     scope: str | None = None
     source: str | None = None
+    given: str | None = None
+    """The digest of what the run is given, as `Request` has it."""
+    host: str | None = None
+    """The host that a rule about `run_network` is for; see `metier.sandbox.hosts`."""
 
     def matches(self, request: Request) -> bool:
+        """Whether the rule is about a request. A rule for one host is also about the network as a whole."""
         return (
             self.tool == request.tool
             and self.skill_name in (None, request.skill_name)
@@ -46,6 +54,7 @@ class Rule:
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
             and self.scope in (None, request.scope)
             and self.source in (None, request.source)
+            and self.given in (None, request.given)
         )
 
     def allows(self, request: Request) -> bool:
@@ -53,8 +62,18 @@ class Rule:
 
         A skill that a foreign project brings is another one than the skill of that name that the user knows, so a rule
         covers it only if it says where the skill is or what it contains, or names no skill at all. Such a skill is
-        never the user's own, whatever scope its project claims.
+        never the user's own, whatever scope its project claims. A rule for this content covers what the run was given
+        when the rule was made, and no more. A rule for one host does not allow the network as a whole.
         """
+        if self.host is not None or (self.digest is not None and (self.given or "") != request.given):
+            return False
+        return self._reaches(request)
+
+    def allows_host(self, request: Request) -> bool:
+        """Whether the rule, as an allow rule, gives its host to the script of a request for the network."""
+        return self.host is not None and self._reaches(request)
+
+    def _reaches(self, request: Request) -> bool:
         return self.matches(request) and not (request.foreign and (self._by_name_only or self.scope == "user"))
 
     @property
@@ -69,7 +88,8 @@ class Rule:
         For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
         script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
         """
-        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None)
+        given = request.given or None
+        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None, given=given)
         if not request.folder:
             return rule
         path = glob.escape(request.path) if request.tool == "skill_run" else None
@@ -145,7 +165,21 @@ def read_rule(given: object, where: str) -> Rule:
         hint = "write the real path of the skill's folder, or a glob such as /home/me/.agents/skills/*"
         message = f"folder cannot be {folder!r} in a rule of permissions.{where}: it is no absolute path of a folder"
         raise ConfigError(message, key="folder", hint=hint)
+    if "host" in values:
+        values["host"] = _host(values, where)
     return Rule(**cast("Mapping[str, str]", values))
+
+
+def _host(values: Mapping[str, object], where: str) -> str:
+    """The host of a rule in its canonical form."""
+    text = str(values["host"])
+    if values["tool"] != "run_network":
+        raise ConfigError(f"host in a rule of permissions.{where} needs the tool run_network", key="host")
+    try:
+        return str(HostPattern.parse(text))
+    except ValueError as error:
+        message = f"host cannot be {text!r} in a rule of permissions.{where}: it {error}"
+        raise ConfigError(message, key="host", hint=HOST_HINT) from error
 
 
 def _read_list(given: object, where: str, profile: Profile, warnings: list[str]) -> Sequence[Rule]:

@@ -27,6 +27,7 @@ from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, Tool
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
 from metier.session import windows
+from metier.session.hosts import HostAttempts
 from metier.session.policy import GRANTS, By
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
@@ -158,7 +159,8 @@ def run(
         script = read(context, skill, path, arguments)
         check(context, script)
         granted = grants(context, script)
-        context.confirm(request(context, script, granted), by)
+        asked = request(context, script, granted)
+        context.confirm(asked, by)
         if context.version < 3:
             granted = grants(context, script)  # what the person was shown did not count then
         runner = _runner(granted, context.runner, context.profile.run)
@@ -167,7 +169,7 @@ def run(
         raise
     context.recorder.note(artifacts=script.artifacts)
     context.commit()
-    return _Execution(context, script, granted, runner).run(stdin)
+    return _Execution(context, script, granted, runner, asked.hosts).run(stdin)
 
 
 def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
@@ -176,7 +178,11 @@ def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
 
 
 def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
-    wanted = skill_request(
+    return context.policy.decide(_grant_request(context, script, grant)).verdict == "allow"
+
+
+def _grant_request(context: "SessionContext", script: Script, grant: str) -> Request:
+    return skill_request(
         grant,
         script.skill,
         script.path,
@@ -185,7 +191,6 @@ def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
         arguments=script.arguments,
         version=context.version,
     )
-    return context.policy.decide(wanted).verdict == "allow"
 
 
 def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
@@ -202,6 +207,7 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         arguments=script.arguments,
         grants=granted,
         project=storable_text(context.skills.settings.place.project) if sees else "",
+        hosts=() if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network")),
         version=context.version,
     )
 
@@ -213,9 +219,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
     """
     if request.tool != "skill_run" or not request.folder:
         return ""
-    wanted = replace(Rule.covering(request), digest=None)
+    wanted = replace(Rule.covering(request), digest=None, given=None)
     answers = context.policy.remembered.current().allow
-    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None) == wanted]
+    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None, given=None) == wanted]
     if not digests or digests[-1] == request.digest:
         return ""
     store = context.recorder.store
@@ -262,8 +268,16 @@ def _record_refusal(
 class _Execution:
     """One run, with every piece of its output in the record as it comes."""
 
-    def __init__(self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner) -> None:
+    def __init__(
+        self,
+        context: "SessionContext",
+        script: Script,
+        granted: tuple[str, ...],
+        runner: Runner,
+        hosts: tuple[str, ...],
+    ) -> None:
         self._context, self._script, self._granted, self._runner = context, script, granted, runner
+        self._hosts, self._attempts = hosts, HostAttempts(context, script.skill)
         self._note: Note = context.note_now
         self._redact: Callable[[str], str] = context.policy.redact
 
@@ -293,6 +307,9 @@ class _Execution:
             stdin=stdin.encode() if stdin is not None else None,
             env={name: place.env[name] for name in rules.env if name in place.env},
             network="run_network" in self._granted,
+            hosts=self._hosts,
+            private_hosts=rules.private_hosts,
+            on_attempt=self._attempts,
             project=place.project if writable or "run_project" in self._granted else None,
             project_writable=writable,
             project_protected=_skill_roots(context),
@@ -320,6 +337,7 @@ class _Execution:
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
+                hosts=self._hosts,
             )
         )
 
@@ -334,6 +352,8 @@ class _Execution:
             *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
             *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),
         )
+        network = self._attempts.notes(outcome.attempts_left_out)
+        notes += tuple(note for note in network if note not in notes)  # in a replay, the outcome has them already
         if outcome.ended == "output-limit" and self._context.version > 4:
             cut = _cut_note(self._context.profile.run.output_bytes)
             notes = notes if cut in notes else (*notes, cut)  # in a replay, the outcome has it from the record
@@ -348,6 +368,7 @@ class _Execution:
             protections=outcome.protections,
             notes=notes,
             changes=tuple(change.as_dict() for change in changes),
+            attempts_left_out=outcome.attempts_left_out or None,
         )
         failed: tuple[Event, ...] = ()
         if outcome.ended != "exit":

@@ -4,6 +4,7 @@ from metier.files.text import storable_text
 from metier.model import Skill
 from metier.record.events import VERSION
 from metier.results import Request
+from metier.session.given import given_digest
 
 
 def skill_request(
@@ -17,6 +18,7 @@ def skill_request(
     arguments: tuple[str, ...] = (),
     grants: tuple[str, ...] = (),
     project: str = "",
+    hosts: tuple[str, ...] = (),
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -31,6 +33,8 @@ def skill_request(
         arguments=arguments if known else (),
         grants=grants if known else (),
         project=project if known else "",
+        hosts=hosts,
+        given=given_digest(hosts=hosts),
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",

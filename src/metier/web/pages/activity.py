@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "loads": ("skill_loaded", "skill_invoked"),
     "reads": ("skill_resource_read", "skill_resource_refused"),
     "searches": ("skills_searched",),
-    "scripts": ("tool_started", "tool_stdout", "tool_stderr", "tool_ended", "tool_failed"),
+    "scripts": ("tool_started", "tool_stdout", "tool_stderr", "tool_network", "tool_ended", "tool_failed"),
     "policy": ("policy_asked", "policy_changed", "policy_chosen", "skill_override_proposed"),
     "warnings": ("skill_warning",),
 }
@@ -239,6 +239,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "tool_started": "Script started",
     "tool_stdout": "Output",
     "tool_stderr": "Error output",
+    "tool_network": "Network",
     "tool_ended": "Script ended",
     "tool_failed": "Script refused",
     "skill_override_proposed": "Override proposed",
@@ -269,6 +270,7 @@ def _subject(kind: str, frame: Frame) -> str:
         "tool_started": f"{fact('name')}: {fact('script')} in {fact('sandbox')}",
         "tool_stdout": _first_line(fact("text", "")),
         "tool_stderr": _first_line(fact("text", "")),
+        "tool_network": f"{fact('host') or 'a request'}:{fact('port')}, {fact('reason') or 'connected'}",
         "tool_ended": f"exit code {fact('exit_code')} after {fact('duration_ms')} ms",
         "tool_failed": f"{fact('name')}: {fact('detail')}",
         "skill_override_proposed": (

@@ -330,12 +330,14 @@ function openModel() {
   dialog.showModal();
 }
 
+$("[data-model-cancel]").addEventListener("click", () => dialog.close());
+dialog.addEventListener("close", () => { form.elements.api_key.value = ""; });
+
 form.elements.provider.addEventListener("change", () => {
   $("[data-model-fields]").hidden = form.elements.provider.value === "offline";
 });
 
 form.addEventListener("submit", async (event) => {
-  if (event.submitter?.value !== "save") { form.elements.api_key.value = ""; return; }
   event.preventDefault();
   const { provider, model, base_url: address, api_key: key, tools } = form.elements;
   const asked = { provider: provider.value };

@@ -1,0 +1,61 @@
+"""Who may invoke a skill, as its own files say: the keys of its frontmatter that the host honours, and a policy file.
+
+The answer is one number, because a scan keeps it in the cache for every file.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from metier import limits
+from metier.catalog import frontmatter
+from metier.files.beneath import read_regular
+from metier.files.shapes import is_dict
+from metier.hosts.schema import CatalogRules
+from metier.model import Skill
+
+_HIDDEN: Final = 1
+_NOT_FOR_USER: Final = 2
+_OFF: Final = 4
+"""The flags: hidden from the model, not callable by the user, off."""
+
+_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled", "disabled"))
+_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
+
+
+def flags_of(fields: Mapping[str, object], rules: CatalogRules, folder: str) -> int:
+    """The flags that the frontmatter and the policy file in the skill's folder set, if the host honours them."""
+    return _of_frontmatter(fields, rules) | (_of_policy_file(folder, rules.policy_file) if rules.policy_file else 0)
+
+
+def with_flags(skill: Skill, flags: int) -> Skill:
+    """The skill with what its flags say."""
+    return replace(
+        skill,
+        model_invocable=not flags & _HIDDEN,
+        user_invocable=not flags & _NOT_FOR_USER,
+        mode="off" if flags & _OFF else "auto",
+    )
+
+
+def _of_frontmatter(fields: Mapping[str, object], rules: CatalogRules) -> int:
+    if not rules.honours or not fields.keys() & _KEYS:
+        return 0
+    words = _WORDS if rules.flag_words else {}
+    says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in rules.honours}
+    hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
+    not_for_user = says.get("user-invocable") is False
+    off = says.get("enabled") is False or says.get("disabled") is True
+    return hidden * _HIDDEN | not_for_user * _NOT_FOR_USER | off * _OFF
+
+
+def _of_policy_file(folder: str, name: str) -> int:
+    """A broken policy file sets no flag."""
+    try:
+        data = read_regular(os.path.join(folder, name), limits.FRONTMATTER_BYTES)
+    except (OSError, ValueError):
+        return 0
+    parsed = frontmatter.parse(b"---\n" + data + b"\n---\n")
+    policy = (parsed.fields or {}).get("policy") if parsed is not None else None
+    return _HIDDEN if is_dict(policy) and policy.get("allow_implicit_invocation") is False else 0

@@ -1,0 +1,151 @@
+"""What of a chat fits into one request to its model: the newest turns, and the newest results of tools in them.
+
+How much a model takes is known from its profile, or learned when its server refuses a request as too long. Nothing is
+removed from the chat: older messages and results stay on the page, and the model is told what it does not see. The
+instructions of skills that would be lost are put back, because the session counts them as loaded.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic_ai.messages import ModelMessage
+
+from metier.chat import history
+from metier.chat.items import Item, TextItem, ToolItem, UserItem
+
+CHARACTERS: Final = 600_000
+"""What a model takes if nothing is known about it, about 150,000 tokens."""
+CHARACTERS_PER_TOKEN: Final = 3
+"""Fewer than English text has, because code and other languages have fewer."""
+LEAST: Final = 2_000
+"""Below this, it makes no sense to leave out more."""
+
+SHORTENED: Final = "This chat is longer than the model takes at once. Its oldest parts stay here, but are not sent."
+"""What the person reads, once in a chat."""
+
+LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The items that are sent, with the texts of the results of tools by the id of their card."""
+
+    items: Sequence[Item]
+    results: Mapping[str, str]
+    messages_left_out: int
+    forgets_skills: bool
+    """Whether instructions of a skill are among what is not sent."""
+
+    @property
+    def notice(self) -> str:
+        """What the model is told of messages that it does not get."""
+        count = self.messages_left_out
+        if not count:
+            return ""
+        return f"[{count} earlier message{'s' if count > 1 else ''} of this chat left out to save room]"
+
+
+def fit(items: Sequence[Item], room: int) -> Fitted:
+    """What fits into so many characters. The newest message is always sent, and the newest result at least in part."""
+    turns = _turns(items)
+    kept: list[Sequence[Item]] = []
+    results: dict[str, str] = {}
+    left = room
+    for number, turn in enumerate(reversed(turns)):
+        size = sum(len(item.text) for item in turn if isinstance(item, UserItem | TextItem))
+        if number and size > left:
+            break
+        kept.insert(0, turn)
+        left -= size
+        for card in reversed([item for item in turn if isinstance(item, ToolItem)]):
+            text = _cut(card, max(room // 2, LEAST))
+            results[card.id] = text if len(text) <= left or not results else LEFT_OUT
+            left -= len(results[card.id])
+    sent = [item for turn in kept for item in turn]
+    dropped = [item for turn in turns[: len(turns) - len(kept)] for item in turn]
+    lost = (*dropped, *(item for item in sent if isinstance(item, ToolItem) and results[item.id] != item.text))
+    return Fitted(
+        items=sent,
+        results=results,
+        messages_left_out=sum(isinstance(item, UserItem | TextItem) for item in dropped),
+        forgets_skills=any(_has_instructions(item) for item in lost),
+    )
+
+
+def _turns(items: Sequence[Item]) -> list[list[Item]]:
+    """The items from each message of the user to the next."""
+    turns: list[list[Item]] = []
+    for item in items:
+        if isinstance(item, UserItem) or not turns:
+            turns.append([])
+        turns[-1].append(item)
+    return turns
+
+
+def _cut(card: ToolItem, most: int) -> str:
+    """The result of a call, cut where one result alone would fill the request."""
+    if len(card.text) <= most:
+        return card.text
+    way = f' The tool for output reads the rest by its ref "{card.ref}".' if card.ref else ""
+    return f"{card.text[:most]}\n[cut here: {most:,} of {len(card.text):,} characters are shown.{way}]"
+
+
+def _has_instructions(item: Item) -> bool:
+    """Whether the card is the one place where the model has the instructions of a skill."""
+    return isinstance(item, ToolItem) and item.role == "load" and item.state == "done" and not item.injected
+
+
+class Conversation:
+    """The messages of one turn to its model. They are built anew, and shorter, where they turn out to be too long."""
+
+    def __init__(
+        self,
+        items: Callable[[], Sequence[Item]],
+        put_back: Callable[[int], Awaitable[str]],
+        learned: MutableMapping[str, int],
+    ) -> None:
+        """`put_back` gives the instructions of loaded skills within so many characters, `learned` what models take."""
+        self._items, self._put_back, self._learned = items, put_back, learned
+        self._room = CHARACTERS
+        self._model = ""
+        self.messages: list[ModelMessage] = []
+        self.shortened = False
+        """Whether a part of the chat is not sent."""
+
+    async def begin(self, model: str, window: int | None) -> None:
+        """Build the messages for a model that takes so many tokens, if that is known."""
+        self._model = model
+        known = window * CHARACTERS_PER_TOKEN if window else CHARACTERS
+        self._room = min(known, self._learned.get(model, known))
+        await self._build()
+
+    async def _build(self) -> None:
+        items = self._items()
+        fitted = fit(items, self._room)
+        put_back = ""
+        if fitted.forgets_skills:
+            put_back = await self._put_back(self._room // 4)
+            fitted = fit(items, self._room - len(put_back))
+        self.shortened = any(text != card.text for card, text in _texts(fitted)) or bool(fitted.messages_left_out)
+        before = "\n\n".join(filter(None, (fitted.notice, put_back)))
+        self.messages = history.messages(fitted.items, fitted.results, before)
+
+    async def grow(self, *messages: ModelMessage) -> None:
+        """Add an answer of the model and the results of its calls."""
+        self.messages += messages
+        if history.size(self.messages) > self._room:
+            await self._build()
+
+    async def shorten(self) -> bool:
+        """Build the messages anew, half as long, after the server refused them. False if that makes no sense."""
+        room = min(self._room, history.size(self.messages)) // 2
+        if room < LEAST:
+            return False
+        self._room = self._learned[self._model] = room
+        await self._build()
+        return True
+
+
+def _texts(fitted: Fitted) -> list[tuple[ToolItem, str]]:
+    return [(item, fitted.results[item.id]) for item in fitted.items if isinstance(item, ToolItem)]
