@@ -183,6 +183,7 @@ def test_no_module_reads_json_from_outside_in_another_way() -> None:
         "record/store/values.py",
         "replay/doubles.py",
         "rpc/pipe.py",
+        "sandbox/container_init.py",
         "sandbox/probe.py",
         "session/scripts.py",
         "web/api.py",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         ToolResult,
     )
     from metier.sandbox import Runner
+    from metier.sandbox.container import ContainerRunner
     from metier.session.policy import Policy, Rule
     from metier.session.question import Question
     from metier.session.session import Session
@@ -111,6 +112,7 @@ _HOMES = {
         "ToolResult",
     ),
     "metier.sandbox": ("Runner",),
+    "metier.sandbox.container": ("ContainerRunner",),
     "metier.session.policy": ("Policy", "Rule"),
     "metier.session.question": ("Question",),
     "metier.session.session": ("Session",),
@@ -127,6 +129,7 @@ __all__ = [
     "Changes",
     "Compaction",
     "ConfigError",
+    "ContainerRunner",
     "ContextCharacters",
     "Counts",
     "Diagnostic",

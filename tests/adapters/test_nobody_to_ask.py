@@ -149,7 +149,7 @@ def test_a_loop_without_a_callback(world: World, driver: type[Driver], monkeypat
 
 def test_the_sessions_of_an_app_ask_nobody_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = runner()
-    monkeypatch.setattr(scripts, "default_runner", lambda: fake)
+    monkeypatch.setattr(scripts, "default_runner", lambda _: fake)
     skills(world)
     app = App(world.project, home=world.home, store=f"sqlite:///{world.home / 'store.db'}")
     model = Model([LOAD, RUN, "I may not."])

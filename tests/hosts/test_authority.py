@@ -115,6 +115,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "run.work_mib": (9, 10, 3),
     "run.env": (["LANG"], ["API_TOKEN"], []),
     "run.private_hosts": (False, True, False),
+    "run.sandbox": (["bubblewrap"], ["bubblewrap", "container"], []),
+    "run.image": ("localhost/own", "localhost/other", None),
     "policy.confirm_loads": (True, False, True),
     "policy.unasked": ("loads", "allow", "refuse"),
     "policy.enforce_hints": (True, False, True),

@@ -9,8 +9,10 @@ import pytest
 
 import parts
 from metier.sandbox.bubblewrap import BubblewrapRunner
+from metier.sandbox.container import ContainerRunner
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from sandbox.boxes import IDENTITIES, Box, a_box, as_user
+from sandbox.engines import a_podman
 
 
 @pytest.fixture
@@ -38,3 +40,10 @@ def sandbox(identity: str) -> BubblewrapRunner:
 def unprotected() -> UnsandboxedRunner:
     """A runner without a sandbox, which proves that an attempt can succeed."""
     return UnsandboxedRunner()
+
+
+@pytest.fixture(scope="session")
+def container() -> Generator[ContainerRunner]:
+    """A runner at a Podman of its own, with an image that is made of files of this host."""
+    with a_podman() as runner:
+        yield runner

@@ -199,7 +199,7 @@ def test_without_a_sandbox_a_run_is_refused_and_says_how_to_get_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe(world)
-    monkeypatch.setattr("metier.session.scripts.default_runner", lambda: None)
+    monkeypatch.setattr("metier.session.scripts.default_runner", lambda _: None)
     monkeypatch.setenv("PATH", str(world.home))
     session = world.discover().session(policy=ALLOW)
     assert "skill_run" not in [tool.name for tool in session.tools()]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).parents[2] / "setup" / "prepare.py"
-EVERYTHING = ["bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm"]
+EVERYTHING = ["bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm", "podman"]
 
 # It knows every package but chromium, and refuses all of them if one is unknown, as apt-get does.
 APT = """#!/bin/sh

@@ -134,7 +134,7 @@ class Chats:
 
     def _stoppable_runner(self) -> None:
         """Make sure that the app's runner can stop the scripts of one chat."""
-        runner = self.app.runner or scripts.default_runner()
+        runner = self.app.runner or scripts.default_runner(self.app.config.profile.run)
         if runner is not None and not isinstance(runner, StoppableRunner):
             runner = StoppableRunner(runner)
         self.app.runner = runner

@@ -15,6 +15,7 @@ from metier.errors import SandboxUnavailable
 from metier.model import SKILL_FILE, Diagnostic
 
 if TYPE_CHECKING:
+    from metier.hosts.schema import RunRules
     from metier.sandbox.probe import ProbeFinding
 
 
@@ -41,7 +42,7 @@ def doctor_command(context: Context, skill_name: str | None) -> None:
 
         examine_skill(context, skills, skill_name)
         return
-    sandbox, promises = _sandbox()
+    sandbox, promises = _sandbox(skills.profile.run)
     parts = [sandbox, _cache(skills.settings.cache_folder)]
     if context.as_json:
         output.json_out(_report(skills, parts, promises))
@@ -104,19 +105,19 @@ def _of_settings(skills: Skills) -> list[Diagnostic]:
     return [diagnostic for diagnostic in skills.diagnostics if not diagnostic.path.endswith(SKILL_FILE)]
 
 
-def _sandbox() -> "tuple[Part, list[ProbeFinding]]":
+def _sandbox(rules: "RunRules") -> "tuple[Part, list[ProbeFinding]]":
     """The sandbox of this machine, and the results of a few attempts to break out of it."""
     from metier.sandbox import choose
     from metier.sandbox.cgroup import find_place
     from metier.sandbox.probe import examine
 
     try:
-        runner = choose()
+        runner = choose(rules.sandbox, image=rules.image)
     except SandboxUnavailable as error:
         return Part("sandbox", False, str(error)), []
     findings = examine(runner)
     held = sum(finding.held for finding in findings)
-    memory = "control group" if find_place() is not None else "watched"
+    memory = "control group" if runner.name == "container" or find_place() is not None else "watched"
     text = f"{runner.name} keeps {held} of {len(findings)} promises; memory: {memory}"
     return Part("sandbox", held == len(findings), text), findings
 

@@ -232,6 +232,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "run.work_mib": _trusted(_lower),
     "run.folder": _trusted(_towards("read", "none")),
     "run.env": _trusted(_fewer),
+    "run.sandbox": Authority("user", _fewer),
+    "run.image": _USER,  # its programs run the scripts
     "run.private_hosts": _trusted(_off),
     "policy.confirm_loads": _trusted(_on),
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),

@@ -5,10 +5,12 @@ by their fingerprint, so tables compare by identity: comparing by value would co
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from metier import limits
 from metier.model import Role
+
+CONTAINER_IMAGE: Final = "docker.io/library/python:3.13-slim"
 
 Breach = Literal["error", "warn", "ignore"]
 Unknown = Literal["keep", "ignore", "warn", "error"]
@@ -340,6 +342,10 @@ class RunRules:
     `run_project` show the whole project in any case."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
+    sandbox: tuple[Literal["bubblewrap", "container"], ...] = ("bubblewrap",)
+    """Sandboxes to try, best first. `container` needs Docker or Podman."""
+    image: str = CONTAINER_IMAGE
+    """Image for `container`. It is never downloaded."""
     private_hosts: bool = False
     """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
 

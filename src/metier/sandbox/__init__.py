@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files.tree import SkillTree
+from metier.hosts.schema import CONTAINER_IMAGE
 from metier.limits import KIB, MIB
 from metier.results import ChangedFile
 
@@ -244,16 +245,23 @@ class Runner(Protocol):
         ...
 
 
-SANDBOXES: Final = ("bubblewrap",)
-"""The runners that `choose` tries by default, best first. `none`, which has no sandbox, is never among them."""
+SANDBOXES: Final = ("bubblewrap", "container")
+"""The runners with a sandbox, best first. `none`, which has no sandbox, is never among them."""
+DEFAULT_SANDBOXES: Final = ("bubblewrap",)
+"""The runners that `choose` tries if none is named. A container engine is used only if the user says so."""
 
 
-def choose(names: Sequence[str] | None = None) -> Runner:
-    """Return the first of the named runners that works here. `none`, without a sandbox, must be named explicitly."""
+def choose(names: Sequence[str] | None = None, *, image: str = CONTAINER_IMAGE) -> Runner:
+    """Return the first of the named runners that works here. `none`, without a sandbox, must be named explicitly.
+
+    `image` is for the runner `container`.
+    """
+    if names is not None and not names:
+        raise SandboxUnavailable("the setting run.sandbox is empty, so no script runs")
     tried: list[str] = []
     remedy = ""
-    for name in SANDBOXES if names is None else names:
-        runner = _make(name)
+    for name in DEFAULT_SANDBOXES if names is None else names:
+        runner = _make(name, image)
         reason = runner.problem()
         if reason is None:
             return runner
@@ -262,12 +270,16 @@ def choose(names: Sequence[str] | None = None) -> Runner:
     raise SandboxUnavailable("no sandbox works on this machine", install=remedy, tried=tried)
 
 
-def _make(name: str) -> "ProcessRunner":
+def _make(name: str, image: str) -> "ProcessRunner":
     # Imported here, so that `import metier` loads no runner.
     if name == "bubblewrap":
         from metier.sandbox.bubblewrap import BubblewrapRunner
 
         return BubblewrapRunner()
+    if name == "container":
+        from metier.sandbox.container import ContainerRunner
+
+        return ContainerRunner(image)
     if name == "none":
         from metier.sandbox.unsandboxed import UnsandboxedRunner
 
@@ -303,6 +315,7 @@ _INSTALL: Final = {
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "DEFAULT_SANDBOXES",
     "PROJECT_DIR",
     "SANDBOXES",
     "SKILL_DIR",

@@ -88,6 +88,12 @@ class ProcessRunner(ABC):
 
 def prepare(job: Job) -> tuple[SkillTree, Program]:
     """The files of the job's skill and the program for its script. Raises `ScriptRefused`."""
+    tree = approved_tree(job)
+    return tree, find_program(tree, job.script)
+
+
+def approved_tree(job: Job) -> SkillTree:
+    """The files of the job's skill. Raises `ScriptRefused`, also where the arguments of the job are too long."""
     sizes = [len(os.fsencode(word)) for word in (*job.argv, *job.env.values())]
     if max(sizes, default=0) > ARGUMENT_BYTES or sum(sizes) > ARGUMENTS_BYTES:
         message = f"its arguments have {sum(sizes):,} bytes, which is too long; pass long text as standard input"
@@ -104,7 +110,7 @@ def prepare(job: Job) -> tuple[SkillTree, Program]:
             raise ScriptRefused(job.script, error.reason, str(error)) from error
         finally:
             os.close(folder)
-    return tree, find_program(tree, job.script)
+    return tree
 
 
 def supervise(

@@ -74,8 +74,28 @@ class Program:
     notes: tuple[str, ...] = ()
 
 
-def find_program(tree: SkillTree, script: str) -> Program:
-    """Find the program for a script of a skill."""
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What kind of script a file is, whatever is installed."""
+
+    kind: Kind
+    flags: tuple[str, ...]
+    head: str
+    named: bool
+    """Whether the first line names the interpreter."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The programs that can run it, best first."""
+        return (*_NAMES[self.kind], *(_NAMES["sh"] if self.kind == "bash" and not self.named else ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return _missing_dependencies(self.head) if self.kind == "python" else ()
+
+
+def recognise(tree: SkillTree, script: str) -> Recognised:
+    """What kind of script a file of a skill is. Raises `ScriptRefused` if it is none."""
     relative, head, executable = _read(tree, script)
     first = head.split("\n", 1)[0].rstrip("\r")
     suffix = os.path.splitext(relative)[1].lower()
@@ -94,21 +114,27 @@ def find_program(tree: SkillTree, script: str) -> Program:
             "unknown-interpreter",
             "its interpreter is unknown; add a #! line, or use the suffix .py, .sh or .js",
         )
+    return Recognised(kind, flags, head, named=first.startswith("#!"))
+
+
+def find_program(tree: SkillTree, script: str) -> Program:
+    """Find the program for a script of a skill."""
+    recognised = recognise(tree, script)
+    kind = recognised.kind
     found = _locate(kind)
-    if found is None and kind == "bash" and not first.startswith("#!"):
+    if found is None and kind == "bash" and not recognised.named:
         kind, found = "sh", _locate("sh")
     if found is None:
         raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed")
     path, inside, mount = found
-    notes = _missing_dependencies(head) if kind == "python" else ()
     return Program(
         kind=kind,
         path=path,
         inside=inside,
         mount=mount,
-        flags=flags,
+        flags=recognised.flags,
         address_reserve=NODE_RESERVE if kind == "node" else 0,
-        notes=notes,
+        notes=recognised.notes,
     )
 
 

@@ -109,7 +109,7 @@ def fill():
     return written if written > 8 << 20 else ""
 
 
-harmless = set("null zero random urandom fd stdin stdout stderr shm".split())
+harmless = set("null zero full random urandom tty console pts ptmx fd stdin stdout stderr shm mqueue core".split())
 
 
 def privileges():

@@ -83,15 +83,16 @@ def pump(
                     continue
                 piece = _read(key.fd)
                 if piece:
-                    _pass_on(streams[key.fd], piece, output, on_output, flood)
+                    pass_on(streams[key.fd], piece, output, on_output, flood)
                 elif piece is not None:
                     selector.unregister(key.fd)
                     del streams[key.fd]
 
 
-def _pass_on(
+def pass_on(
     stream: Stream, piece: bytes, output: PumpedOutput, on_output: OnOutput | None, flood: Callable[[], None]
 ) -> None:
+    """Count a piece of output and pass on what fits. `flood` is called when it goes beyond the limit."""
     was_flooded = output.flooded
     fits = output.take(stream, piece)
     if fits and on_output is not None:

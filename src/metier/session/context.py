@@ -242,7 +242,7 @@ class SessionContext:
         unsandboxed = self.policy.decide(Request("run_unsandboxed")).verdict == "allow"
         if unsandboxed or self.recorder.inputs.sandbox is not None:
             return unsandboxed or bool(self.recorder.inputs.sandbox)
-        runner = self.runner or scripts.default_runner()
+        runner = self.runner or scripts.default_runner(self.profile.run)
         return runner is not None and runner.problem() is None
 
     def note_now(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:

@@ -20,6 +20,7 @@ from metier.files.digests import digest_of
 from metier.files.source import ScriptFiles, take_folder
 from metier.files.text import from_utf8, storable_text
 from metier.files.tree import digest_in, tree_text
+from metier.hosts.schema import RunRules
 from metier.model import Skill
 from metier.record.events import ToolFailed
 from metier.results import Request, RunResult
@@ -37,11 +38,16 @@ if TYPE_CHECKING:
     from metier.session.context import SessionContext
 
 
+def default_runner(rules: RunRules | None = None) -> Runner | None:
+    """The best sandbox of this machine that the settings name, looked for once; `None` where there is none."""
+    rules = rules if rules is not None else RunRules()
+    return _sandbox(rules.sandbox, rules.image)
+
+
 @functools.cache
-def default_runner() -> Runner | None:
-    """The best sandbox of this machine, looked for once; `None` where there is none."""
+def _sandbox(names: tuple[str, ...], image: str) -> Runner | None:
     try:
-        return choose()
+        return choose(names, image=image)
     except SandboxUnavailable:
         return None
 
@@ -178,7 +184,7 @@ def run(
         context.confirm(request(context, script, given), by)
         if context.version < 3:
             given = given_to(context, script, options, by)  # what the person was shown did not count then
-        runner = _runner(given.grants, context.runner)
+        runner = _runner(given.grants, context.runner, context.profile.run)
         files = contents(context, options)
     except MetierError as error:
         _record_refusal(context, skill, path, script, error, given.folder)
@@ -230,9 +236,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
         return ""
 
 
-def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
+def _runner(granted: Sequence[str], given: Runner | None, rules: RunRules) -> Runner:
     """The sandbox to use. Running without one needs a rule that says so, and the record says it, too."""
-    runner = given or default_runner()
+    runner = given or default_runner(rules)
     problem = runner.problem() if runner is not None else None
     if runner is not None and problem is None:
         return runner
@@ -240,7 +246,7 @@ def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
         return choose(["none"])
     if problem is not None:
         raise SandboxUnavailable(problem)
-    return choose()  # raises, with what was tried and the line that installs a sandbox
+    return choose(rules.sandbox, image=rules.image)  # raises, with what was tried and the line that installs a sandbox
 
 
 def _record_refusal(

@@ -464,7 +464,7 @@ def build(
     api = Api(app, table)
     mcp_mount = McpMount(app, gate, watch=watch)
     disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has its own watcher
-    sandbox = scripts.default_runner()
+    sandbox = scripts.default_runner(app.config.profile.run)
     if app.runner is None and sandbox is not None:
         app.runner = BoundedRunner(sandbox, runs)
 
