@@ -29,6 +29,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "git": ("git",),
     "curl": ("curl",),
     "openssl": ("openssl",),
+    "uv": ("uv",),
 }
 """The parts, each with the programs that belong to it. The first one that is found is enough."""
 

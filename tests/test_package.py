@@ -16,7 +16,7 @@ LAYERS = [
     ["files"],
     ["hosts"],
     ["catalog"],
-    ["sandbox"],
+    ["packages", "sandbox"],
     ["record"],
     ["session"],
     ["skills", "testing"],

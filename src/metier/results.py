@@ -39,6 +39,13 @@ class Request:
     """Whether the skill belongs to a project that the user does not trust."""
     project: str = ""
     """The folder of the project, where a grant lets the script see it."""
+    given: tuple[str, ...] = ()
+    """What the run is given besides its own files, in words such as `reads /home/me/data`. An answer for good covers
+    exactly this."""
+    wants: tuple[str, ...] = ()
+    """What of it no rule gives yet: only an answer about this request does."""
+    packages: str = ""
+    """The packages that are installed for the script, in words, with versions and sizes."""
 
 
 CHOICES: Final = ("once", "always", "no")

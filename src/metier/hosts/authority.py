@@ -231,6 +231,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "run.output_bytes": _trusted(_lower),
     "run.work_mib": _trusted(_lower),
     "run.env": _trusted(_fewer),
+    "run.packages": _trusted(_only("never")),
+    "run.build_packages": Authority("user", _off),  # building runs code of strangers outside the sandbox
     "policy.confirm_loads": _trusted(_on),
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),
     "policy.enforce_hints": _trusted(_on),

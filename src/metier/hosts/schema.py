@@ -337,6 +337,11 @@ class RunRules:
     """Size of the work folder, in MiB."""
     env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
+    packages: Literal["ask", "never"] = "ask"
+    """What happens to packages that a script needs: they are part of the question before a run (`ask`), or `never`
+    installed."""
+    build_packages: bool = False
+    """Whether packages without a wheel are built. That runs their code on the host, with all rights of the user."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

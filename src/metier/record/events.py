@@ -22,6 +22,7 @@ version 5, a script saw the user's folder only by a rule, and was given no packa
 _NEW: Final = {"since": 2}
 _SINCE_3: Final = {"since": 3}
 _SINCE_4: Final = {"since": 4}
+_SINCE_6: Final = {"since": 6}
 
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
@@ -246,6 +247,8 @@ class ToolStarted(Event):
     process: str = field(default="", metadata=_NEW)
     """The process of Metier that runs it; see `metier.record.process`."""
     tree: str = field(default="", metadata=_SINCE_3)
+    packages: str = field(default="", metadata=_SINCE_6)
+    """The digest of the lock with the packages that it may import. It names the artifact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +302,8 @@ class ToolFailed(Event):
     """The digest of the script, if it was read before it was refused."""
     tree: str = field(default="", metadata=_SINCE_3)
     """The digest of all files of the skill, as in `tool_started`."""
+    packages: str = field(default="", metadata=_SINCE_6)
+    """The digest of the lock with the packages that it would have had."""
 
 
 @dataclass(frozen=True, slots=True)

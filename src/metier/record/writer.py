@@ -78,6 +78,8 @@ class Inputs:
     """Whether a sandbox works on this machine; `None` to look."""
     scripts: Callable[[Skill, str], ScriptFiles] | None = None
     """The files of a script; `None` to take them from the skill's folder."""
+    packages: Callable[[Skill, str], bytes] | None = None
+    """The lock of the packages of a script, empty if it has none; `None` to look at the script."""
     version: int = VERSION
     """The version of the frames to write."""
 

@@ -224,6 +224,7 @@ class _Replay:
                 answers=answers,
                 sandbox=bool(started["runs"]),
                 scripts=files.script,
+                packages=files.packages,
                 version=version,
             ),
         )
@@ -265,7 +266,7 @@ class _Replay:
                 self._catalog = str(frame["snapshot"])
 
 
-_NAMING: Final = ("output", "digest", "tree")
+_NAMING: Final = ("output", "digest", "tree", "packages")
 """The fields of an operation that never ended which name artifacts."""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
+from metier.packages import Environment
 from metier.results import ChangedFile
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ Ended = Literal["exit", "timeout", "killed", "output-limit", "memory-limit", "fi
 SKILL_DIR: Final = "/skill"
 WORK_DIR: Final = "/work"
 PROJECT_DIR: Final = "/project"
-"""Where a sandboxed script finds its skill, its writable folder, and the project if that was granted. The variables
-SKILL_DIR, WORK_DIR and PROJECT_DIR hold these paths, and every runner sets them."""
+PACKAGES_DIR: Final = "/opt/packages"
+"""Where a sandboxed script finds its skill, its writable folder, the project if that was granted, and its packages. The
+variables SKILL_DIR, WORK_DIR and PROJECT_DIR hold these paths, and every runner sets them."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -88,6 +90,8 @@ class Job:
     tree: SkillTree | None = field(default=None, repr=False, compare=False)
     """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner
     takes the folder as it is."""
+    packages: Environment | None = None
+    """Packages that the script may import, in a folder that it cannot write to, and the interpreter they are for."""
     on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
     """Called by `started`."""
 
@@ -249,6 +253,7 @@ _INSTALL: Final = {
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "PACKAGES_DIR",
     "PROJECT_DIR",
     "SANDBOXES",
     "SKILL_DIR",

@@ -96,7 +96,7 @@ def prepare(job: Job) -> tuple[SkillTree, Program]:
             raise ScriptRefused(job.script, error.reason, str(error)) from error
         finally:
             os.close(folder)
-    return tree, find_program(tree, job.script)
+    return tree, find_program(tree, job.script, job.packages)
 
 
 def supervise(
@@ -143,7 +143,6 @@ def outcome(
     started: float,
     work: int,
     protections: Sequence[str],
-    notes: Sequence[str],
     changes: ProjectChanges | None = None,
 ) -> Outcome:
     """Build the outcome of a process that has ended, with the files in its work folder."""
@@ -161,7 +160,6 @@ def outcome(
         files=files,
         left_out=left_out,
         protections=tuple(protections),
-        notes=tuple(notes),
         changes=tuple(changes.applied) if changes is not None else (),
         refused=tuple(changes.refused) if changes is not None else (),
     )

@@ -120,7 +120,7 @@ class BubblewrapRunner(ProcessRunner):
         if self._bwrap is None or seccomp.machine() is None:
             raise SandboxUnavailable(f"bubblewrap cannot be used: {self.problem()}", install=install_hint())
         tree, program = prepare(job)
-        command = [program.inside, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
+        command = [program.called, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
         started, since = time.monotonic(), time.time_ns()
         with an_identity() as identity, _built(self._bwrap, job, tree, program, command, identity) as sandbox:
             limits = job.limits
@@ -148,7 +148,6 @@ class BubblewrapRunner(ProcessRunner):
                 started=started,
                 work=sandbox.work,
                 protections=sandbox.protections,
-                notes=program.notes,
                 changes=_changes(sandbox, job, ended, since),
             )
 

@@ -17,6 +17,7 @@ from metier.limits import MIB
 from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job
 from metier.sandbox.identity import Identity, readable_by_all
 from metier.sandbox.interpreter import Program
+from metier.sandbox.modules import shown, variables_for
 
 WRITABLE: Final = (WORK_DIR, "/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -75,6 +76,8 @@ def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: st
     }
     if job.project is not None:
         fixed["PROJECT_DIR"] = project
+    if job.packages is not None and job.packages.root:
+        fixed["PYTHONPATH"] = skill
     return {**fixed, **job.env}
 
 
@@ -91,10 +94,12 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     stage: list[str] = []
     if tree is not None and program is not None:
         arguments += _skill(tree, files, stage)
+        arguments += shown(job, program, files, stage)
         arguments += _granted(job, program, identity, stage)
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
-    for name, value in fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp").items():  # noqa: S108
+    variables = fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp")  # noqa: S108
+    for name, value in variables_for(job, variables).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
@@ -197,6 +202,7 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
     arguments: list[str] = []
     if program.mount is not None:
         stage += ["show", program.mount[0], "program", ""]
+        arguments += ["--perms", "0755", "--dir", os.path.dirname(program.mount[1])]
         arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
     if job.project is not None:
         project = os.path.realpath(job.project)

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from metier.sandbox import Job, OnOutput, Outcome
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
+from metier.sandbox.modules import lay_out, variables_for
 from metier.sandbox.mounts import fixed_variables
 
 
@@ -38,9 +39,10 @@ class UnsandboxedRunner(ProcessRunner):
             # Opened before the script runs, which can close its folder to us.
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
+                called = lay_out(job, program, base)
                 process = _start(
-                    [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
-                    fixed_variables(job, skill, work, project, temporary),
+                    [called, *program.flags, os.path.join(skill, job.script), *job.argv],
+                    variables_for(job, fixed_variables(job, skill, work, project, temporary), base),
                     work,
                 )
                 ended, output = supervise(
@@ -60,7 +62,6 @@ class UnsandboxedRunner(ProcessRunner):
                     started=started,
                     work=descriptor,
                     protections=(),
-                    notes=program.notes,
                 )
             finally:
                 os.close(descriptor)

@@ -19,7 +19,7 @@ from metier.hosts.settings import Settings
 from metier.model import Skill
 from metier.results import Request
 from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, RuleLists, Verdict, read_lists
+from metier.session.rules import LISTS, Rule, RuleLists, Verdict, as_answer, read_lists
 from metier.session.skill_request import skill_request
 
 Name = Literal["default", "read-only", "full-auto"]
@@ -60,8 +60,9 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
 }
 """Verdicts when no rule matches. Tools not listed are allowed. Only `profile = "full-auto"` selects `full-auto`."""
 
-GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed")
-"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it."""
+GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed", "run_packages")
+"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it, or an
+answer to a question that showed it."""
 
 _TEXTS: Final = ("skill_load", "skill_read", "skill_search", "skill_output")
 """The tools that only return text of skills."""
@@ -199,6 +200,8 @@ class Policy:
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
+        if request.wants and default == "allow":
+            default = "ask"
         why = f"no rule covers it; the default of {self.name!r} is {default}"
         return Decision(default, why, by_default=True)
 
@@ -249,7 +252,7 @@ class Policy:
         """The refusal of a request that a rule or a default denies."""
         way_out = "only the user or the host can lift that rule; `metier policy list` shows the user's"
         if decision.rule is None:
-            way_out = f"the user can allow it {_in_settings(request)}" if decision.by_default else ""
+            way_out = f"the user can allow it {in_settings(request)}" if decision.by_default else ""
         return PolicyDenied(request.tool, request.skill_name, decision.why, "" if brief else way_out)
 
     @staticmethod
@@ -259,7 +262,7 @@ class Policy:
             return PolicyDenied(request.tool, request.skill_name, "the answer was no")
         why = _NOT_APPROVED.get(answer) if isinstance(answer, str) else None
         again = "" if why else "when it is asked again, or "
-        way_out = f"the user can allow it {again}{_in_settings(request)}"
+        way_out = f"the user can allow it {again}{in_settings(request)}"
         return PolicyDenied(request.tool, request.skill_name, why or "the answer was no", way_out)
 
     @staticmethod
@@ -284,13 +287,13 @@ class Policy:
             return "it must be confirmed, and nobody can be asked"
         return (
             "it must be confirmed, and nobody can be asked here; the user can allow it "
-            f"{_in_settings(request)}, and a host with an approve callback"
+            f"{in_settings(request)}, and a host with an approve callback"
         )
 
     def remember(self, request: Request) -> Rule:
         """Remember a yes for this tool and this skill at its place; see `Rule.covering`."""
         rule = Rule.covering(request)
-        if rule not in self.remembered.current().allow:
+        if as_answer(rule) not in self.remembered.current().allow:
             self.remembered.add(rule)
             if self.on_remember is not None:
                 self.on_remember(rule)
@@ -321,9 +324,11 @@ class Policy:
         return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
 
 
-def _in_settings(request: Request) -> str:
+def in_settings(request: Request) -> str:
     """Where a person writes which rule to allow a request. Says nothing about this machine's folders."""
     rule = replace(Rule.covering(request), folder=None)
+    if not request.wants:
+        rule = replace(rule, given=None)  # a rule that the user writes covers the folder that is read, too
     if request.tool == REMOTE_LOAD:
         rule = replace(rule, digest=None)  # a record does not have the files of a skill that was refused
     elif request.foreign and rule.digest is None:

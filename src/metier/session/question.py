@@ -197,6 +197,8 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
     else:
         yield "Files", "It sees only its own files and an empty work folder."
     yield "Network", "It may use the network." if "run_network" in grants else "It has no network."
+    if request.packages:
+        yield "Needs", request.packages
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
 
@@ -208,7 +210,8 @@ def _covers(request: Request) -> str:
         skill = f"the skill {request.skill_name} of the MCP server {request.source}"
     if request.tool == "skill_run":
         what = f"this script of {skill}, with any arguments"
-        return f"{what}, {'as long as no file of the skill changes' if request.digest else 'also after it changes'}"
+        changes = "no file of the skill and no package changes" if request.packages else "no file of the skill changes"
+        return f"{what}, {f'as long as {changes}' if request.digest else 'also after it changes'}"
     if request.tool == REMOTE_LOAD:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}

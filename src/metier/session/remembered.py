@@ -20,7 +20,7 @@ from metier.files.beneath import read_regular
 from metier.files.replace import replacing
 from metier.files.shapes import is_list
 from metier.hosts.profiles import Profile, parse_toml
-from metier.session.rules import LISTS, Rule, RuleLists, as_toml_lines, read_lists, read_rule
+from metier.session.rules import LISTS, Rule, RuleLists, as_answer, as_toml_lines, read_lists, read_rule
 
 _HEADING: Final = "# Answers that were to be remembered. `metier policy revoke` takes one back.\n"
 _TABLE: Final = re.compile(r"\s*\[")
@@ -59,7 +59,9 @@ class RememberedRules:
         written, memory = self._read(), tuple(self._memory)
         before, then, together = self._together
         if written is not before or memory != then:
-            together = replace(written, allow=(*memory, *written.allow)) if memory else written
+            together = written
+            if memory:
+                together = replace(written, allow=(*(as_answer(rule) for rule in memory), *written.allow))
             self._together = (written, memory, together)
         return together
 
@@ -70,7 +72,7 @@ class RememberedRules:
                 self._memory.append(rule)
             return
         with self._exclusive():
-            if rule in self._read().allow:
+            if as_answer(rule) in self._read().allow:
                 return
             text = self._reading.data.decode()
             added = f"\n[[allow]]\n{as_toml_lines(rule)}"
@@ -165,7 +167,8 @@ def _signature(status: os.stat_result) -> Signature:
 
 def _parse(data: bytes, file: str, profile: Profile) -> RuleLists:
     try:
-        return read_lists(_tables(data, file), profile)
+        lists = read_lists(_tables(data, file), profile)
+        return replace(lists, allow=tuple(as_answer(rule) for rule in lists.allow))
     except ConfigError as error:
         raise error if error.file else ConfigError(error.message, file=file, key=error.key) from error
 

@@ -19,7 +19,7 @@ Verdict = Literal["allow", "ask", "deny"]
 LISTS: Final[tuple[Verdict, ...]] = ("deny", "allow", "ask")
 """The lists of a policy, in the order in which they are applied."""
 
-_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest")
+_FIELDS: Final = ("tool", "skill_name", "path", "command", "folder", "scope", "source", "digest", "given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class Rule:
     """The real path of the skill's folder."""
     scope: str | None = None
     source: str | None = None
+    given: str | None = None
+    """What a run is given besides its own files, as in `Request.given`. Without it, a rule covers what other rules give
+    and what every script may read, but nothing that a caller asks for in addition."""
 
     def matches(self, request: Request) -> bool:
         return (
@@ -46,6 +49,7 @@ class Rule:
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
             and self.scope in (None, request.scope)
             and self.source in (None, request.source)
+            and self.given in (None, given_text(request))
         )
 
     def allows(self, request: Request) -> bool:
@@ -55,6 +59,8 @@ class Rule:
         covers it only if it says where the skill is or what it contains, or names no skill at all. Such a skill is
         never the user's own, whatever scope its project claims.
         """
+        if request.wants and self.given is None:
+            return False
         return self.matches(request) and not (request.foreign and (self._by_name_only or self.scope == "user"))
 
     @property
@@ -69,7 +75,8 @@ class Rule:
         For a script, the digest is that of all files of the skill, of which the person saw one, so the rule is for that
         script alone. The files of a server's skill are in a cache, which says nothing, so the rule names the server.
         """
-        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None)
+        given = given_text(request) or None
+        rule = cls(request.tool, request.skill_name or None, digest=request.digest or None, given=given)
         if not request.folder:
             return rule
         path = glob.escape(request.path) if request.tool == "skill_run" else None
@@ -91,6 +98,16 @@ class Rule:
 
     def __str__(self) -> str:
         return ", ".join(f"{key} = {value!r}" for key, value in self.as_dict().items())
+
+
+def given_text(request: Request) -> str:
+    """What a run is given, as a rule has it."""
+    return "; ".join(request.given)
+
+
+def as_answer(rule: Rule) -> Rule:
+    """A remembered answer as a rule. Without `given`, it was about a run that was given nothing: it covers no other."""
+    return replace(rule, given="") if rule.tool == "skill_run" and rule.given is None else rule
 
 
 def _quoted(text: str) -> str:

@@ -25,7 +25,8 @@ from metier.model import Skill
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, ToolStderr, ToolStdout
 from metier.results import Artifact, Request, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream, choose
-from metier.session import windows
+from metier.session import dependencies, windows
+from metier.session.dependencies import NO_PACKAGES, Plan
 from metier.session.policy import GRANTS, By
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
@@ -148,20 +149,26 @@ def run(
 ) -> RunResult:
     """Run a script of a loaded skill, if policy allows it."""
     script: Script | None = None
+    plan = NO_PACKAGES
     try:
         script = read(context, skill, path, arguments)
         check(context, script)
         granted = grants(context, script)
-        context.confirm(request(context, script, granted), by)
+        plan = dependencies.plan(context, script)
+        asked = request(context, script, granted, plan)
+        if dependencies.is_withheld(context, asked, by):
+            plan = plan.withheld(script.skill)
+            asked = request(context, script, granted, plan)
+        context.confirm(asked, by)
         if context.version < 3:
             granted = grants(context, script)  # what the person was shown did not count then
         runner = _runner(granted, context.runner)
     except MetierError as error:
-        _record_refusal(context, skill, path, script, error)
+        _record_refusal(context, skill, path, script, error, plan)
         raise
-    context.recorder.note(artifacts=script.artifacts)
+    context.recorder.note(artifacts=script.artifacts | plan.artifacts)
     context.commit()
-    return _Execution(context, script, granted, runner).run(stdin)
+    return _Execution(context, script, granted, runner, plan).run(stdin)
 
 
 def grants(context: "SessionContext", script: Script) -> tuple[str, ...]:
@@ -182,9 +189,13 @@ def _granted(context: "SessionContext", script: Script, grant: str) -> bool:
     return context.policy.decide(wanted).verdict == "allow"
 
 
-def request(context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None) -> Request:
-    """The request to run a script, with what rules give it besides its sandbox."""
+def request(
+    context: "SessionContext", script: Script, granted: tuple[str, ...] | None = None, plan: Plan | None = None
+) -> Request:
+    """The request to run a script, with what rules give it besides its sandbox, and its packages."""
     granted = grants(context, script) if granted is None else granted
+    plan = dependencies.plan(context, script) if plan is None else plan
+    given = plan.given if "run_packages" not in granted else ()
     sees = {"run_project", "run_project_write"} & set(granted)
     return skill_request(
         "skill_run",
@@ -196,6 +207,9 @@ def request(context: "SessionContext", script: Script, granted: tuple[str, ...] 
         arguments=script.arguments,
         grants=granted,
         project=storable_text(context.skills.settings.place.project) if sees else "",
+        given=given,
+        wants=given,
+        packages=plan.text,
         version=context.version,
     )
 
@@ -207,9 +221,9 @@ def approved_before(context: "SessionContext", request: Request) -> str:
     """
     if request.tool != "skill_run" or not request.folder:
         return ""
-    wanted = replace(Rule.covering(request), digest=None)
+    wanted = replace(Rule.covering(request), digest=None, given=None)
     answers = context.policy.remembered.current().allow
-    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None) == wanted]
+    digests = [rule.digest for rule in answers if rule.digest and replace(rule, digest=None, given=None) == wanted]
     if not digests or digests[-1] == request.digest:
         return ""
     store = context.recorder.store
@@ -234,7 +248,7 @@ def _runner(granted: Sequence[str], given: Runner | None) -> Runner:
 
 
 def _record_refusal(
-    context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError
+    context: "SessionContext", skill: Skill, path: str, script: Script | None, error: MetierError, plan: Plan
 ) -> None:
     reason = getattr(error, "reason", "") or type(error).__name__
     if isinstance(error, SandboxUnavailable) and context.version > 1:
@@ -249,15 +263,19 @@ def _record_refusal(
         detail=redact(str(error)),
         digest=script.digest if script is not None and kept else "",
         tree=script.tree if script is not None else "",
+        packages=plan.digest,
     )
-    context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
+    context.recorder.note(failed, artifacts=script.artifacts | plan.artifacts if script is not None and kept else None)
 
 
 class _Execution:
     """One run, with every piece of its output in the record as it comes."""
 
-    def __init__(self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner) -> None:
-        self._context, self._script, self._granted, self._runner = context, script, granted, runner
+    def __init__(
+        self, context: "SessionContext", script: Script, granted: tuple[str, ...], runner: Runner, plan: Plan
+    ) -> None:
+        self._context, self._script, self._runner, self._plan = context, script, runner, plan
+        self._granted = (*(grant for grant in granted if grant != "run_packages"), *plan.grants)
         self._note: Note = context.note_now
         self._redact: Callable[[str], str] = context.policy.redact
 
@@ -265,11 +283,21 @@ class _Execution:
         script = self._script
         streams = _Streams(self._note, self._redact)
         try:
+            self._plan = dependencies.installed(self._context, script, self._plan)
             outcome = self._runner.run(self._job(stdin), streams)
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
             digest = script.digest if self._context.version > 1 else ""
-            failed = ToolFailed("skill_run", script.skill.name, script.path, reason, str(error), digest, script.tree)
+            failed = ToolFailed(
+                tool="skill_run",
+                name=script.skill.name,
+                script=script.path,
+                reason=reason,
+                detail=str(error),
+                digest=digest,
+                tree=script.tree,
+                packages=self._plan.digest,
+            )
             self._note(failed)
             raise
         streams.close()
@@ -297,6 +325,7 @@ class _Execution:
                 output_bytes=rules.output_bytes,
                 work_bytes=rules.work_mib * limits.MIB,
             ),
+            packages=self._plan.environment,
             on_started=self._started,
         )
 
@@ -314,6 +343,7 @@ class _Execution:
                 protections=protections,
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
+                packages=self._plan.digest,
             )
         )
 
@@ -324,6 +354,7 @@ class _Execution:
         # The name of a file may be any bytes; those that are not UTF-8 are shown and recorded as escapes.
         artifacts = tuple(Artifact(storable_text(file.path), digest_of(file.data), file.size) for file in outcome.files)
         notes = (
+            *self._plan.notes,
             *outcome.notes,
             *(f"not kept: {storable_text(what)}" for what in outcome.left_out),
             *(f"not changed in the project: {storable_text(what)}" for what in outcome.refused),

@@ -17,6 +17,9 @@ def skill_request(
     arguments: tuple[str, ...] = (),
     grants: tuple[str, ...] = (),
     project: str = "",
+    given: tuple[str, ...] = (),
+    wants: tuple[str, ...] = (),
+    packages: str = "",
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -31,6 +34,9 @@ def skill_request(
         arguments=arguments if known else (),
         grants=grants if known else (),
         project=project if known else "",
+        given=given,
+        wants=wants,
+        packages=packages,
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",
