@@ -66,6 +66,7 @@ def test_the_nearest_file_counts_and_brings_no_index_address_or_path() -> None:
     assert found.requirements == ("Requests>=2", "rich[extra]~=13.0 ; python_version < '4'")
     assert found.source == "scripts/requirements.txt"
     assert len(found.notes) == 5, "each option, address and path is named"
+    assert sum("has the option" in note for note in found.notes) == 2
     del files["scripts/requirements.txt"], files["requirements.txt"]
     found = declared(of(files), "scripts/deep/a.py")
     assert found is not None

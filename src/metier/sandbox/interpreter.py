@@ -5,6 +5,7 @@ on what is installed. Finding it runs nothing. A script with packages runs by a 
 them, as in a virtual environment, so their modules come after those of the standard library.
 """
 
+import glob
 import os
 import re
 import shlex
@@ -75,6 +76,9 @@ class Program:
     link: str = ""
     """The path inside a sandbox of a link to `inside` that lies beside the packages. It is called instead."""
 
+    libraries: str = ""
+    """The folder inside a sandbox with the library of a Python that needs one and would look for it where it was."""
+
     @property
     def called(self) -> str:
         """The path that is called inside a sandbox."""
@@ -117,6 +121,7 @@ def find_program(tree: SkillTree, script: str, packages: Environment | None = No
         mount=mount,
         flags=flags,
         address_reserve=reserve + (PACKAGES_RESERVE if given else 0),
+        libraries=_libraries(mount) if kind == "python" else "",
         link=f"{PACKAGES_DIR}/bin/python3" if given and kind == "python" else "",
     )
 
@@ -153,6 +158,12 @@ def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
         "unknown-interpreter",
         f"its first line names {program!r}; only Python, sh, bash and Node are supported",
     )
+
+
+def _libraries(mount: tuple[str, str] | None) -> str:
+    if mount is None or not glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
+        return ""
+    return f"{mount[1]}/lib"
 
 
 def usual_python() -> str:

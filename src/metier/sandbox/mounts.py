@@ -99,6 +99,8 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
     variables = fixed_variables(job, SKILL_DIR, WORK_DIR, PROJECT_DIR, "/tmp")  # noqa: S108
+    if program is not None and program.libraries:
+        variables["LD_LIBRARY_PATH"] = program.libraries
     for name, value in variables_for(job, variables).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
