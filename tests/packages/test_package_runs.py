@@ -102,7 +102,7 @@ def test_packages_are_asked_about_once_and_imported_and_recorded(
     assert result.stdout.split("\n")[:3] == ["has 1.0", "and 2.5", "program 1.0"], result
     assert "Read-only file system" in result.stdout
     assert len(person.asked) == 1
-    assert "Needs   2 packages, 2 kB to download, inferred from imports of scripts/a.py: other-pack 2.5" in person.shown
+    assert "Needs   2 packages, 2 kB, inferred from imports of scripts/a.py: other-pack 2.5" in person.shown
     assert "as long as no file of the skill and no package changes" in person.shown
     (note,) = result.notes
     assert note.startswith("installed 2 packages")

@@ -137,7 +137,7 @@ def environment_of(plan: Plan, folder: str) -> Environment:
 def describe(lock: Lock) -> str:
     """A lock in words: how many packages, how large, by whose word, and each with its version and size."""
     count = f"{len(lock.packages)} package{'' if len(lock.packages) == 1 else 's'}"
-    size = f", {_size(lock.size)} to download" if lock.size else ""
+    size = f", {_size(lock.size)}" if lock.size else ""
     each = ", ".join(f"{one} ({_size(one.size)})" if one.size else str(one) for one in lock.packages)
     said = f"inferred from {lock.source}" if _is_inferred(lock) else f"declared in {lock.source}"
     return f"{count}{size}, {said}: {each}"
