@@ -114,6 +114,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "run.output_bytes": (900, 901, 300),
     "run.work_mib": (9, 10, 3),
     "run.env": (["LANG"], ["API_TOKEN"], []),
+    "run.packages": ("never", "ask", "never"),
+    "run.build_packages": (False, True, False),
     "policy.confirm_loads": (True, False, True),
     "policy.unasked": ("loads", "allow", "refuse"),
     "policy.enforce_hints": (True, False, True),

@@ -182,11 +182,11 @@ def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
     parts.require_sandbox()
     use(monkeypatch, installer, index, tmp_path / "cache")
     wheel(index, "tinypack")
-    optional = "try:\n    import no_such_pack\nexcept ImportError:\n    print('without')\n"
+    optional = "try:\n    import no_such_tinypack\nexcept ImportError:\n    print('without')\n"
     world.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
     result = run(world)
     assert result.stdout == "without\nhas 1.0\n"
-    assert any("no package for the import no_such_pack: it is on no index" in note for note in result.notes)
+    assert any("no package for the import no_such_tinypack: it is on no index" in note for note in result.notes)
     header = "# /// script\n# dependencies = ['tinypack', 'no-such-pack>=2']\n# ///\n"
     world.skill("~/.agents/skills/tool", files={"scripts/a.py": header + "print('ran')\n"})
     result = run(world)

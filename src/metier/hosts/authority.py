@@ -232,7 +232,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "run.work_mib": _trusted(_lower),
     "run.env": _trusted(_fewer),
     "run.packages": _trusted(_only("never")),
-    "run.build_packages": Authority("user", _off),  # building runs code of strangers outside the sandbox
+    "run.build_packages": _trusted(_off),
     "policy.confirm_loads": _trusted(_on),
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),
     "policy.enforce_hints": _trusted(_on),

@@ -160,7 +160,7 @@ def _is_missing(requirement: str, message: str) -> bool:
     """Whether an installer says that a name is not there at all. uv and pip have words of their own for it."""
     name = re.escape(name_of(requirement)).replace("\\-", "[-_.]+")
     words = (
-        rf"\b{name}(?:\[[^\]]*\])? was not found in the (?:package registry|provided package locations)",
+        rf"(?<![\w.-]){name}(?:\[[^\]]*\])? was not found in the (?:package registry|provided package locations)",
         rf"No matching distribution found for {name}(?![-_.\w])",
     )
     return any(re.search(one, message, re.IGNORECASE) for one in words)
