@@ -56,11 +56,12 @@ _DRIVER = """
 import builtins, json, runpy, sys, traceback
 script, name = sys.argv[1], sys.argv[2]
 failed, real = [], builtins.__import__
-def watched(module, *rest, **more):
+def watched(name, globals=None, locals=None, fromlist=(), level=0):
     try:
-        return real(module, *rest, **more)
+        return real(name, globals, locals, fromlist, level)
     except ImportError as error:
-        failed.append(f"{type(error).__name__}: {error}")
+        if str((globals or {}).get("__file__", "")).startswith("/skill"):  # packages try imports of their own
+            failed.append(f"{type(error).__name__}: {error}")
         raise
 builtins.__import__ = watched
 sys.argv = [script, "--help"]
@@ -248,6 +249,8 @@ def _group(why: str, problem: str) -> str:
         return "left out as too heavy"
     if why.startswith("ended:"):
         return "did not end by itself"
+    if "has no wheel" in problem:
+        return "a package without a wheel"
     if "on no index" in problem:
         return "a name on no index"
     if problem:

@@ -24,6 +24,7 @@ from metier.packages.sizes import lengths
 
 SECONDS: Final = 120.0
 """How long resolving may take. It usually takes a second."""
+_NO_WHEEL: Final = "it, or a package that it needs, has no wheel; the setting run.build_packages allows to build them"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -99,7 +100,7 @@ class _Resolution:
             except PackagesUnavailable as error:
                 if time.monotonic() > self._until:
                     raise
-                found[one] = str(error)[:200]
+                found[one] = _NO_WHEEL if "no usable wheels" in str(error) else str(error)[:200]
             else:
                 kept = [*kept, one]
         return found
