@@ -136,14 +136,14 @@ def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, 
 
 
 def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
-    def by_model(*allow: str, **lists: object) -> RunResult:
-        rules = {"allow": [{"tool": tool} for tool in allow], **lists}
+    def by_model(*allow: str) -> RunResult:
+        rules = {"allow": [{"tool": tool} for tool in allow]}
         return run(prepared, model=True, settings={"permissions": rules})
 
     assert by_model("skill_run", "run_packages").stdout == "has 1.0\n"
     for result in (
         by_model("skill_run"),
-        by_model("skill_run", deny=[{"tool": "run_packages"}]),
+        run(prepared, settings={"permissions": {"deny": [{"tool": "run_packages"}]}}),
         run(prepared, settings={"run.packages": "never"}),
     ):
         assert "ModuleNotFoundError" in result.stderr
