@@ -46,6 +46,7 @@ def registry(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         def do_GET(self) -> None:
             address = f"http://127.0.0.1:{self.server.server_address[1]}/tiny/-/tiny-1.2.0.tgz"
             version = {"name": "tiny", "version": "1.2.0", "dist": {"tarball": address, "integrity": integrity}}
+            version |= {"hasInstallScript": True, "scripts": {"install": "echo ran > ../../trace"}}
             listing = {"name": "tiny", "dist-tags": {"latest": "1.2.0"}, "versions": {"1.2.0": version}}
             answer = data if self.path.endswith(".tgz") else json.dumps(listing).encode()
             self.send_response(200 if self.path.startswith("/tiny") else 404)
