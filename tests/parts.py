@@ -61,7 +61,8 @@ def found(part: str) -> str | None:
     """The path of the program, or of the first of its programs; `None` where the part is missing or hidden."""
     if part in HIDDEN:
         return None
-    paths = (shutil.which(program) for program in PARTS[part])
+    beside = os.path.dirname(sys.executable)  # some come as packages for Python
+    paths = (shutil.which(program) or shutil.which(program, path=beside) for program in PARTS[part])
     return next((path for path in paths if path is not None), None)
 
 

@@ -17,7 +17,7 @@ LAYERS = [
     ["secrets"],
     ["hosts"],
     ["catalog"],
-    ["sandbox"],
+    ["packages", "sandbox"],
     ["record"],
     ["capabilities"],
     ["session"],

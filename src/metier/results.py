@@ -52,6 +52,8 @@ class Request:
     """The name of the secret, for `run_secret`."""
     secrets: tuple[str, ...] = ()
     """The names of the secrets that rules give the script."""
+    packages: str = ""
+    """The packages that are installed for the script, in words, with versions and sizes."""
 
 
 CHOICES: Final = ("once", "always", "no")

@@ -117,6 +117,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "run.private_hosts": (False, True, False),
     "run.sandbox": (["bubblewrap"], ["bubblewrap", "container"], []),
     "run.image": ("localhost/own", "localhost/other", None),
+    "run.packages": ("never", "ask", "never"),
+    "run.build_packages": (False, True, False),
     "policy.confirm_loads": (True, False, True),
     "policy.unasked": ("loads", "allow", "refuse"),
     "policy.enforce_hints": (True, False, True),

@@ -292,13 +292,9 @@ def test_what_is_no_script_of_the_skill_is_refused(case: Case, script: str) -> N
         as_user(case.identity, lambda: case.runner.run(case.box.job(script)))
 
 
-def test_shell_scripts_and_dependencies_of_python_scripts(case: Case) -> None:
+def test_shell_scripts(case: Case) -> None:
     assert case.run('#!/bin/sh\necho "$1-$0"', "x", name="s").stdout.startswith(b"x-")
     assert case.run("a=(1 2); echo ${a[1]}", name="s.sh").stdout == b"2\n"
-    header = "# /// script\n# dependencies = ['requests<3', 'rich']\n# ///\nprint('ran')\n"
-    outcome = case.run(header)
-    assert outcome.notes == ("dependencies not installed: requests<3, rich",)
-    assert outcome.stdout == b"ran\n"
 
 
 @needs("node")

@@ -12,8 +12,6 @@ from metier.files.tree import take
 from metier.sandbox import ScriptRefused, interpreter, seccomp
 from metier.sandbox.interpreter import Program
 
-NOT_TOML = "its PEP 723 header is not valid TOML; dependencies not installed"
-
 
 def find_program(folder: str, script: str) -> Program:
     opened = os.open(folder, os.O_RDONLY)
@@ -84,33 +82,6 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path, monkeypatch: 
     shown = find_program(str(tmp_path), write(tmp_path, "a.py", "1"))
     assert shown.mount is not None
     assert shown.inside.startswith("/opt/python/bin/")
-
-
-@pytest.mark.parametrize(
-    ("header", "note"),
-    [
-        ("# /// script\n# dependencies = ['a', 'b>1']\n# ///\n", "dependencies not installed: a, b>1"),
-        (
-            "#!/usr/bin/env python3\n# licence\n\n# /// script\n#\n# dependencies = [\n#   'a',\n# ]\n# ///\n",
-            "dependencies not installed: a",
-        ),
-        ("# /// script\r\n# dependencies = ['a']\r\n# ///\r\n", "dependencies not installed: a"),
-        ("# /// script\n# requires-python = '>=3.9'\n# ///\n", None),
-        ("# /// script\n# dependencies = []\n# ///\n", None),
-        ("# /// script\n# dependencies = ['a']\n", None),
-        ("# /// other\n# dependencies = ['a']\n# ///\n", None),
-        ("# /// script\n# dependencies = [\n# ///\n", NOT_TOML),
-        ("# /// script\n# a = " + "[" * 20_000 + "\n# ///\n", NOT_TOML),
-        (
-            "# /// script\n# dependencies = 'a'\n# ///\n",
-            "its PEP 723 header is not valid: dependencies must be a list; dependencies not installed",
-        ),
-        ("# /// script\n" * 4000, None),
-    ],
-)
-def test_dependencies_in_the_header_are_reported(tmp_path: Path, header: str, note: str | None) -> None:
-    program = find_program(str(tmp_path), write(tmp_path, "a.py", header + "print()\n"))
-    assert program.notes == ((note,) if note else ())
 
 
 # --- the filter, in a small interpreter for its instructions ---

@@ -146,6 +146,7 @@ class AskItem(Item):
     files: Sequence[str] = field(default=(), metadata=_OPTIONAL)
     name: str = field(default="", metadata=_OPTIONAL)
     secrets: Sequence[str] = field(default=(), metadata=_OPTIONAL)
+    packages: str = field(default="", metadata=_OPTIONAL)
     why: str
     state: AskState = "waiting"
 
@@ -172,6 +173,7 @@ class AskItem(Item):
             files=request.files,
             name=request.name,
             secrets=request.secrets,
+            packages=request.packages,
             why=why,
         )
 
@@ -198,6 +200,7 @@ class AskItem(Item):
             files=tuple(self.files),
             name=self.name,
             secrets=tuple(self.secrets),
+            packages=self.packages,
         )
 
     def as_dict(self) -> dict[str, object]:

@@ -30,6 +30,7 @@ GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = {
         "artifacts": ListedCommand("artifacts", "List the files that scripts made, and fetch them."),
         "invoke": ListedCommand("session_commands", "Show what a user's message calls."),
         "prompt": ListedCommand("session_commands", "Show what goes into the system prompt."),
+        "env": ListedCommand("env", "Show and delete the packages that scripts import."),
     },
     "Write and install skills": {
         "init": ListedCommand("scaffold", "Create a folder for the project's skills, and a configuration."),
@@ -129,7 +130,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "status": "`metier doctor`",
     "config": "`metier doctor`",
     "settings": "`metier doctor`",
-    "env": "`metier doctor`",
+    "venv": "`metier env show`",
+    "packages": "`metier env show`",
+    "dependencies": "`metier env show`",
     "hosts": "`metier profiles`",
     "version": "`metier --version`",
 }

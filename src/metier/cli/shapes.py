@@ -99,6 +99,8 @@ _SHOWN: Final = _besides(
 _EXPLAINED: Final = _besides(
     FOUND, {"results": many(_besides(FOUND["properties"]["results"]["items"], {}, {"matched": many(TEXT)}))}
 )
+_PACKAGE: Final = record({"name": TEXT, "version": TEXT, "size": COUNT})
+_LOCK: Final = record({"digest": TEXT, "source": TEXT, "packages": many(_PACKAGE)})
 _VERDICT: Final = record(
     {
         "profile": TEXT,
@@ -292,6 +294,36 @@ SHAPES: Final[Mapping[str, Schema]] = {
     "store prune": record(dict.fromkeys(("sessions", "events", "artifacts", "artifact_bytes"), COUNT)),
     "store export": _lines(OBJECT),
     "store import": record(dict.fromkeys(("events", "artifacts", "states"), COUNT)),
+    "env show": _either(
+        record({"folder": TEXT, "bytes": COUNT, "locks": many(_besides(_LOCK, {"folder": TEXT, "bytes": COUNT}))}),
+        {
+            "description": "With a skill.",
+            **record(
+                {
+                    "skill": TEXT,
+                    "scripts": many(
+                        _besides(
+                            _LOCK,
+                            {
+                                "script": TEXT,
+                                "wants": many(TEXT),
+                                "inferred": FLAG,
+                                "folder": TEXT,
+                                "notes": many(TEXT),
+                            },
+                        )
+                    ),
+                }
+            ),
+        },
+    ),
+    "env lock": record(
+        {
+            "skill": TEXT,
+            "scripts": many(_besides(_LOCK, {"script": TEXT, "notes": many(TEXT)})),
+        }
+    ),
+    "env clear": record(dict.fromkeys(("environments", "bytes", "locks"), COUNT)),
     "tools": RESULTS["tools"],
     "call": {"description": "The answer in the shape of the host, which the profile decides.", **OBJECT},
     "commands": RESULTS["commands"],

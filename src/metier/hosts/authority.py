@@ -235,6 +235,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "run.sandbox": Authority("user", _fewer),
     "run.image": _USER,  # its programs run the scripts
     "run.private_hosts": _trusted(_off),
+    "run.packages": _trusted(_only("never")),
+    "run.build_packages": _trusted(_off),
     "policy.confirm_loads": _trusted(_on),
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),
     "policy.enforce_hints": _trusted(_on),

@@ -348,6 +348,11 @@ class RunRules:
     """Image for `container`. It is never downloaded."""
     private_hosts: bool = False
     """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
+    packages: Literal["ask", "never"] = "ask"
+    """What happens to packages that a script needs: they are part of the question before a run (`ask`), or `never`
+    installed."""
+    build_packages: bool = False
+    """Whether packages without a wheel are built. That runs their code on the host, with all rights of the user."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -71,6 +71,8 @@ class Settings:
     store_megabytes: int = 2048
     check_hosts: tuple[str, ...] = ()
     """The profiles that `metier check` checks if none is named."""
+    data_folder: str = ""
+    """The user's data folder, with the locks of packages. Empty in a replay."""
 
     @property
     def answers_file(self) -> str:
@@ -137,6 +139,7 @@ def resolve(
         telemetry=bool(runtime.get("telemetry", False)),
         model=model,
         check_hosts=check_hosts,
+        data_folder=data_folder,
     )
 
 

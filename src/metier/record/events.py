@@ -257,6 +257,8 @@ class ToolStarted(Event):
     """The files that were put into the current folder: name, digest and size."""
     secrets: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
     """The names of the secrets that rules give it. Their values are nowhere in a record."""
+    packages: str = field(default="", metadata=_SINCE_6)
+    """The digest of the lock with the packages that it may import. It names the artifact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,8 @@ class ToolFailed(Event):
     """The folders that it would have been shown, as in `tool_started`."""
     secrets: tuple[str, ...] = field(default=(), metadata=_SINCE_6)
     """The names of the secrets that rules give it."""
+    packages: str = field(default="", metadata=_SINCE_6)
+    """The digest of the lock with the packages that it would have had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class Inputs:
     """The files that a run was given; `None` to take them from the operation and the session."""
     secrets: Callable[[Skill, str], tuple[str, ...]] | None = None
     """The names of the secrets that a script is given; `None` to go by the rules and what is stored."""
+    packages: Callable[[Skill, str], bytes] | None = None
+    """The lock of the packages of a script, empty if it has none; `None` to look at the script."""
     version: int = VERSION
     """The version of the frames to write."""
 

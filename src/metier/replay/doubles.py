@@ -89,6 +89,12 @@ class RecordedFiles:
             return tuple(frame.get("secrets", ()))
         return ()
 
+    def packages(self, skill: Skill, path: str) -> bytes:
+        """The lock of the packages that a script ran with."""
+        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
+            return self._artifact(frame["packages"]) if frame.get("packages") else b""
+        return b""
+
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
             truncated, left_out = bool(frame.get("files_truncated")), int(frame.get("files_left_out", 0))

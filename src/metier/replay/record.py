@@ -230,7 +230,7 @@ def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Dif
         return
     named: list[object] = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
     if frame.get("type") in ("tool_started", "tool_failed"):  # elsewhere, a tree is that of a lock file
-        named.append(frame.get("tree"))
+        named += (frame.get("tree"), frame.get("packages"))
     written = cast("list[object]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
     named += (cast("JsonObject", one).get("digest") for one in written if isinstance(one, Mapping))
     for digest in named:

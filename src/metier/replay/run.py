@@ -227,6 +227,7 @@ class _Replay:
                 folder=files.run_folder,
                 given_files=files.given_files,
                 secrets=files.secrets,
+                packages=files.packages,
                 version=version,
             ),
         )
@@ -268,7 +269,7 @@ class _Replay:
                 self._catalog = str(frame["snapshot"])
 
 
-_NAMING: Final = ("output", "digest", "tree")
+_NAMING: Final = ("output", "digest", "tree", "packages")
 """The fields of an operation that never ended which name artifacts."""
 
 

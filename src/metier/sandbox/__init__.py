@@ -20,6 +20,7 @@ from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files.tree import SkillTree
 from metier.hosts.schema import CONTAINER_IMAGE
 from metier.limits import KIB, MIB
+from metier.packages import Environment
 from metier.results import ChangedFile
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ Ended = Literal["exit", "timeout", "killed", "output-limit", "memory-limit", "fi
 SKILL_DIR: Final = "/skill"
 WORK_DIR: Final = "/work"
 PROJECT_DIR: Final = "/project"
-"""Where a sandboxed script finds its skill and its work folder, and a link to the folder of the user that it is shown.
-That folder itself has the path that it has on the host. The variables SKILL_DIR, WORK_DIR and PROJECT_DIR hold the
-paths, and every runner sets them. A runner may choose other places."""
+PACKAGES_DIR: Final = "/opt/packages"
+"""Where a sandboxed script finds its skill, its work folder and its packages, and a link to the folder of the user that
+it is shown. That folder itself has the path that it has on the host. The variables SKILL_DIR, WORK_DIR and PROJECT_DIR
+hold the paths, and every runner sets them. A runner may choose other places."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -104,6 +106,8 @@ class Job:
     tree: SkillTree | None = field(default=None, repr=False, compare=False)
     """The files of the skill as they were approved. A script sees these and not the folder. Without a tree, a runner
     takes the folder as it is."""
+    packages: Environment | None = None
+    """Packages that the script may import, in a folder that it cannot write to, and the interpreter they are for."""
     on_started: Callable[[tuple[str, ...]], None] | None = field(default=None, hash=False, compare=False)
     """Called by `started`."""
     on_attempt: "Callable[[HostAttempt], None] | None" = field(default=None, hash=False, compare=False)
@@ -316,6 +320,7 @@ _INSTALL: Final = {
 __all__ = [
     "DEFAULT_LIMITS",
     "DEFAULT_SANDBOXES",
+    "PACKAGES_DIR",
     "PROJECT_DIR",
     "SANDBOXES",
     "SKILL_DIR",

@@ -89,7 +89,7 @@ class ProcessRunner(ABC):
 def prepare(job: Job) -> tuple[SkillTree, Program]:
     """The files of the job's skill and the program for its script. Raises `ScriptRefused`."""
     tree = approved_tree(job)
-    return tree, find_program(tree, job.script)
+    return tree, find_program(tree, job.script, job.packages)
 
 
 def approved_tree(job: Job) -> SkillTree:
@@ -168,8 +168,8 @@ def outcome(
     started: float,
     work: int,
     protections: Sequence[str],
-    notes: Sequence[str],
     changes: ProjectChanges | None = None,
+    notes: Sequence[str] = (),
     attempts_left_out: int = 0,
 ) -> Outcome:
     """Build the outcome of a process that has ended, with the files that it made."""

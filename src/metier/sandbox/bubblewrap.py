@@ -131,7 +131,7 @@ class BubblewrapRunner(ProcessRunner):
         if self._bwrap is None or seccomp.machine() is None:
             raise SandboxUnavailable(f"bubblewrap cannot be used: {self.problem()}", install=install_hint())
         tree, program = prepare(job)
-        command = [program.inside, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
+        command = [program.called, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
         started, since = time.monotonic(), time.time_ns()
         with (
             an_identity() as identity,
@@ -163,7 +163,7 @@ class BubblewrapRunner(ProcessRunner):
                 started=started,
                 work=sandbox.work,
                 protections=sandbox.protections,
-                notes=(*program.notes, *([_NO_LAYER] if job.cwd is not None and sandbox.layer is None else ())),
+                notes=[_NO_LAYER] if job.cwd is not None and sandbox.layer is None else (),
                 changes=_changes(sandbox, job, ended, since),
                 attempts_left_out=sandbox.proxy.left_out if sandbox.proxy is not None else 0,
             )

@@ -143,7 +143,7 @@ class ContainerRunner(ProcessRunner):
                 files=files,
                 left_out=left_out,
                 protections=run.protections,
-                notes=(*script.notes, *notes, *([_READ_ONLY] if code and job.cwd is not None else ())),
+                notes=(*notes, *([_READ_ONLY] if code and job.cwd is not None else ())),
             )
 
     def _ready(self) -> Engine:
@@ -191,7 +191,7 @@ def _sweep_once(path: str) -> None:
 @functools.cache
 def _try_out(path: str, image: str) -> str | None:
     """Start a container and run nothing in it. The answer is kept for this process."""
-    job, script = Job("/", ""), Recognised("python", (), "", named=True)
+    job, script = Job("/", ""), Recognised("python", (), named=True)
     try:
         with _started(Engine(path), image, job, SkillTree(()), script):
             return None
@@ -206,7 +206,8 @@ def _refuse_unknown(job: Job) -> None:
     for one in dataclasses.fields(job):
         default = one.default_factory() if one.default_factory is not dataclasses.MISSING else one.default
         if one.name not in _SUPPORTED and getattr(job, one.name) != default:
-            raise SandboxUnavailable(f"the runner container does not support {one.name} of a run yet")
+            hint = '; set run.packages = "never", and have the image bring them' if one.name == "packages" else ""
+            raise SandboxUnavailable(f"the runner container does not support {one.name} of a run yet{hint}")
 
 
 # --- one run ---

@@ -280,7 +280,7 @@ class ScriptRun:
         os.closerange(3, 1 << 16)
         for name, value in self.job["limits"].items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-        os.chdir(job["cwd"])
+        os.chdir(self.job["cwd"])
         os.umask(0o022)
         filter_calls(self.calls)
         os.execve(self.program, [self.program, *self.job["argv"]], self.job["env"])  # noqa: S606

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from metier.sandbox import SKILL_DIR, Job
+from metier.sandbox import SKILL_DIR, Job, modules
 from metier.sandbox.cgroup import Group
 from metier.sandbox.identity import Identity, must_switch
 from metier.sandbox.interpreter import Program
@@ -44,7 +44,7 @@ class Evidence:
         gaps += self._namespace_gaps()
         if self.job.hosts:
             gaps += self._route_gaps()
-        for place in _READ_ONLY if self.program is not None else _READ_ONLY[1:]:
+        for place in (*_READ_ONLY, *modules.places(self.job)) if self.program is not None else _READ_ONLY[1:]:
             if not os.statvfs(f"/proc/{self.first}/root{place}").f_flag & os.ST_RDONLY:
                 gaps.append(f"{place} can be written to")
         limits = self.job.limits

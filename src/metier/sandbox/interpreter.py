@@ -1,31 +1,31 @@
 """Finds the program that runs a script, by its first line or its suffix. Every other file is refused.
 
 Python, shells and Node are supported. The invariant: the answer depends only on the script's bytes, name and mode, and
-on what is installed. Finding it runs nothing. The dependencies in a PEP 723 header are never installed, and the result
-lists them as missing.
+on what is installed. Finding it runs nothing. A script with packages runs by a link to its interpreter that lies beside
+them, as in a virtual environment, so their modules come after those of the standard library.
 """
 
+import glob
 import os
 import re
 import shlex
 import shutil
 import sys
-import tomllib
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from metier.errors import ResourceError
 from metier.files import beneath
-from metier.files.shapes import is_list
 from metier.files.text import from_utf8
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
-from metier.sandbox import ScriptRefused
+from metier.packages import Environment
+from metier.sandbox import PACKAGES_DIR, ScriptRefused
 
 Kind = Literal["python", "sh", "bash", "node"]
 
 HEAD_BYTES: Final = 64 * KIB
-"""How much of a script is read: its first line and a PEP 723 header, which may follow a licence."""
+"""How much of a script is read for its first line."""
 
 SYSTEM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 """Where programs are searched. A sandbox mounts these folders at the same paths."""
@@ -34,6 +34,9 @@ VISIBLE: Final = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 NODE_RESERVE: Final = 2048 * MIB
 """Node reserves addresses that it never uses, so its limit on address space is larger by this much."""
+
+PACKAGES_RESERVE: Final = 8192 * MIB
+"""Packages map large libraries, of which they use little memory. What they use is limited as for every script."""
 
 _SUFFIXES: Final[dict[str, Kind]] = {
     ".py": "python",
@@ -55,7 +58,6 @@ _SHEBANG: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"bash"), "bash"),
     (re.compile(r"node|nodejs"), "node"),
 )
-_HEADER: Final = re.compile(r"^# /// script[ \t]*\r?\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,16 @@ class Program:
     """A folder of the host that the program needs besides the system folders, and its path inside a sandbox."""
     flags: tuple[str, ...] = ()
     address_reserve: int = 0
-    notes: tuple[str, ...] = ()
+    link: str = ""
+    """The path inside a sandbox of a link to `inside` that lies beside the packages. It is called instead."""
+
+    libraries: str = ""
+    """The folder inside a sandbox with the library of a Python that needs one and would look for it where it was."""
+
+    @property
+    def called(self) -> str:
+        """The path that is called inside a sandbox."""
+        return self.link or self.inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,6 @@ class Recognised:
 
     kind: Kind
     flags: tuple[str, ...]
-    head: str
     named: bool
     """Whether the first line names the interpreter."""
 
@@ -88,10 +98,6 @@ class Recognised:
     def names(self) -> tuple[str, ...]:
         """The programs that can run it, best first."""
         return (*_NAMES[self.kind], *(_NAMES["sh"] if self.kind == "bash" and not self.named else ()))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return _missing_dependencies(self.head) if self.kind == "python" else ()
 
 
 def recognise(tree: SkillTree, script: str) -> Recognised:
@@ -114,27 +120,31 @@ def recognise(tree: SkillTree, script: str) -> Recognised:
             "unknown-interpreter",
             "its interpreter is unknown; add a #! line, or use the suffix .py, .sh or .js",
         )
-    return Recognised(kind, flags, head, named=first.startswith("#!"))
+    return Recognised(kind, flags, named=first.startswith("#!"))
 
 
-def find_program(tree: SkillTree, script: str) -> Program:
-    """Find the program for a script of a skill."""
+def find_program(tree: SkillTree, script: str, packages: Environment | None = None) -> Program:
+    """Find the program for a script of a skill, which may have packages."""
     recognised = recognise(tree, script)
     kind = recognised.kind
-    found = _locate(kind)
+    python = packages.python if packages is not None and kind == "python" else ""
+    found = _at(python) if python else _locate(kind)
     if found is None and kind == "bash" and not recognised.named:
         kind, found = "sh", _locate("sh")
     if found is None:
         raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed")
     path, inside, mount = found
+    given = packages is not None and bool(packages.folder)
+    reserve = NODE_RESERVE if kind == "node" else 0
     return Program(
         kind=kind,
         path=path,
         inside=inside,
         mount=mount,
         flags=recognised.flags,
-        address_reserve=NODE_RESERVE if kind == "node" else 0,
-        notes=recognised.notes,
+        address_reserve=reserve + (PACKAGES_RESERVE if given else 0),
+        libraries=_libraries(mount) if kind == "python" else "",
+        link=f"{PACKAGES_DIR}/bin/python3" if given and kind == "python" else "",
     )
 
 
@@ -172,6 +182,25 @@ def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
     )
 
 
+def _libraries(mount: tuple[str, str] | None) -> str:
+    if mount is None or not glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
+        return ""
+    return f"{mount[1]}/lib"
+
+
+def usual_python() -> str:
+    """The path of the Python that runs scripts for which no other is chosen; empty if there is none."""
+    found = _locate("python")
+    return found[0] if found is not None else ""
+
+
+def _at(path: str) -> tuple[str, str, tuple[str, str] | None] | None:
+    """A Python at a path: visible in a sandbox as it is, or with its prefix mounted."""
+    if os.path.realpath(path).startswith(VISIBLE):
+        return path, path, None
+    return _outside(path, "/opt/python")
+
+
 def _locate(kind: Kind) -> tuple[str, str, tuple[str, str] | None] | None:
     """Return the path on the host, the path inside, and the extra mount. System folders come first."""
     for folder in SYSTEM_FOLDERS:
@@ -193,26 +222,3 @@ def _outside(path: str, where: str) -> tuple[str, str, tuple[str, str] | None] |
     if not known or not os.access(path, os.X_OK) or prefix in ("", "/", os.path.expanduser("~")):
         return None
     return path, f"{where}/bin/{name}", (prefix, where)
-
-
-def _missing_dependencies(head: str) -> tuple[str, ...]:
-    header = _HEADER.search(head)
-    if header is None:
-        return ()
-    lines: list[str] = []
-    for line in head[header.end() :].splitlines():
-        if line.rstrip() == "# ///":
-            break
-        if not line.startswith("# ") and line != "#":
-            return ()  # the block is not closed, so it is not a header
-        lines.append(line[2:])
-    else:
-        return ()
-    try:
-        listed: object = tomllib.loads("\n".join(lines)).get("dependencies", [])
-    except (ValueError, RecursionError):
-        return ("its PEP 723 header is not valid TOML; dependencies not installed",)
-    if not is_list(listed):
-        return ("its PEP 723 header is not valid: dependencies must be a list; dependencies not installed",)
-    names = [str(name) for name in listed]
-    return (f"dependencies not installed: {', '.join(names)}",) if names else ()

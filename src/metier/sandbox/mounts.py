@@ -19,6 +19,7 @@ from metier.limits import MIB
 from metier.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job, is_within
 from metier.sandbox.identity import Identity, readable_by_all
 from metier.sandbox.interpreter import Program
+from metier.sandbox.modules import shown, variables_for
 from metier.sandbox.network import proxy_variables
 
 _TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
@@ -93,6 +94,8 @@ def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: st
     }
     if job.project is not None:
         fixed["PROJECT_DIR"] = project
+    if job.packages is not None and job.packages.root:
+        fixed["PYTHONPATH"] = skill
     return {**fixed, **job.env}
 
 
@@ -110,13 +113,16 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     stage: list[str] = []
     if tree is not None and program is not None:
         arguments += _skill(tree, files, stage)
+        arguments += shown(job, program, files, stage)
         arguments += _granted(job, program, identity, stage)
         arguments += _given(job, work, identity, files, stage)
     for place in ("/dev", "/"):
         arguments += ["--remount-ro", place]
     project = os.path.realpath(job.project) if job.project is not None else ""
     variables = fixed_variables(job, SKILL_DIR, work, project, "/tmp")  # noqa: S108
-    for name, value in (variables | (proxy_variables(job) if job.hosts else {})).items():
+    if program is not None and program.libraries:
+        variables["LD_LIBRARY_PATH"] = program.libraries
+    for name, value in (variables_for(job, variables) | (proxy_variables(job) if job.hosts else {})).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
@@ -233,6 +239,7 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
     arguments: list[str] = []
     if program.mount is not None:
         stage += ["show", program.mount[0], "program", ""]
+        arguments += ["--perms", "0755", "--dir", os.path.dirname(program.mount[1])]
         arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
     if job.project is None:
         return arguments

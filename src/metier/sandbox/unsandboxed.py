@@ -17,6 +17,7 @@ from typing import Final
 
 from metier.sandbox import Job, OnOutput, Outcome, SandboxUnavailable
 from metier.sandbox.base import ProcessRunner, outcome, prepare, supervise
+from metier.sandbox.modules import lay_out, variables_for
 from metier.sandbox.mounts import fixed_variables
 
 _ELSEWHERE: Final = "without a sandbox it ran in an empty folder; the variable PROJECT_DIR has the path of the user's"
@@ -48,9 +49,10 @@ class UnsandboxedRunner(ProcessRunner):
             # Opened before the script runs, which can close its folder to us.
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
+                called = lay_out(job, program, base)
                 process = _start(
-                    [program.path, *program.flags, os.path.join(skill, job.script), *job.argv],
-                    fixed_variables(job, skill, work, project, temporary),
+                    [called, *program.flags, os.path.join(skill, job.script), *job.argv],
+                    variables_for(job, fixed_variables(job, skill, work, project, temporary), base),
                     work if job.cwd is None or elsewhere else job.cwd,
                 )
                 ended, output = supervise(
@@ -70,7 +72,7 @@ class UnsandboxedRunner(ProcessRunner):
                     started=started,
                     work=descriptor,
                     protections=(),
-                    notes=(*program.notes, *([_ELSEWHERE] if elsewhere and process.returncode else ())),
+                    notes=[_ELSEWHERE] if elsewhere and process.returncode else (),
                 )
             finally:
                 os.close(descriptor)

@@ -21,6 +21,7 @@ from metier.record.writer import Overtaken
 from metier.results import Request
 from metier.sandbox import Runner
 from metier.session import scripts, windows
+from metier.session.dependencies import Plan
 from metier.session.policy import NOBODY, By, Policy
 from metier.session.reading import Reader
 from metier.session.skill_request import skill_request
@@ -41,6 +42,8 @@ class Asked:
     answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
     scripts: dict[tuple[str, str, str], ScriptFiles] = field(default_factory=dict[tuple[str, str, str], ScriptFiles])
     """By the path and the folder of the skill and the path of the script. The operation runs these very bytes."""
+    packages: dict[tuple[str, str, str], Plan] = field(default_factory=dict[tuple[str, str, str], Plan])
+    """The packages of those scripts, in the versions that the questions showed."""
 
 
 class Asks(Protocol):

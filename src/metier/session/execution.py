@@ -13,7 +13,7 @@ from metier.record.events import Event, ToolEnded, ToolFailed, ToolStarted, Tool
 from metier.results import Artifact, RunResult
 from metier.sandbox import Job, Outcome, RunLimits, Runner, Stream
 from metier.sandbox.masked import MaskedRunner
-from metier.session import script_secrets
+from metier.session import dependencies, script_secrets
 from metier.session.given import Given
 from metier.session.hosts import HostAttempts
 
@@ -35,7 +35,8 @@ class Execution:
         self, context: "SessionContext", script: "Script", given: Given, runner: Runner, files: "Mapping[str, bytes]"
     ) -> None:
         mask = script.stored.mask
-        self._context, self._script, self._granted = context, script, given.grants
+        self._context, self._script, self._plan = context, script, given.packages
+        self._granted = (*(one for one in given.grants if one != dependencies.GRANT), *given.packages.grants)
         self._runner: Runner = MaskedRunner(runner, mask) if mask else runner
         self._secrets = {name: script.stored.values[name] for name in script.secrets if name in script.stored.values}
         self._folder, self._files = given.folder, files
@@ -47,6 +48,7 @@ class Execution:
         script = self._script
         streams = _Streams(self._note, self._redact)
         try:
+            self._plan = dependencies.installed(self._context, script, self._plan)
             outcome = self._runner.run(self._job(stdin), streams)
         except (SandboxUnavailable, ScriptRefused) as error:
             reason = "sandbox" if isinstance(error, SandboxUnavailable) else error.reason
@@ -62,6 +64,7 @@ class Execution:
                 folder=storable_text(self._folder.path),
                 cwd=storable_text(self._folder.cwd),
                 secrets=script.secrets,
+                packages=self._plan.digest,
             )
             self._note(failed)
             raise
@@ -87,6 +90,7 @@ class Execution:
             project_protected=_skill_roots(context, folder.path),
             cwd=folder.cwd or None,
             files=self._files,
+            packages=self._plan.environment,
             limits=RunLimits(
                 seconds=rules.seconds,
                 memory_bytes=rules.memory_mib * limits.MIB,
@@ -112,6 +116,7 @@ class Execution:
                 process=self._context.recorder.inputs.process(),
                 tree=script.tree,
                 secrets=script.secrets,
+                packages=self._plan.digest,
                 hosts=self._hosts,
                 folder=storable_text(self._folder.path),
                 cwd=storable_text(self._folder.cwd),
@@ -141,6 +146,7 @@ class Execution:
             *([self._folder.note] if self._folder.note else ()),
             *([_WAY_TO_WRITE] if outcome.refused and self._folder.cwd and not self._folder.writable else ()),
         )
+        notes += self._plan.notes
         notes += tuple(script_secrets.notes(self._context, script, self._secrets))
         network = self._attempts.notes(outcome.attempts_left_out)
         notes += tuple(note for note in network if note not in notes)  # in a replay, the outcome has them already

@@ -1,4 +1,4 @@
-"""What a run is given besides its sandbox: what rules grant, the folder of the user, files, and hosts.
+"""What a run is given besides its sandbox: what rules grant, a folder, files, hosts, secrets and packages.
 
 All of it is known before the question, so that the question names it, and an answer for good covers exactly that.
 """
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metier.results import Request
+from metier.session import dependencies
+from metier.session.dependencies import GRANT as PACKAGES
+from metier.session.dependencies import NO_PACKAGES, Plan
 from metier.session.policy import GRANTS, By
 from metier.session.skill_request import skill_request
 from metier.session.working_folder import NO_FOLDER, WRITES, RunOptions, WorkingFolder, working_folder
@@ -30,11 +33,24 @@ class Given:
     secrets: tuple[str, ...] = ()
     """The names of the secrets that it gets as variables."""
 
+    packages: Plan = NO_PACKAGES
+    """What it gets to import."""
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """What no rule gives, and only an answer does."""
+        return (*self.folder.wants, *self._asked_packages)
+
+    @property
+    def _asked_packages(self) -> tuple[str, ...]:
+        return self.packages.given if PACKAGES not in self.grants else ()
+
     @property
     def words(self) -> tuple[str, ...]:
         """What the run is given, in words that an answer for good is remembered with."""
         named = (("connects to", self.hosts), ("gets the secrets", self.secrets))
-        return (*self.folder.given, *(f"{what} {', '.join(names)}" for what, names in named if names))
+        listed = (f"{what} {', '.join(names)}" for what, names in named if names)
+        return (*self.folder.given, *listed, *self._asked_packages)
 
 
 def given_to(context: "SessionContext", script: "Script", options: RunOptions, by: By) -> Given:
@@ -45,7 +61,14 @@ def given_to(context: "SessionContext", script: "Script", options: RunOptions, b
         granted = tuple(grant for grant in GRANTS if grant in (*granted, WRITES))
     files = tuple(dict.fromkeys((*context.uploads, *(options.files or ()))))
     hosts = () if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network"))
-    return Given(grants=granted, folder=folder, files=files, hosts=hosts, secrets=script.secrets)
+    return Given(
+        grants=granted,
+        folder=folder,
+        files=files,
+        hosts=hosts,
+        secrets=script.secrets,
+        packages=dependencies.plan(context, script),
+    )
 
 
 def _granted(context: "SessionContext", script: "Script", grant: str) -> bool:

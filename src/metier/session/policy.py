@@ -60,9 +60,9 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
 }
 """Verdicts when no rule matches. Tools not listed are allowed. Only `profile = "full-auto"` selects `full-auto`."""
 
-GRANTS: Final = ("run_network", "run_project", "run_project_write", "run_unsandboxed", "run_secret")
-"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it. One
-about `run_secret` also names the secret."""
+GRANTS: Final = (*("run_network", "run_project", "run_project_write", "run_unsandboxed", "run_packages", "run_secret"),)
+"""Extra permissions for a script, beyond its sandbox. Under every policy, each needs an allow rule that names it, or an
+answer to a question that showed it. A rule about `run_secret` also names the secret."""
 
 _TEXTS: Final = ("skill_load", "skill_read", "skill_search", "skill_output")
 """The tools that only return text of skills."""
@@ -200,6 +200,8 @@ class Policy:
         if request.tool == "skill_load" and self.confirm_loads:
             return Decision("ask", "no rule covers it, and this host confirms loads")
         default: Verdict = "deny" if request.tool in GRANTS else DEFAULTS[self.name].get(request.tool, "allow")
+        if request.wants and default == "allow":
+            default = "ask"
         why = f"no rule covers it; the default of {self.name!r} is {default}"
         return Decision(default, why, by_default=True)
 
@@ -264,7 +266,7 @@ class Policy:
         """The refusal of a request that a rule or a default denies."""
         way_out = "only the user or the host can lift that rule; `metier policy list` shows the user's"
         if decision.rule is None:
-            way_out = f"the user can allow it {_in_settings(request)}" if decision.by_default else ""
+            way_out = f"the user can allow it {in_settings(request)}" if decision.by_default else ""
         return PolicyDenied(request.tool, request.skill_name, decision.why, "" if brief else way_out)
 
     @staticmethod
@@ -274,7 +276,7 @@ class Policy:
             return PolicyDenied(request.tool, request.skill_name, "the answer was no")
         why = _NOT_APPROVED.get(answer) if isinstance(answer, str) else None
         again = "" if why else "when it is asked again, or "
-        way_out = f"the user can allow it {again}{_in_settings(request)}"
+        way_out = f"the user can allow it {again}{in_settings(request)}"
         return PolicyDenied(request.tool, request.skill_name, why or "the answer was no", way_out)
 
     @staticmethod
@@ -299,7 +301,7 @@ class Policy:
             return "it must be confirmed, and nobody can be asked"
         return (
             "it must be confirmed, and nobody can be asked here; the user can allow it "
-            f"{_in_settings(request)}, and a host with an approve callback"
+            f"{in_settings(request)}, and a host with an approve callback"
         )
 
     def remember(self, request: Request) -> Rule:
@@ -336,7 +338,7 @@ class Policy:
         return {key: value if key in ("tool", "by") else "[redacted]" for key, value in given.items()}
 
 
-def _in_settings(request: Request) -> str:
+def in_settings(request: Request) -> str:
     """Where a person writes which rule to allow a request. Says nothing about this machine's folders."""
     rule = replace(Rule.covering(request), folder=None)
     if not request.wants:

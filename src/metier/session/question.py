@@ -203,6 +203,8 @@ def _reach(request: Request) -> Iterator[tuple[str, str]]:
         names = ", ".join(request.secrets)
         yield "Secrets", f"It is given {names} as variables. Their values are masked in what it prints and writes."
     yield "Network", "It may use the network." if "run_network" in grants else _hosts(request.hosts)
+    if request.packages:
+        yield "Needs", request.packages
     if "run_unsandboxed" in grants:
         yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
 
@@ -226,10 +228,9 @@ def _covers(request: Request) -> str:
         if request.project:
             doing = "writes to" if "run_project_write" in request.grants else "reads"
             what = f"{what}, where it {doing} the folder {request.project}"
-        same = " and it is given the same" if request.given else ""
-        return (
-            f"{what}, {f'as long as no file of the skill changes{same}' if request.digest else 'also after it changes'}"
-        )
+        changes = "no file of the skill and no package changes" if request.packages else "no file of the skill changes"
+        same = f"{changes} and it is given the same" if request.given else changes
+        return f"{what}, {f'as long as {same}' if request.digest else 'also after it changes'}"
     if request.tool == REMOTE_LOAD:
         return f"loading {skill}, as long as none of its files changes"
     doing = {"skill_load": f"loading {skill}", "skill_read": f"reading every file of {skill}"}

@@ -25,14 +25,14 @@ from metier.model import Skill
 from metier.record.events import ToolFailed
 from metier.results import Request, RunResult
 from metier.sandbox import Runner, choose
-from metier.session import script_secrets, windows
+from metier.session import dependencies, script_secrets, windows
 from metier.session.execution import Execution
 from metier.session.given import Given, given_to
 from metier.session.policy import By
 from metier.session.rules import Rule
 from metier.session.script_secrets import StoredSecrets
 from metier.session.skill_request import skill_request
-from metier.session.working_folder import RunOptions, WorkingFolder, contents
+from metier.session.working_folder import RunOptions, contents
 
 if TYPE_CHECKING:
     from metier.session.context import SessionContext
@@ -181,16 +181,20 @@ def run(
         script = read(context, skill, path, arguments)
         check(context, script)
         given = given_to(context, script, options, by)
-        context.confirm(request(context, script, given), by)
+        asked = request(context, script, given)
+        if dependencies.is_withheld(context, asked, by):
+            given = replace(given, packages=given.packages.withheld(script.skill))
+            asked = request(context, script, given)
+        context.confirm(asked, by)
         if context.version < 3:
             given = given_to(context, script, options, by)  # what the person was shown did not count then
         runner = _runner(given.grants, context.runner, context.profile.run)
         files = contents(context, options)
     except MetierError as error:
-        _record_refusal(context, skill, path, script, error, given.folder)
+        _record_refusal(context, skill, path, script, error, given)
         raise
     kept = {digest_of(data): data for data in files.values()}
-    context.recorder.note(artifacts=script.artifacts | kept)
+    context.recorder.note(artifacts=script.artifacts | given.packages.artifacts | kept)
     context.commit()
     return Execution(context, script, given, runner, files).run(stdin)
 
@@ -210,8 +214,9 @@ def request(context: "SessionContext", script: Script, given: Given) -> Request:
         hosts=given.hosts,
         secrets=script.secrets,
         given=given.words if context.version > 5 else (),
-        wants=given.folder.wants,
+        wants=given.wants,
         files=tuple(storable_text(name) for name in given.files),
+        packages=given.packages.text,
         version=context.version,
     )
 
@@ -255,7 +260,7 @@ def _record_refusal(
     path: str,
     script: Script | None,
     error: MetierError,
-    folder: WorkingFolder,
+    given: Given,
 ) -> None:
     reason = getattr(error, "reason", "") or type(error).__name__
     if isinstance(error, SandboxUnavailable) and context.version > 1:
@@ -270,8 +275,10 @@ def _record_refusal(
         detail=redact(str(error)),
         digest=script.digest if script is not None and kept else "",
         tree=script.tree if script is not None else "",
-        folder=storable_text(folder.path),
-        cwd=storable_text(folder.cwd),
+        folder=storable_text(given.folder.path),
+        cwd=storable_text(given.folder.cwd),
         secrets=script.secrets if script is not None else (),
+        packages=given.packages.digest,
     )
-    context.recorder.note(failed, artifacts=script.artifacts if script is not None and kept else None)
+    artifacts = script.artifacts | given.packages.artifacts if script is not None and kept else None
+    context.recorder.note(failed, artifacts=artifacts)

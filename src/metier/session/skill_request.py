@@ -23,6 +23,7 @@ def skill_request(
     files: tuple[str, ...] = (),
     name: str = "",
     secrets: tuple[str, ...] = (),
+    packages: str = "",
     version: int = VERSION,
 ) -> Request:
     """A request about a skill at its place. A replay of a record before version 3 has only the name, as then."""
@@ -43,6 +44,7 @@ def skill_request(
         files=files,
         name=name,
         secrets=secrets,
+        packages=packages,
         folder=storable_text(skill.folder) if known else "",
         scope=skill.scope if known else "",
         source=skill.source if known else "",
