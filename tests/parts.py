@@ -20,7 +20,7 @@ import pytest
 
 from optional import OPTIONAL
 
-PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",)}
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",), "uv": ("uv",)}
 """The parts that a test can need. The first program that is found is enough."""
 
 _ASKED: Final = frozenset(os.environ.get("METIER_TEST_HIDE", "").split())
