@@ -39,6 +39,7 @@ REQUEST = Request(
     files=("data.csv", "<i>.csv"),
     name="GITHUB_TOKEN",
     secrets=("GITHUB_TOKEN", "MAIL_PASSWORD"),
+    packages="1 package, 11 kB, declared in requirements.txt: six 1.17.0",
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -51,9 +52,10 @@ FACTS = {
     "secrets": "It is given GITHUB_TOKEN, MAIL_PASSWORD as variables.",
     "network": "It may connect to api.example.org, *.example.net:8443, but not to old.example.net, "
     "and to nothing else.",
+    "needs": "1 package, 11 kB, declared in requirements.txt: six 1.17.0",
     "once": "this one run, of this content and with these arguments.",
     "always": f"this script of the skill at {FOLDER}, with any arguments, where it reads the folder /srv/project, "
-    "as long as no file of the skill changes and it is given the same.",
+    "as long as no file of the skill and no package changes and it is given the same.",
     "no": "nothing runs, and whoever asked is told so.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'

@@ -330,7 +330,10 @@ def test_nothing_in_proc_says_where_the_folders_are(
     shown = outcome.stdout.replace(str(box.project).encode(), b"")
     assert shown != outcome.stdout
     assert box.base.name.encode() not in shown
-    assert "no-host-paths" in outcome.protections
+    assert "no-host-paths" not in outcome.protections
+    alone = box.run(sandbox, identity, text)
+    assert box.base.name.encode() not in alone.stdout
+    assert "no-host-paths" in alone.protections
 
 
 def test_arguments_that_are_too_long_are_the_callers_error(

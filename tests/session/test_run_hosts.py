@@ -157,7 +157,7 @@ def test_each_attempt_is_in_the_record_the_answer_and_the_replay(world: World) -
 def test_without_a_sandbox_a_script_with_hosts_runs_only_with_the_whole_network(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metier.session.scripts.default_runner", lambda: None)
+    monkeypatch.setattr("metier.session.scripts.default_runner", lambda _: None)
     world.skill(".agents/skills/fetch", files={"scripts/get.py": "print('ran')\n"})
     bare = {"tool": "run_unsandboxed"}
     session = world.discover().session(policy={"allow": [RUN, bare, HOST]})

@@ -87,16 +87,18 @@ def plan(context: "SessionContext", script: "Script") -> Plan:
     return known[key]
 
 
-def is_withheld(context: "SessionContext", request: Request, by: By) -> bool:
-    """Whether a run goes without its packages, because a model asks for it and nobody can be asked about them."""
-    if by == "user" or not request.wants:
+def is_withheld(context: "SessionContext", request: Request, plain: Request, by: By) -> bool:
+    """Whether a run goes without its packages, because a model asks for it and nobody can be asked about them.
+
+    `plain` is the request without them.
+    """
+    if by == "user":
         return False
     answers = context.asked.answers
     nobody = context.approve is None or answers.get(request) == NOBODY
     if not nobody or context.policy.decide(request).verdict != "ask":
         return False
     if request in answers:
-        plain = replace(request, given=(), wants=(), packages="")
         context.use_answers(replace(context.asked, answers={**answers, plain: NOBODY}))
     return True
 

@@ -39,10 +39,11 @@ class Given:
     @property
     def wants(self) -> tuple[str, ...]:
         """What no rule gives, and only an answer does."""
-        return (*self.folder.wants, *self._asked_packages)
+        return (*self.folder.wants, *self.asked_packages)
 
     @property
-    def _asked_packages(self) -> tuple[str, ...]:
+    def asked_packages(self) -> tuple[str, ...]:
+        """The packages that no rule gives, in words."""
         return self.packages.given if PACKAGES not in self.grants else ()
 
     @property
@@ -50,7 +51,7 @@ class Given:
         """What the run is given, in words that an answer for good is remembered with."""
         named = (("connects to", self.hosts), ("gets the secrets", self.secrets))
         listed = (f"{what} {', '.join(names)}" for what, names in named if names)
-        return (*self.folder.given, *listed, *self._asked_packages)
+        return (*self.folder.given, *listed, *self.asked_packages)
 
 
 def given_to(context: "SessionContext", script: "Script", options: RunOptions, by: By) -> Given:

@@ -182,9 +182,11 @@ def run(
         check(context, script)
         given = given_to(context, script, options, by)
         asked = request(context, script, given)
-        if dependencies.is_withheld(context, asked, by):
-            given = replace(given, packages=given.packages.withheld(script.skill))
-            asked = request(context, script, given)
+        if given.asked_packages:
+            without = replace(given, packages=given.packages.withheld(script.skill))
+            plain = request(context, script, without)
+            if dependencies.is_withheld(context, asked, plain, by):
+                given, asked = without, plain
         context.confirm(asked, by)
         if context.version < 3:
             given = given_to(context, script, options, by)  # what the person was shown did not count then
