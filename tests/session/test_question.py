@@ -84,7 +84,7 @@ def test_the_rule_of_always_covers_what_the_sentence_says(change: dict[str, obje
     said = Question.of(REQUEST).always
     assert "this script of the skill" in said
     assert "with any arguments" in said
-    assert "as long as no file of the skill changes" in said
+    assert "as long as no file of the skill and no package changes" in said
     assert Rule.covering(REQUEST).matches(replace(REQUEST, **change)) is covered  # type: ignore[arg-type]
 
 

@@ -34,7 +34,7 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
-class Given(NamedTuple):
+class GivenByPolicy(NamedTuple):
     """A rule in force that is about the scripts of the skill."""
 
     verdict: Verdict
@@ -92,7 +92,7 @@ def caps_command(context: Context, skill_name: str) -> None:
     _print_runs(seen)
 
 
-def _given(policy: Policy, skill: Skill, digest: str) -> Iterator[Given]:
+def _given(policy: Policy, skill: Skill, digest: str) -> Iterator[GivenByPolicy]:
     """The rules about grants that cover this skill, whatever else they are limited to."""
     rules = policy.rules()
     lists: tuple[tuple[Verdict, Sequence[Rule]], ...] = (("deny", rules.deny), ("allow", rules.allow))
@@ -103,10 +103,10 @@ def _given(policy: Policy, skill: Skill, digest: str) -> Iterator[Given]:
             place = Rule(**{key: value for key, value in rule.as_dict().items() if key in _PLACE})
             request = skill_request(rule.tool, skill, digest=digest)
             if place.allows(request) if verdict == "allow" else place.matches(request):
-                yield Given(verdict, rule)
+                yield GivenByPolicy(verdict, rule)
 
 
-def _print(named: NamedCapabilities, given: Sequence[Given], seen: UsedCapabilities) -> None:
+def _print(named: NamedCapabilities, given: Sequence[GivenByPolicy], seen: UsedCapabilities) -> None:
     rows: list[tuple[str, ...]] = [
         (word, one.name, one.kind, _gives(key, one.name, given), _uses(key, one.name, seen), _where(one))
         for key, word in _KINDS.items()
@@ -126,7 +126,7 @@ def _where(one: Named) -> str:
     return ", ".join(one.where[:_NAMED]) + more
 
 
-def _gives(key: str, name: str, given: Sequence[Given]) -> str:
+def _gives(key: str, name: str, given: Sequence[GivenByPolicy]) -> str:
     """The verdict of the rules about this very thing; empty where no rule is."""
     about = {"secrets": ("run_secret", "name"), "hosts": ("run_network", "host")}.get(key)
     if about is None:
