@@ -10,6 +10,7 @@ the index that is set up for pip or uv. A script that needs more than `HEAVY` to
 as failed. Environments are deleted when less than `FREE` of the disk is left.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -196,7 +197,9 @@ def _tried(chosen: Sequence[Chosen], runner: Runner, settings: Settings) -> Iter
         for batch in _batches(chosen):
             if shutil.disk_usage(settings.place.cwd).free < FREE:
                 state.environments.clear()
-            yield from zip(batch, pool.map(lambda one: _try(one, runner, settings), batch), strict=True)
+            yield from zip(
+                batch, pool.map(functools.partial(_try, runner=runner, settings=settings), batch), strict=True
+            )
 
 
 def _batches(chosen: Sequence[Chosen]) -> Iterator[Sequence[Chosen]]:

@@ -287,17 +287,19 @@ def test_the_model_is_told_the_same_after_a_restart(
 def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
     skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    skilled.skill(".agents/skills/middle", body="y" * 5_100)
     skilled.skill(".agents/skills/large", body="x" * 5_000)
     monkeypatch.setattr(fitting, "CHARACTERS", 10_800)
     with with_model(skilled, model) as chatting:
         chat = chatting.chat()
-        model.plays(calls(("skill_load", {"name": "notes"})), calls(("skill_load", {"name": "large"})), text("Both."))
-        chatting.say(chat, "load both")
+        wanted = [calls(("skill_load", {"name": name})) for name in ("notes", "middle", "large")]
+        model.plays(*wanted, text("All."))
+        chatting.say(chat, "load them")
         model.plays(text("Yes."))
         chatting.say(chat, "still there?")
         results = [one["content"] for one in model.messages() if one["role"] == "tool"]
         assert results[0] == fitting.LEFT_OUT
-        assert results[1].count("x") == 5_000
+        assert results[2].count("x") == 5_000
         first = model.messages()[1]["content"]
         assert "BODY-MARKER" in first, "what a skill says is put back, because a second load would give a reminder only"
 

@@ -33,6 +33,7 @@ def skill(world: World) -> World:
     (config / "config.toml").write_text(
         "[permissions]\nallow = [{ tool = 'skill_run' }, { tool = 'run_network', skill_name = 'fetcher' },\n"
         "{ tool = 'run_project', skill_name = 'other' }]\ndeny = [{ tool = 'run_unsandboxed' }]\n"
+        "[run]\npackages = 'never'\n"
     )
     SecretStorage(str(config)).set("EXAMPLE_TOKEN", "abc-1234567890", in_file=True)
     return world

@@ -114,6 +114,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "run.output_bytes": (900, 901, 300),
     "run.work_mib": (9, 10, 3),
     "run.env": (["LANG"], ["API_TOKEN"], []),
+    "run.folder": ("none", "read", "none"),
     "run.private_hosts": (False, True, False),
     "run.sandbox": (["bubblewrap"], ["bubblewrap", "container"], []),
     "run.image": ("localhost/own", "localhost/other", None),

@@ -24,7 +24,7 @@ SKILLS = ".agents/skills"
 @pytest.fixture
 def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     sandbox = (doctor.Part("sandbox", True, "not looked at here"), list[Any]())
-    monkeypatch.setattr(doctor, "_sandbox", lambda: sandbox)  # its promises take seconds, and are not the point
+    monkeypatch.setattr(doctor, "_sandbox", lambda _: sandbox)  # its promises take seconds, and are not the point
     return caller(world, capsys, monkeypatch)
 
 

@@ -53,7 +53,7 @@ def test_a_missing_folder_is_named_once_in_the_list_the_report_the_page_and_the_
     said = ask(world, "list").stderr
     for path in missing:
         assert said.count(f"warning: {path}: the folder does not exist and was skipped") == 1
-    monkeypatch.setattr(doctor, "_sandbox", lambda: (doctor.Part("sandbox", False, "not tried"), []))
+    monkeypatch.setattr(doctor, "_sandbox", lambda _: (doctor.Part("sandbox", False, "not tried"), []))
     report = re.findall(r"root-missing\]: .*\n  --> (.*)\n", ask(world, "doctor").stdout)
     assert sorted(os.path.join(world.project, path) for path in report) == sorted(missing)
     with caplog.at_level(logging.WARNING, "metier"):

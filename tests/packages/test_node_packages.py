@@ -44,7 +44,8 @@ def registry(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
     class Registry(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            address = f"http://127.0.0.1:{self.server.server_address[1]}/tiny/-/tiny-1.2.0.tgz"
+            _, port = self.connection.getsockname()
+            address = f"http://127.0.0.1:{port}/tiny/-/tiny-1.2.0.tgz"
             version = {"name": "tiny", "version": "1.2.0", "dist": {"tarball": address, "integrity": integrity}}
             version |= {"hasInstallScript": True, "scripts": {"install": "echo ran > ../../trace"}}
             listing = {"name": "tiny", "dist-tags": {"latest": "1.2.0"}, "versions": {"1.2.0": version}}

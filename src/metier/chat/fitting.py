@@ -51,7 +51,7 @@ def fit(items: Sequence[Item], room: int) -> Fitted:
     turns = _turns(items)
     kept: list[Sequence[Item]] = []
     results: dict[str, str] = {}
-    left = room
+    left, full = room, False
     for number, turn in enumerate(reversed(turns)):
         size = sum(len(item.text) for item in turn if isinstance(item, UserItem | TextItem))
         if number and size > left:
@@ -60,7 +60,8 @@ def fit(items: Sequence[Item], room: int) -> Fitted:
         left -= size
         for card in reversed([item for item in turn if isinstance(item, ToolItem)]):
             text = _cut(card, max(room // 2, LEAST))
-            results[card.id] = text if len(text) <= left or not results else LEFT_OUT
+            full = full or (len(text) > left and bool(results))
+            results[card.id] = LEFT_OUT if full else text
             left -= len(results[card.id])
     sent = [item for turn in kept for item in turn]
     dropped = [item for turn in turns[: len(turns) - len(kept)] for item in turn]

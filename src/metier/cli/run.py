@@ -27,7 +27,7 @@ from metier.session.visibility import By
     "  metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv\n"
     "  metier run csv-profile scripts/profile_csv.py --out results data.csv\n"
     "  metier run csv-profile scripts/profile_csv.py -- --no-values data.csv\n"
-    "  metier run issues scripts/list.py --host api.github.com",
+    "  metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
 )
 @click.argument("name", shell_complete=complete_skill)
 @click.argument("script", shell_complete=complete_file)
