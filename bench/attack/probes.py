@@ -63,6 +63,24 @@ MORE: Final = [
     ),
     Attempt("ids-of-the-first-process", 'os.write(os.open("/proc/1/uid_map", os.O_WRONLY), b"0 0 1"); return True', ""),
     Attempt(
+        "change-its-packages",
+        """
+import tiny
+folder = os.path.dirname(tiny.__file__)
+for change in (
+    lambda: open(tiny.__file__, "a").write("x"),
+    lambda: open(folder + "/new.py", "w").write("x"),
+    lambda: os.rename(tiny.__file__, folder + "/moved.py"),
+    lambda: os.chmod(folder, 0o700),
+    lambda: os.unlink(tiny.__file__),
+):
+    try: change()
+    except OSError: continue
+    return change
+""",
+        "",
+    ),
+    Attempt(
         "host-paths-in-mounts",
         """
 names = ["mountinfo", "mounts", "mountstats"]
@@ -70,7 +88,8 @@ paths = ["/proc/%s/%s" % (pid, name) for pid in ("self", "1") for name in names]
 def of(path):
     try: return content(path)
     except OSError: return b""
-return [path for path in paths if A["base"].encode() in of(path)]
+own = os.environ.get("PROJECT_DIR", "no folder").encode()  # it may know this one
+return [path for path in paths if A["base"].encode() in of(path).replace(own, b"")]
 """,
         also=PROJECT,
     ),
@@ -176,6 +195,7 @@ def _attempt(round_: Round, box: Box, sandbox: Runner, attempt: Attempt, known: 
         project=str(box.project) if grant.project else None,
         project_writable=grant.project_writable,
         cwd=str(box.project) if grant.works_there else None,
+        packages=box.environment() if round_.chance.random() < 0.5 or "packages" in attempt.name else None,
     )
     before = box.fingerprint()
     outcome = run(round_, sandbox, job)

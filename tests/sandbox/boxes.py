@@ -19,7 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
+from metier.packages import Environment
+from metier.packages.interpreters import choose
 from metier.sandbox import Job, Outcome, RunLimits, Runner, seccomp
+from metier.sandbox.interpreter import usual_python
 
 T = TypeVar("T")
 NOBODY = 65534
@@ -76,6 +79,7 @@ class JobOptions(TypedDict, total=False):
     project_protected: Sequence[str]
     cwd: str | None
     files: Mapping[str, bytes]
+    packages: Environment | None
     limits: RunLimits
     on_started: Callable[[tuple[str, ...]], None]
 
@@ -100,6 +104,17 @@ class Box:
         for path in (self.base, *self.base.rglob("*")):
             if not path.is_symlink():  # every user may do everything, so that only a sandbox can prevent it
                 path.chmod(0o777 if path.is_dir() else 0o666)
+
+    def environment(self) -> Environment:
+        """Packages that a script may import. Every user could change them, so that only a sandbox can prevent it."""
+        folder = self.base / "packages"
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "tiny.py").write_text("ANSWER = 42\n")
+            folder.chmod(0o777)
+            (folder / "tiny.py").chmod(0o666)
+        python = choose(usual_python(), "")
+        return Environment("python", str(folder), python.path, python.short)
 
     def script(self, name: str, text: str, mode: int = 0o755) -> str:
         path = self.skill / "scripts" / name
