@@ -40,6 +40,12 @@ def box(identity: str) -> Generator[Box]:
         yield made
 
 
+def test_a_script_inherits_no_descriptor(box: Box, sandbox: BubblewrapRunner, identity: str) -> None:
+    text = "import os; print(sorted(n for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)))"
+    outcome = box.run(sandbox, identity, text, project=str(box.project), cwd=str(box.project), files={"a": b"b"})
+    assert outcome.stdout == b"['0', '1', '2']\n", outcome
+
+
 def made(outcome: Outcome) -> dict[str, bytes]:
     return {file.path: file.data for file in outcome.files}
 

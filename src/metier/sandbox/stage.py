@@ -277,6 +277,9 @@ def _check(result: int, what: str) -> None:
 
 
 if __name__ == "__main__":
+    own_code = os.path.basename(sys.argv[0])
+    if own_code.isdigit():  # this file was read from a descriptor, which the script must not inherit
+        os.close(int(own_code))
     try:
         main(sys.argv[1:])
     except OSError as error:
