@@ -47,8 +47,12 @@ def depends(module: str) -> bool:
 
 def modules() -> list[str]:
     """The modules with tests that can depend on a part."""
-    paths = (path.relative_to(_TESTS.parent) for path in sorted(_TESTS.rglob("test_*.py")))
-    return [str(path) for path in paths if path.parts[1] not in _ELSEWHERE and depends(str(path))]
+    paths = (str(path.relative_to(_TESTS.parent)) for path in sorted(_TESTS.rglob("test_*.py")))
+    return [path for path in paths if not _is_elsewhere(path) and depends(path)]
+
+
+def _is_elsewhere(module: str) -> bool:
+    return any(part in _ELSEWHERE for part in Path(module).parts[1:2])
 
 
 def guard() -> None:
@@ -65,7 +69,7 @@ def guard() -> None:
             return
         program = os.path.basename(os.fsdecode(given[0]))
         module = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-        if program in programs and module and not depends(module):
+        if program in programs and module and not _is_elsewhere(module) and not depends(module):
             raise AssertionError(
                 f"{module} starts {program}, but neither its text nor its fixtures show it: see {__file__}"
             )
