@@ -13,7 +13,7 @@ STEPS = ["lint", "test", "bare", "test-oldest", "test-install", "test-hosts", "t
 # The lanes end in another order than they are shown in: lint waits for the last step of the second lane.
 MAKE = """#!/bin/sh
 for word in "$@"; do
-    if [ "$word" = lint ]; then while [ ! -e {folder}/test-conformance ]; do sleep 0.05; done; fi
+    if [ "$word" = lint ]; then while [ ! -e {folder}/test-install ]; do sleep 0.05; done; fi
 done
 echo "$1 says so"
 touch {folder}/$(basename $1)
