@@ -9,6 +9,7 @@ import pytest
 
 from calling import Run
 from cli.test_json_shapes import CLOSED
+from parts import needs
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
@@ -50,6 +51,7 @@ def test_a_value_on_the_command_line_is_refused_and_not_repeated(run: Run) -> No
     assert "`metier secret set GITHUB_TOKEN`, which asks for it" in run("secret", "set", "GITHUB_TOKEN", VALUE).err
 
 
+@needs("tmux")
 def test_a_prompt_does_not_echo(world: World) -> None:
     terminal = Terminal(world, world.home / "tmux")
     try:
