@@ -20,7 +20,7 @@ from metier.packages.state import PackageState, wanted_by
 from metier.results import Request
 from metier.sandbox.interpreter import usual_python
 from metier.session.policy import NOBODY, By, in_settings
-from metier.session.skill_request import skill_request
+from metier.session.skill_request import script_request, skill_request
 
 if TYPE_CHECKING:
     from metier.hosts.settings import Settings
@@ -166,14 +166,7 @@ def with_root(plan: Plan, tree: SkillTree, script: str) -> Plan:
 
 
 def _for_wanted(context: "SessionContext", script: "Script", wanted: Wanted) -> Plan:
-    plain = skill_request(
-        "skill_run",
-        script.skill,
-        script.path,
-        command=script.command,
-        digest=script.tree,
-        arguments=script.shown_arguments,
-    )
+    plain = script_request(context, script, "skill_run")
     if context.policy.decide(plain).verdict == "deny":
         return NO_PACKAGES
     decided = context.policy.decide(replace(plain, tool=GRANT))

@@ -6,12 +6,11 @@ All of it is known before the question, so that the question names it, and an an
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metier.results import Request
 from metier.session import dependencies
 from metier.session.dependencies import GRANT as PACKAGES
 from metier.session.dependencies import NO_PACKAGES, Plan
 from metier.session.policy import GRANTS, By
-from metier.session.skill_request import skill_request
+from metier.session.skill_request import script_request
 from metier.session.working_folder import NO_FOLDER, WRITES, RunOptions, WorkingFolder, working_folder
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def given_to(context: "SessionContext", script: "Script", options: RunOptions, b
     if folder.writable and WRITES not in granted:
         granted = tuple(grant for grant in GRANTS if grant in (*granted, WRITES))
     files = tuple(dict.fromkeys((*context.uploads, *(options.files or ()))))
-    hosts = () if "run_network" in granted else context.policy.hosts(_grant_request(context, script, "run_network"))
+    hosts = () if "run_network" in granted else context.policy.hosts(script_request(context, script, "run_network"))
     return Given(
         grants=granted,
         folder=folder,
@@ -73,16 +72,4 @@ def given_to(context: "SessionContext", script: "Script", options: RunOptions, b
 
 
 def _granted(context: "SessionContext", script: "Script", grant: str) -> bool:
-    return context.policy.decide(_grant_request(context, script, grant)).verdict == "allow"
-
-
-def _grant_request(context: "SessionContext", script: "Script", grant: str) -> Request:
-    return skill_request(
-        grant,
-        script.skill,
-        script.path,
-        command=script.command,
-        digest=script.tree,
-        arguments=script.shown_arguments,
-        version=context.version,
-    )
+    return context.policy.decide(script_request(context, script, grant)).verdict == "allow"

@@ -2,8 +2,8 @@
 
 Only files in the folders that the profile names are scripts. The whole folder of the skill is taken once: an approval
 covers these files, by the digest of all of them, and the script runs with this very copy. So a change of any file is
-asked about again, and one that comes after the question has no effect. Nothing is granted beyond the sandbox unless an
-allow rule names the grant.
+asked about again, and one that comes after the question has no effect. What a run is given besides its sandbox is in
+`given.py`, and the run itself in `execution.py`.
 """
 
 import functools

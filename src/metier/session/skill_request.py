@@ -1,9 +1,15 @@
 """The one place where a request about a skill is made, so that every request says which skill of that name it is."""
 
+from typing import TYPE_CHECKING
+
 from metier.files.text import storable_text
 from metier.model import Skill
 from metier.record.events import VERSION
 from metier.results import Request
+
+if TYPE_CHECKING:
+    from metier.session.context import SessionContext
+    from metier.session.scripts import Script
 
 
 def skill_request(
@@ -49,4 +55,17 @@ def skill_request(
         scope=skill.scope if known else "",
         source=skill.source if known else "",
         foreign=known and skill.foreign,
+    )
+
+
+def script_request(context: "SessionContext", script: "Script", tool: str) -> Request:
+    """A request about a script as it is, without what it is given: to run it, or a grant for it."""
+    return skill_request(
+        tool,
+        script.skill,
+        script.path,
+        command=script.command,
+        digest=script.tree,
+        arguments=script.shown_arguments,
+        version=context.version,
     )

@@ -19,7 +19,7 @@ from metier.files.text import storable_text
 from metier.hosts.settings import Settings
 from metier.results import Request
 from metier.sandbox import is_within
-from metier.session.skill_request import skill_request
+from metier.session.skill_request import script_request
 
 if TYPE_CHECKING:
     from metier.session.context import SessionContext
@@ -90,7 +90,7 @@ def working_folder(
         path, cwd = recorded()
         found = WorkingFolder(path, cwd) if path else NO_FOLDER
     else:
-        about = _request(context, script, READS)
+        about = script_request(context, script, READS)
         found = chosen_folder(context.skills.settings, context.policy, about, context.folder)
     wants = ["gets files"] if options.files and by == "model" else []
     if not found.path:
@@ -124,24 +124,12 @@ def chosen_folder(settings: Settings, policy: "Policy", about: Request, named: s
 
 
 def _refuse_denied(context: "SessionContext", script: "Script") -> None:
-    request = _request(context, script, WRITES)
+    request = script_request(context, script, WRITES)
     decision = context.policy.decide(request)
     if decision.verdict == "deny" and decision.rule is not None:
         raise context.policy.denied(request, decision)
     if decision.verdict == "deny" and context.policy.name == "read-only":
         raise PolicyDenied(WRITES, script.skill.name, "the policy 'read-only' lets nothing be written")
-
-
-def _request(context: "SessionContext", script: "Script", grant: str) -> Request:
-    return skill_request(
-        grant,
-        script.skill,
-        script.path,
-        command=script.command,
-        digest=script.tree,
-        arguments=script.shown_arguments,
-        version=context.version,
-    )
 
 
 def _flaw(folder: str) -> str:
