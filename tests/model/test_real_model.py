@@ -70,7 +70,7 @@ def forced() -> list[str]:
 
 @pytest.fixture
 def chatting(world: World, model_url: str, forced: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatting]:
-    monkeypatch.setattr(served, "PATIENCE", 600.0)
+    monkeypatch.setattr(served, "WAIT_SECONDS", 600.0)
     world.skill(".agents/skills/greeting", description="Greets a person.", body=BODY)
     world.skill(".agents/skills/shout", description="Makes tables loud.", files={"scripts/shout.py": SHOUT})
 

@@ -85,8 +85,10 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
         return OllamaModel(
             choice.name, provider=OllamaProvider(base_url=url, api_key=key or "none", http_client=client)
         )
+    from metier.chat.compatible_model import CompatibleModel
+
     provider = OpenAICompatibleProvider("compatible", base_url=url, api_key=key, http_client=client)
-    return OpenAIChatModel(choice.name, provider=provider)
+    return CompatibleModel(choice.name, provider=provider)
 
 
 def finished(response: ModelResponse, choice: ModelChoice) -> bool:
