@@ -6,10 +6,10 @@ from pydantic_ai.models.openai import OpenAIChatModel
 
 
 class CompatibleModel(OpenAIChatModel):
-    """Leaves out what such servers refuse: a message with calls of tools but no text says nothing about its text."""
+    """Sends what such servers take, too: a message with calls of tools and without text has an empty text."""
 
     def _map_model_response(self, message: ModelResponse) -> chat.ChatCompletionMessageParam | None:
         mapped = super()._map_model_response(message)
         if mapped is not None and mapped["role"] == "assistant" and mapped.get("content") is None:
-            mapped.pop("content", None)  # null is allowed, but the server of llama-cpp-python wants text or nothing
+            mapped["content"] = ""  # null is allowed, but the server of llama-cpp-python refuses it
         return mapped
