@@ -30,6 +30,9 @@ HELD_EVENTS: Final = 10_000
 SNAPSHOT_EVENTS: Final = 200
 """A snapshot is stored after this many events, so that opening a session folds few."""
 
+_ALONE: Final = 8
+"""Others wrote to a session lately if they did so before one of this many looks at the store."""
+
 _LOG: Final = logging.getLogger("metier")
 
 EventWatcher = Callable[[Event, Mapping[str, bytes]], None]
@@ -121,6 +124,8 @@ class EventWriter:
         self._settled = 0
         """How many of the held drafts stay, whatever others wrote: somebody was told of them, or something was done."""
         self._snapshot_seq = -1
+        self._looks = _ALONE
+        """How often the store was looked at since others had written."""
         self.op = ""
         """The id of the operation, or of the beginning, that causes events now."""
         self.noted_ms = 0
@@ -137,16 +142,23 @@ class EventWriter:
         self._written = self.state = opened.state
         self._snapshot_seq = opened.snapshot_seq
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process wrote to the session lately, and nothing is held back."""
+        return self._looks >= _ALONE and not self._drafts
+
     def catch_up(self) -> None:
         """Fold in what other processes wrote. What is held back comes after it."""
         if not self._shared:
             return
+        self._looks += 1
         try:
             frames = self.store.read(self.session_id, self.session_id, after=self._written.seq)
         except StoreError as error:
             self.tolerate(error)
             return
         if frames:
+            self._looks = 0
             self._written = fold(frames, self._written)
             self._let_go({frame["id"] for frame in frames})
             self._fold_held()
@@ -243,6 +255,7 @@ class EventWriter:
                 )
                 break
             except StreamConflict:
+                self._looks = 0
                 if self._settled < len(self._drafts):
                     raise Overtaken from None
                 self.catch_up()

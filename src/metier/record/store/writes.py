@@ -7,7 +7,7 @@ pure, and a store of your own can use them.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from metier.errors import StateConflict, StoreError, StreamConflict
@@ -203,6 +203,43 @@ def number_drafts(
     if rows and batch.expected_seq not in (None, last):
         raise StreamConflict(stream.id, batch.expected_seq, last)
     return frames, rows
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedGroup:
+    """The appends of one transaction with their numbers: the outcome of each, and all that is to be written."""
+
+    outcomes: list[list[Frame] | StoreError]
+    rows: list[EventRow]
+    streams: Mapping[str, StreamHead]
+    artifacts: Mapping[str, bytes]
+
+
+def number_group(
+    batches: Iterable[AppendBatch], streams: Mapping[str, StreamHead], existing: Mapping[str, str]
+) -> NumberedGroup:
+    """Number the drafts of several appends in their order. An append that is refused writes nothing.
+
+    `streams` are the heads of the streams that the store has, and `existing` holds the stored texts of all ids.
+    """
+    heads, texts = dict(streams), dict(existing)
+    outcomes: list[list[Frame] | StoreError] = []
+    rows: list[EventRow] = []
+    artifacts: dict[str, bytes] = {}
+    for batch in batches:
+        stream = heads.get(batch.stream_id) or batch.new_stream()
+        try:
+            known = {id_: texts[id_] for id_ in batch.ids if id_ in texts}
+            frames, new = number_drafts(batch, stream, known)
+        except StoreError as error:
+            outcomes.append(error)
+            continue
+        outcomes.append(frames)
+        rows += new
+        texts.update((row.id, row.text) for row in new)
+        heads[stream.id] = replace(stream, next_seq=stream.next_seq + len(new))
+        artifacts |= batch.artifacts
+    return NumberedGroup(outcomes, rows, heads, dict(sorted(artifacts.items())))
 
 
 def new_rows(frames: Iterable[Frame], streams: Mapping[str, StreamHead], existing: Mapping[str, str]) -> list[EventRow]:
