@@ -1,8 +1,9 @@
 """Server-sent events: the one place that formats, paces and ends streams.
 
 One `EventFeed` reads what is new in the store and wakes the streams that it concerns, so a thousand open streams cost
-one query, and no stream costs none. In a stream of frames the id of each message is the frame's number, so a client that reconnects with
-`Last-Event-ID` misses nothing. A stream that has not received every number in order reads the store itself.
+one query, and none costs nothing. In a stream of frames the id of each message is the frame's number, so a client that
+reconnects with `Last-Event-ID` misses nothing. A stream that has not received every number in order reads the store
+itself.
 """
 
 import asyncio

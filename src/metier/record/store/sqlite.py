@@ -59,7 +59,7 @@ VALUES {} ON CONFLICT (stream_id) DO UPDATE SET next_seq = excluded.next_seq,
 first_ms = min(first_ms, excluded.first_ms), last_ms = max(last_ms, excluded.last_ms)"""
 _INSERT_USES: Final = "INSERT OR IGNORE INTO artifact_uses (session_id, digest) VALUES {}"
 _TOGETHER: Final = (64, 16, 4, 1)
-"""How many rows one statement writes. Each statement gives the interpreter to another thread, which keeps it a while."""
+"""How many rows one statement writes. At each statement, another thread takes the interpreter and keeps it a while."""
 _RESTORE_STATE: Final = """
 INSERT INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (session_id, key) DO UPDATE

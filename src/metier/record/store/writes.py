@@ -194,7 +194,8 @@ def number_drafts(
                 **draft.data,
             }
             known[draft.id] = frame
-            rows.append(row_of(frame))
+            made = draft.encoded
+            rows.append(row_of(frame, made.text if made is not None and made.seq == frame["seq"] else None))
         elif frame["stream_id"] != batch.stream_id:
             message = f"event id {draft.id!r} is already used by an event of stream {frame['stream_id']!r}"
             raise StoreError(message, reason="conflict")
@@ -274,8 +275,8 @@ def seq_gap(stream_id: str, expected: int, found: int) -> StoreError:
     return StoreError(message, reason="gap", hint="export the whole session again")
 
 
-def row_of(frame: Frame) -> EventRow:
-    """Return the row of a complete frame."""
+def row_of(frame: Frame, text: str | None = None) -> EventRow:
+    """Return the row of a complete frame. `text` is its text, if that is known."""
     return EventRow(
         id=frame["id"],
         session_id=frame["session_id"],
@@ -283,7 +284,7 @@ def row_of(frame: Frame) -> EventRow:
         seq=frame["seq"],
         timestamp_ms=frame["timestamp_ms"],
         type=frame["type"],
-        text=canonical(frame),
+        text=canonical(frame) if text is None else text,
     )
 
 
