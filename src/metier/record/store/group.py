@@ -41,20 +41,22 @@ class _Pending(Generic[W, R]):
 class GroupCommit(Generic[W, R]):
     """See the module. `commit` writes in one transaction, and returns the outcome of each write in order.
 
-    An outcome is a result, a `StoreError` that concerns this write only, or `None` to have it tried alone. `commit`
-    raises if the transaction failed. It is called by up to `leaders` threads at a time, besides those whose write is
-    tried alone. Whoever waits longer than `patience` seconds for a turn gets the error that `busy` makes.
+    An outcome is a result, a `StoreError` that concerns this write only, or `None` to have it tried `alone`, by its own
+    thread, while others lead. `commit` raises if the transaction failed. Up to `leaders` threads call it at a time.
+    Whoever waits longer than `patience` seconds for a turn gets the error that `busy` makes.
     """
 
     def __init__(
         self,
         commit: Callable[[Sequence[W]], Sequence[R | StoreError | None]],
+        alone: Callable[[W], R],
         busy: Callable[[], StoreError],
         *,
         leaders: int,
         patience: float,
     ) -> None:
-        self._commit, self._busy, self._free, self._patience = commit, busy, leaders, patience
+        self._commit, self._alone, self._busy = commit, alone, busy
+        self._free, self._patience = leaders, patience
         self._lock = threading.Lock()
         self._queue: deque[_Pending[W, R]] = deque()
         """Writes whose threads wait. It is empty while a thread could still lead."""
@@ -73,10 +75,9 @@ class GroupCommit(Generic[W, R]):
         if not own.settled:
             self._lead(own)
         if own.outcome is None:
-            own.outcome = self._commit([write])[0]
+            return self._alone(write)
         if isinstance(own.outcome, StoreError):
             raise own.outcome
-        assert own.outcome is not None
         return own.outcome
 
     def _wait(self, own: _Pending[W, R]) -> None:

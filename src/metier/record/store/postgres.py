@@ -53,7 +53,7 @@ class PostgresStore(BaseStore):
         self._server = PostgresConnection(url, patience=patience, on_trouble=on_trouble, on_change=self._wake)
         self._settings = {"ms": str(int(patience * 1000))}
         self._group = GroupCommit[AppendBatch, list[Frame]](
-            self._commit, lambda: self._server.busy(patience), leaders=_LEADERS, patience=patience
+            self._commit, self._commit_alone, lambda: self._server.busy(patience), leaders=_LEADERS, patience=patience
         )
         super().__init__(self._server.location)
 
@@ -72,11 +72,9 @@ class PostgresStore(BaseStore):
     def _write(self, batch: AppendBatch) -> list[Frame]:
         return self._group.write(batch)
 
-    def _commit(self, batches: Sequence[AppendBatch]) -> Sequence[list[Frame] | StoreError | None]:
-        """Write appends in one transaction. One alone waits for its stream, which is created if it is missing."""
-        return self._commit_together(batches) if len(batches) > 1 else [self._commit_alone(batches[0])]
-
     def _commit_alone(self, batch: AppendBatch) -> list[Frame]:
+        """Write one append. It waits for its stream, which is created if it is missing."""
+
         def work(connection: Connection, _: bool) -> list[Frame]:
             with connection.pipeline():
                 with connection.transaction():
@@ -90,8 +88,11 @@ class PostgresStore(BaseStore):
 
         return self._server.run(work)
 
-    def _commit_together(self, batches: Sequence[AppendBatch]) -> list[list[Frame] | StoreError | None]:
-        """Write appends to streams that nobody else has locked; `None` for each of the others."""
+    def _commit(self, batches: Sequence[AppendBatch]) -> list[list[Frame] | StoreError | None]:
+        """Write appends in one transaction, to streams that are there and that nobody else has locked.
+
+        The outcome of each of the others is `None`: nobody waits for a stream of somebody else.
+        """
 
         def work(connection: Connection, _: bool) -> list[list[Frame] | StoreError | None]:
             ids = sorted({batch.stream_id for batch in batches})
@@ -106,7 +107,8 @@ class PostgresStore(BaseStore):
                     group = number_group(own, streams, dict(known.fetchall()))
                     self._insert_artifacts(connection, group.artifacts)
                     self._insert(connection, group.rows)
-                self._notify_followers(connection)
+                if group.rows:
+                    self._notify_followers(connection)
             outcomes = iter(group.outcomes)
             return [next(outcomes) if batch.stream_id in streams else None for batch in batches]
 

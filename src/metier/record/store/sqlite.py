@@ -79,7 +79,7 @@ class SqliteStore(BaseStore):
         super().__init__(os.path.abspath(path))
         self._file = SqliteFile(self.location, patience, self._check_open)
         self._group = GroupCommit[AppendBatch | StateChange, list[Frame] | int](
-            self._commit, lambda: busy_error(self.location, patience), leaders=1, patience=patience
+            self._commit, self._commit_alone, lambda: busy_error(self.location, patience), leaders=1, patience=patience
         )
         self._seen = self._file.version()
 
@@ -104,7 +104,13 @@ class SqliteStore(BaseStore):
         assert isinstance(version, int)
         return version
 
-    def _commit(self, writes: Sequence[AppendBatch | StateChange]) -> list[list[Frame] | int | StoreError | None]:
+    def _commit_alone(self, write: AppendBatch | StateChange) -> list[Frame] | int:
+        (outcome,) = self._commit([write])
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
+
+    def _commit(self, writes: Sequence[AppendBatch | StateChange]) -> list[list[Frame] | int | StoreError]:
         """Write appends and documents in one transaction. What is refused is refused before it writes anything."""
         appends = [write for write in writes if isinstance(write, AppendBatch)]
         with self._file.writing() as db:
