@@ -400,8 +400,9 @@ class Call(Operation[ToolResult]):
     arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent.", nul=True))
 
     def rescan(self, context: SessionContext) -> None:
-        with contextlib.suppress(BadArguments):
-            self._asked(context).operation.rescan(context)
+        if context.visibility.rescans:
+            with contextlib.suppress(BadArguments):
+                self._asked(context).operation.rescan(context)
 
     def check(self) -> None:
         """Only a tool's name that is no text is refused: a model's mistake is a recorded result."""

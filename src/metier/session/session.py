@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Answer)
 
+_NO_SECRETS: Final = Mask()
+
 _GRACE_MS: Final = 60_000
 """How long after its limit a script of another machine counts as lost."""
 
@@ -166,20 +168,21 @@ class Session:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
         context = self._context
         recorder, name = context.recorder, operation.operation
-        mask = script_secrets.stored(context).mask if operation.runs_script(context) else Mask()
+        mask = script_secrets.stored(context).mask if operation.runs_script(context) else _NO_SECRETS
 
         def arguments() -> JsonObject:
             return self.policy.redacted({key: mask.value(value) for key, value in operation.as_dict().items()})
 
         def work(returned: Returned) -> R:
-            context.begin()
-            context.use_answers(asked)
-            try:
-                result = operation.perform(context)
-            except MetierError:
+            with self.policy.remembered.held():
+                context.begin()
+                context.use_answers(asked)
+                try:
+                    result = operation.perform(context)
+                except MetierError:
+                    context.check_catalog()
+                    raise
                 context.check_catalog()
-                raise
-            context.check_catalog()
             returned.text, returned.code = result.text, operation.code(result)
             return result
 
