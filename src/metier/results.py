@@ -48,6 +48,12 @@ CHOICES: Final = ("once", "always", "no")
 Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
 """Why a skill matches a query."""
 
+Fit = Literal["strong", "weak", ""]
+"""How much of a query a skill matches. Empty where a host counts words and judges nothing."""
+
+WEAK_MATCHES: Final = "Weak matches; load one only if its description fits:"
+"""What stands above the weak hits of a search."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -58,6 +64,8 @@ class Hit:
     reason: Reason
     matched: tuple[str, ...] = ()
     """The words of the query that the skill has; see `Skills.explain`."""
+    fit: Fit = ""
+    """Whether so much of the query was found that the skill is probably for it. A weak hit may still be right."""
 
     @property
     def line(self) -> str:
@@ -65,7 +73,11 @@ class Hit:
         return f"- {self.skill.name}: {' '.join(self.skill.description.split())}"
 
     def as_dict(self) -> JsonObject:
-        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
+        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason, **self.details()}
+
+    def details(self) -> JsonObject:
+        """What is known besides score and reason. A host that only counts words knows nothing more."""
+        return {"fit": self.fit} if self.fit else {}
 
 
 MORE_MATCH: Final = "More skills match; ask more precisely or for more results."
@@ -82,10 +94,21 @@ class SearchResult:
 
     @property
     def text(self) -> str:
-        """The result as one line for each skill."""
+        """The result as one line for each skill, the weak ones below a line that says so."""
         if not self.results:
             return f"No skill matches {self.query!r}."
-        return "\n".join([*(hit.line for hit in self.results), *([MORE_MATCH] if self.truncated else [])])
+        lines = [line for hit in self.results for line in (*self.heading(hit), hit.line)]
+        return "\n".join([*lines, *([MORE_MATCH] if self.truncated else [])])
+
+    @property
+    def weak(self) -> bool:
+        """Whether there are hits and all of them are weak."""
+        return bool(self.results) and all(hit.fit == "weak" for hit in self.results)
+
+    def heading(self, hit: Hit) -> tuple[str, ...]:
+        """The line above a hit: above the first weak one, what a weak match is."""
+        first = next((one for one in self.results if one.fit == "weak"), None)
+        return (WEAK_MATCHES,) if hit is first else ()
 
     def as_dict(self) -> JsonObject:
         return {

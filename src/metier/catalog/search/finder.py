@@ -29,7 +29,7 @@ KEYWORD_FIELDS: Final = frozenset(
 """Keys of a frontmatter, at any depth, whose text is indexed like the description."""
 
 THRESHOLD: Final = OVERLAP + 100 * FITS
-"""The score of a hit below which no skill is considered a match."""
+"""The score below which a hit is weak. See `FITS`."""
 
 TAIL: Final = 0.6
 """Hits below this share of the first hit's score are left out. In the benchmark that lost no right answer in ten."""
@@ -109,18 +109,24 @@ class Finder:
         place = os.path.normpath(os.path.join(cwd, query))
         for path in (place, os.path.join(place, "SKILL.md")):
             if path in self._skills and (path == place or os.sep in query):
-                yield Hit(self._skills[path], EXACT_PATH, "exact_path")
+                yield Hit(self._skills[path], EXACT_PATH, "exact_path", fit="strong")
         at = bisect_left(self._names, (query, ""))
         while at < len(self._names) and self._names[at][0].startswith(query):
             name, path = self._names[at]
             whole = name == query
-            yield Hit(self._skills[path], EXACT_NAME if whole else PREFIX, "exact_name" if whole else "prefix")
+            score, reason = (EXACT_NAME, "exact_name") if whole else (PREFIX, "prefix")
+            yield Hit(self._skills[path], score, reason, fit="strong")
             at += 1
 
     def _matching(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Hit]:
-        scored = self._scored(query, limit, allowed, FITS)
+        scored = self._scored(query, limit, allowed)
         return [
-            Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap")
+            Hit(
+                self._skills[one.key],
+                round(OVERLAP + 100 * one.score, 2),
+                "token_overlap",
+                fit="strong" if one.score >= FITS else "weak",
+            )
             for one in scored
             if one.score >= TAIL * scored[0].score
         ]
@@ -139,7 +145,9 @@ class Finder:
             rankings.append((weight, ranked))
         fused = fuse(rankings, limit)
         # Only the ranking by words knows how well its best result fits. What a ranker lists counts as a match.
-        best = words[0].score if words else FITS
+        best = words[0].score if words else 0.0
+        if any(ranking for _, ranking in rankings[1:]):
+            best = max(best, FITS)
         return [Scored(key, best * score / fused[0][1]) for key, score in fused]
 
     def _with_index(self, use: Callable[[TextIndex], _Answer]) -> _Answer:

@@ -216,7 +216,7 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         return found.text
     lines: list[str] = []
     for hit in found.results:
-        lines.append(hit.line)
+        lines += (*found.heading(hit), hit.line)
         if names[hit.skill.name] > 1:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
