@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from metier.catalog.search import index as rules
-from metier.catalog.search.finder import TAIL, indexed_skills
-from metier.catalog.search.index import FITS, IndexedSkill, TextIndex
+from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.finder import TAIL, indexed_skills, with_references
+from metier.catalog.search.index import FITS, TextIndex
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -46,7 +47,7 @@ def run(options: Options) -> list[Row]:
     corpus = corpus_of(options)
     if corpus is None:
         return absent(options)
-    texts = list(indexed_skills(corpus.skills))
+    texts = list(indexed_skills(list(with_references(corpus.skills))))
     index = TextIndex.open(None)
     index.update(texts)
 

@@ -66,18 +66,26 @@ class Hit:
     """The words of the query that the skill has; see `Skills.explain`."""
     fit: Fit = ""
     """Whether so much of the query was found that the skill is probably for it. A weak hit may still be right."""
+    file: str = ""
+    """The reference file that has more of the query than SKILL.md: the one to read after the skill is loaded."""
 
     @property
     def line(self) -> str:
         """The skill as a line of text."""
         return f"- {self.skill.name}: {' '.join(self.skill.description.split())}"
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The lines below that line."""
+        return (f"  found in its file {' '.join(self.file.split())}",) if self.file else ()
+
     def as_dict(self) -> JsonObject:
         return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason, **self.details()}
 
     def details(self) -> JsonObject:
         """What is known besides score and reason. A host that only counts words knows nothing more."""
-        return {"fit": self.fit} if self.fit else {}
+        known = {"fit": self.fit, "file": self.file}
+        return {key: value for key, value in known.items() if value}
 
 
 MORE_MATCH: Final = "More skills match; ask more precisely or for more results."
@@ -97,7 +105,7 @@ class SearchResult:
         """The result as one line for each skill, the weak ones below a line that says so."""
         if not self.results:
             return f"No skill matches {self.query!r}."
-        lines = [line for hit in self.results for line in (*self.heading(hit), hit.line)]
+        lines = [line for hit in self.results for line in (*self.heading(hit), hit.line, *hit.notes)]
         return "\n".join([*lines, *([MORE_MATCH] if self.truncated else [])])
 
     @property

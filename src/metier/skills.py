@@ -195,6 +195,7 @@ class Skills:
     def _rescan(self) -> Changes:
         with self._looking:  # one scan at a time, so that an older result never replaces a newer one
             new = self._scan()
+            self._indexed = None  # references are not part of a catalog, and may have changed
             changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so callers can detect a change by identity.
             if changes or not snapshot.same(self.catalog, new):

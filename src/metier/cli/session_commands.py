@@ -131,6 +131,7 @@ def _explain(result: SearchResult, ranked: bool) -> None:
             ("why", f"{why} ({hit.reason})"),
             ("matched", ", ".join(hit.matched)),
             ("description", hit.skill.description),
+            ("file", hit.file),
             ("scope", hit.skill.scope),
             ("path", hit.skill.path),
         )

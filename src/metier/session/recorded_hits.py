@@ -16,5 +16,5 @@ def dump(hit: Hit, version: int) -> list[object]:
 def restore(row: Sequence[Any], find: Callable[[str], Skill]) -> Hit:
     """The hit of such a row. `find` gives the skill at a path."""
     path, score, reason, matched, *more = row
-    details = more[0] if more else {}
-    return Hit(find(path), score, reason, tuple(matched), fit=details.get("fit", ""))
+    details: dict[str, Any] = more[0] if more else {}
+    return Hit(find(path), score, reason, tuple(matched), fit=details.get("fit", ""), file=details.get("file", ""))

@@ -77,7 +77,7 @@ FOUND: Final = record(
         "query": TEXT,
         "count": COUNT,
         "truncated": FLAG,
-        "results": many(record({"skill": SKILL, "score": NUMBER, "reason": TEXT}, {"fit": TEXT})),
+        "results": many(record({"skill": SKILL, "score": NUMBER, "reason": TEXT}, {"fit": TEXT, "file": TEXT})),
     }
 )
 FRAME: Final = record({"type": TEXT, "seq": COUNT, "id": TEXT, "session_id": TEXT, "timestamp_ms": WHOLE})

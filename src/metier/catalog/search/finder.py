@@ -1,7 +1,7 @@
 """Searches a catalog through a text index that is kept on disk and brought up to date.
 
-An index belongs to one set of roots and rules. Only changed skills are read again, including their bodies; a body is
-read for the index and never shown from it. If the disk cannot hold the index, it is built in memory.
+An index belongs to one set of roots and rules. Only changed skills are read again, with their bodies and references,
+which are read for the index and never shown from it. If the disk cannot hold the index, it is built in memory.
 """
 
 import contextlib
@@ -13,9 +13,11 @@ from typing import Final, TypeVar
 
 from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
-from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order
+from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order, references
+from metier.catalog.search.documents import IndexedSkill
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.references import Reference
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
 from metier.files.shapes import is_list, is_mapping
@@ -75,7 +77,8 @@ class Finder:
 
     def _update(self, progress: Callable[[int], None] | None) -> int:
         known = self._index.stamps()
-        changed = [skill for path, skill in self._skills.items() if known.get(path) != _stamp(skill)]
+        stamped = [(skill, files, _stamp(skill, files)) for skill, files in with_references(self._skills.values())]
+        changed = [(skill, files) for skill, files, stamp in stamped if known.get(skill.path) != stamp]
         removed = known.keys() - self._skills.keys()
         if changed or removed:
             self._index.update(indexed_skills(changed, progress), removed)
@@ -89,7 +92,13 @@ class Finder:
             hits += self._matching(
                 query, limit - len(hits), lambda path: path not in taken and self._allows(path, allowed)
             )
-        return hits[:limit]
+        return self._with_files(query, hits[:limit])
+
+    def _with_files(self, query: str, hits: list[Hit]) -> list[Hit]:
+        """The same hits. Those of words name the reference file that has more of the query than SKILL.md."""
+        keys = [hit.skill.path for hit in hits if hit.reason == "token_overlap"]
+        files = self._with_index(lambda index: index.files(query, keys))
+        return [replace(hit, file=files.get(hit.skill.path, "")) for hit in hits] if files else hits
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits, each with the words of the query that its skill has."""
@@ -170,13 +179,20 @@ class _Allowed:
         return isinstance(key, str) and self._predicate(key)
 
 
-def _stamp(skill: Skill) -> str:
-    return f"{skill.mtime_ns}-{skill.size}-{skill.name}"
+def with_references(skills: Iterable[Skill]) -> Iterator[tuple[Skill, list[Reference]]]:
+    """Yield each skill with its reference files."""
+    return ((skill, references.references(skill)) for skill in skills)
 
 
-def indexed_skills(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[IndexedSkill]:
-    """Yield what is indexed of each skill. Bodies are read as the iteration reaches them."""
-    for number, skill in enumerate(skills):
+def _stamp(skill: Skill, files: list[Reference]) -> str:
+    return f"{skill.mtime_ns}-{skill.size}-{skill.name}-{references.digest(files)}"
+
+
+def indexed_skills(
+    skills: Sequence[tuple[Skill, list[Reference]]], progress: Callable[[int], None] | None = None
+) -> Iterator[IndexedSkill]:
+    """Yield what is indexed of each skill. Bodies and references are read as the iteration reaches them."""
+    for number, (skill, files) in enumerate(skills):
         if progress is not None and number % _BATCH == 0:
             progress(number)
         yield IndexedSkill(
@@ -185,7 +201,8 @@ def indexed_skills(skills: Sequence[Skill], progress: Callable[[int], None] | No
             description=skill.description,
             keywords=tuple(_keywords(skill.frontmatter.items())),
             body=_body(skill),
-            stamp=_stamp(skill),
+            references=references.texts(skill, files),
+            stamp=_stamp(skill, files),
         )
 
 

@@ -124,6 +124,7 @@ def _candidates(found: SearchResult, surroundings: Surroundings) -> str:
             f"- {hit.skill.name}: {one_line(hit.skill.description)}",
             f"  path: {path_line(hit.skill.path)}",
             f"  scope: {hit.skill.scope}, reason: {hit.reason}, score: {hit.score:g}",
+            *hit.notes,
         )
     if not found.results:
         lines.append(found.text)

@@ -220,6 +220,7 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         if names[hit.skill.name] > 1:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
+        lines += hit.notes
     return "\n".join([*lines, *more_match(found, surroundings)])
 
 
