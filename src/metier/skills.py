@@ -315,12 +315,14 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
+        from metier.catalog.search.aliases import aliases
         from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
-            self._finder = Finder(folder, self._rankers)
+            rules = self.profile.search
+            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms))
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
             self._finder.sync(current.skills, self._progress)

@@ -14,9 +14,10 @@ from typing import Final, TypeVar
 from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
 from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order, references
+from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import IndexedSkill
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, NO_ALIASES, IndexBusy, IndexUnavailable, Scored, TextIndex
 from metier.catalog.search.references import Reference
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
@@ -47,10 +48,13 @@ _Answer = TypeVar("_Answer")
 class Finder:
     """Ranked search over one catalog at a time; `sync` sets the catalog."""
 
-    def __init__(self, folder: str, rankers: Sequence[tuple[float, Ranker]] = ()) -> None:
+    def __init__(
+        self, folder: str, rankers: Sequence[tuple[float, Ranker]] = (), aliases: Aliases = NO_ALIASES
+    ) -> None:
         """An empty `folder` means an index in memory. `rankers` have a weight each; the ranking by words has 1.0."""
         self._folder = folder
         self._rankers = tuple(rankers)
+        self._aliases = aliases
         self._index = self._open()
         self._skills: Mapping[str, Skill] = {}
         self._names: list[tuple[str, str]] = []
@@ -102,7 +106,9 @@ class Finder:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits, each with the words of the query that its skill has."""
-        matched = self._with_index(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
+        matched = self._with_index(
+            lambda index: index.matched(query, [hit.skill.path for hit in hits], aliases=self._aliases)
+        )
         return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
     def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int, least: float = 0.0) -> list[Skill]:
@@ -143,7 +149,9 @@ class Finder:
     def _scored(self, query: str, limit: int, allowed: Callable[[str], bool], least: float = 0.0) -> list[Scored]:
         """Blend the ranking by words with the rankers. The words are left out if their best score is below `least`."""
         depth = max(limit, _FUSED) if self._rankers else limit
-        words = self._with_index(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
+        words = self._with_index(
+            lambda index: index.search(query, depth, allowed=_Allowed(allowed), aliases=self._aliases)
+        )
         if words and words[0].score < least:
             words = []
         if not self._rankers:

@@ -19,6 +19,7 @@ import tantivy
 from tantivy import Occur, Query
 
 from metier import limits
+from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import EVERY, FORMAT, STEM_BITS, WORD_BITS, IndexedSkill, documents, joined, schema
 from metier.catalog.search.words import exact, pairs, terms, words
 from metier.model import SKILL_FILE
@@ -37,18 +38,25 @@ QUERY_LIMIT: Final = 32
 COMMON: Final = 0.5
 COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
+ALIAS_SHARE: Final = 0.5
+"""The weight of another word for a word of the query."""
 FEWEST: Final = 300
 """A smaller index is treated as this large, because a word in three of five documents is not a common word."""
 FITS: Final = 0.5
-"""The score below which no document is considered a match. About one right answer in seventy is below it."""
+"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 4 % above."""
 
-_EVEN: Final = 0.2
+_EVEN: Final = 0.22
 """The share of a ten-word query that must be found for a score of 0.5."""
+_LENGTH_POWER: Final = 0.75
+"""How much more a share of a longer query says. Chosen so that queries of all lengths have one threshold."""
 _POINTS: Final = 1024
 """The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
 _FILES: Final = limits.INDEXED_FILES + 1
 _LOCK_PATIENCE: Final = 5.0
 _HEAP: Final = 256_000_000
+
+
+NO_ALIASES: Final[Aliases] = {}
 
 
 class IndexUnavailable(Exception):
@@ -138,23 +146,25 @@ class TextIndex:
             found = (searcher.doc(address) for _, address in hits)
             return {str(document.get_first("key")): str(document.get_first("stamp")) for document in found}
 
-    def search(self, query: str, limit: int, *, allowed: Container[str] | None = None) -> list[Scored]:
+    def search(
+        self, query: str, limit: int, *, allowed: Container[str] | None = None, aliases: Aliases = NO_ALIASES
+    ) -> list[Scored]:
         """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys."""
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            plan = _Plan(view, query)
+            plan = _Plan(view, query, aliases)
             if not plan.clauses:
                 return []
             best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
         return [Scored(key, plan.confidence(points)) for points, key in best]
 
-    def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def matched(self, query: str, keys: Sequence[str], *, aliases: Aliases = NO_ALIASES) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            return _matched(view, keys, _Plan(view, query).presence)
+            return _matched(view, keys, _Plan(view, query, aliases).presence)
 
     def files(self, query: str, keys: Sequence[str]) -> dict[str, str]:
         """Return the file of each of these documents that has most of the query, unless that is SKILL.md."""
@@ -255,7 +265,7 @@ class _View(NamedTuple):
 class _Plan:
     """A query as clauses for the engine: each clause that a document matches adds points."""
 
-    def __init__(self, view: _View, query: str) -> None:
+    def __init__(self, view: _View, query: str, aliases: Aliases = NO_ALIASES) -> None:
         self.clauses: list[tuple[Occur, Query]] = []
         self.presence: list[tuple[str, Query]] = []
         """The words of the query, each with a clause that matches the documents that have it."""
@@ -266,6 +276,7 @@ class _Plan:
         self.length = 0
         """The number of terms."""
         self._view = view
+        self._aliases = aliases
         self._total = max(view.frequency("stem", EVERY), FEWEST)
         found = terms(query)
         self._add_stems(found, words(query))
@@ -275,7 +286,7 @@ class _Plan:
 
     def confidence(self, points: int) -> float:
         """Return the share of the query that was found. Half of a long query counts more than all of two words."""
-        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
+        found = points / self.potential * (max(self.length, 3) / 10) ** _LENGTH_POWER
         return found / (found + _EVEN)
 
     def _add_stems(self, found: list[str], spelled: list[str]) -> None:
@@ -294,6 +305,15 @@ class _Plan:
                 near = Query.fuzzy_term_query(self._view.schema, "word", "0" + word, 1)
                 self._score(near, round(_POINTS * TYPO_SHARE * idf))
                 self.presence.append((word, near))
+            self._add_aliases(term, idf)
+
+    def _add_aliases(self, term: str, most: float) -> None:
+        """Match other words for a term, which count less than the term itself."""
+        for other, word in self._aliases.get(term, {}).items():
+            count = self._view.frequency("stem", "0" + other)
+            if 0 < count <= COMMON * self._total:
+                idf = min(self._idf(count), most)
+                self.presence.append((word, self._add("stem", other, idf * ALIAS_SHARE, STEM_BITS)))
 
     def _add_words(self, found: list[str]) -> None:
         for term, count, idf in self._rarest("word", found):
@@ -319,8 +339,11 @@ class _Plan:
     def _rarest(self, field: str, found: Iterable[str]) -> list[tuple[str, int, float]]:
         """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
         counts = ((term, self._view.frequency(field, "0" + term)) for term in dict.fromkeys(found))
-        rated = [(term, count, math.log(1 + (self._total - count + 0.5) / (count + 0.5))) for term, count in counts]
+        rated = [(term, count, self._idf(count)) for term, count in counts]
         return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
+
+    def _idf(self, count: int) -> float:
+        return math.log(1 + (self._total - count + 0.5) / (count + 0.5))
 
     def _add(self, field: str, term: str, worth: float, bits: int) -> Query:
         """Add the clauses of a term: one for its presence, and one for each bit of its weight."""
