@@ -8,7 +8,7 @@ for a model's tool call.
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from metier.model import Fields, JsonObject, Skill
 
@@ -55,6 +55,13 @@ WEAK_MATCHES: Final = "Weak matches; load one only if its description fits:"
 """What stands above the weak hits of a search."""
 
 
+class LikeIt(NamedTuple):
+    """A skill with the same description as a hit."""
+
+    name: str
+    path: str
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A skill that matches a query."""
@@ -68,6 +75,10 @@ class Hit:
     """Whether so much of the query was found that the skill is probably for it. A weak hit may still be right."""
     file: str = ""
     """The reference file that has more of the query than SKILL.md: the one to read after the skill is loaded."""
+    shadowed_by: str = ""
+    """The path of the skill that is offered instead, because it has the same name. Load this one by its path."""
+    like: tuple[LikeIt, ...] = ()
+    """Copies of the skill, which match as well and are not among the results."""
 
     @property
     def line(self) -> str:
@@ -77,14 +88,23 @@ class Hit:
     @property
     def notes(self) -> tuple[str, ...]:
         """The lines below that line."""
-        return (f"  found in its file {' '.join(self.file.split())}",) if self.file else ()
+        notes: list[str] = []
+        if self.shadowed_by:
+            notes.append("  shadowed by another skill of this name; load this one by its path")
+        if self.file:
+            notes.append(f"  found in its file {' '.join(self.file.split())}")
+        if self.like:
+            others = [name for name in dict.fromkeys(one.name for one in self.like) if name != self.skill.name]
+            notes.append(f"  and {len(self.like):,} like it" + (f": {', '.join(others)}" if others else ""))
+        return tuple(notes)
 
     def as_dict(self) -> JsonObject:
         return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason, **self.details()}
 
     def details(self) -> JsonObject:
         """What is known besides score and reason. A host that only counts words knows nothing more."""
-        known = {"fit": self.fit, "file": self.file}
+        like = [one._asdict() for one in self.like]
+        known = {"fit": self.fit, "file": self.file, "shadowed_by": self.shadowed_by, "like": like}
         return {key: value for key, value in known.items() if value}
 
 

@@ -325,7 +325,7 @@ class Skills:
             self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms))
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
-            self._finder.sync(current.skills, self._progress)
+            self._finder.sync(current.skills, self._progress, current.shadowed)
             self._indexed = current
         return self._finder
 

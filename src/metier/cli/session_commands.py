@@ -18,7 +18,7 @@ from metier.errors import ConfigError
 from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
-from metier.results import Prompt, SearchResult
+from metier.results import Hit, Prompt, SearchResult
 from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.session.visibility import By
 
@@ -77,6 +77,8 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
             # Where names may repeat, only scope and path say which skill is meant.
             repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
             places = [f"{hit.skill.scope}  {hit.skill.path}" for hit in result.results] if repeats else []
+            if any(hit.shadowed_by or hit.like for hit in result.results):
+                places = [_place(hit) for hit in result.results]
             output.table(head, rows, mark=_marker(result), below=places)
         if result.weak and not opening.quiet:
             click.echo("no skill fits this well; these are the nearest", err=True)
@@ -86,6 +88,13 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
         click.echo(f"no skill matches {query!r}", err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
+
+
+def _place(hit: Hit) -> str:
+    """The line below a hit, where some are shadowed or have copies."""
+    shadowed = f"  shadowed by {hit.shadowed_by}" if hit.shadowed_by else ""
+    like = f"  and {len(hit.like):,} like it" if hit.like else ""
+    return f"{hit.skill.scope}  {hit.skill.path}{shadowed}{like}"
 
 
 def _rows(result: SearchResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -132,6 +141,8 @@ def _explain(result: SearchResult, ranked: bool) -> None:
             ("matched", ", ".join(hit.matched)),
             ("description", hit.skill.description),
             ("file", hit.file),
+            ("shadowed by", hit.shadowed_by),
+            ("like it", ", ".join(one.path for one in hit.like)),
             ("scope", hit.skill.scope),
             ("path", hit.skill.path),
         )

@@ -153,7 +153,7 @@ class Search(Operation[SearchResult]):
 
     def perform(self, context: SessionContext) -> SearchResult:
         context.visibility.notice()
-        among = frozenset(skill.path for skill in context.visibility.visible()) if self.by == "model" else None
+        among = context.visibility.findable() if self.by == "model" else None
         result = context.skills.search(self.query, limit=self.limit, scope=self.scope, among=among)
         hits = [recorded_hits.dump(hit, context.version) for hit in result.results]
         data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metier.model import Skill
-from metier.results import Hit
+from metier.results import Hit, LikeIt
 
 
 def dump(hit: Hit, version: int) -> list[object]:
@@ -17,4 +17,13 @@ def restore(row: Sequence[Any], find: Callable[[str], Skill]) -> Hit:
     """The hit of such a row. `find` gives the skill at a path."""
     path, score, reason, matched, *more = row
     details: dict[str, Any] = more[0] if more else {}
-    return Hit(find(path), score, reason, tuple(matched), fit=details.get("fit", ""), file=details.get("file", ""))
+    return Hit(
+        find(path),
+        score,
+        reason,
+        tuple(matched),
+        fit=details.get("fit", ""),
+        file=details.get("file", ""),
+        shadowed_by=details.get("shadowed_by", ""),
+        like=tuple(LikeIt(**one) for one in details.get("like", ())),
+    )

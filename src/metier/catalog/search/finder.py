@@ -16,6 +16,7 @@ from metier.catalog.frontmatter import Fences, find_fences
 from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order, references
 from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.folding import fold
 from metier.catalog.search.fusion import Ranker, fuse
 from metier.catalog.search.index import FITS, NO_ALIASES, IndexBusy, IndexUnavailable, Scored, TextIndex
 from metier.catalog.search.references import Reference
@@ -23,7 +24,7 @@ from metier.errors import ResourceError
 from metier.files.beneath import read_file
 from metier.files.shapes import is_list, is_mapping
 from metier.files.text import from_utf8
-from metier.model import Skill
+from metier.model import Shadowed, Skill
 from metier.results import Hit
 
 KEYWORD_FIELDS: Final = frozenset(
@@ -39,6 +40,9 @@ TAIL: Final = 0.6
 
 _FUSED: Final = 100
 """The number of results that each ranking gives before they are blended."""
+
+_COPIES: Final = 24
+"""The number of further results that are looked at, because copies are folded into one."""
 
 _BATCH: Final = 200
 
@@ -58,6 +62,7 @@ class Finder:
         self._index = self._open()
         self._skills: Mapping[str, Skill] = {}
         self._names: list[tuple[str, str]] = []
+        self._winners: Mapping[str, str] = {}
 
     def _open(self) -> TextIndex:
         if self._folder:
@@ -67,10 +72,21 @@ class Finder:
                 self._folder = ""
         return TextIndex.open(None)
 
-    def sync(self, skills: Iterable[Skill], progress: Callable[[int], None] | None = None) -> int:
-        """Bring the index up to date. Returns the number of skills that were read for it."""
-        self._skills = {skill.path: skill for skill in skills}
-        self._names = sorted((skill.name, path) for path, skill in self._skills.items())
+    def sync(
+        self,
+        skills: Iterable[Skill],
+        progress: Callable[[int], None] | None = None,
+        shadowed: Iterable[Shadowed] = (),
+    ) -> int:
+        """Bring the index up to date. Returns the number of skills that were read for it.
+
+        A name finds the skill that is offered. Words and paths also find those that it shadows.
+        """
+        offered = {skill.path: skill for skill in skills}
+        hidden = [entry for entry in shadowed if entry.skill.path not in offered]
+        self._winners = {entry.skill.path: entry.winner.path for entry in hidden}
+        self._skills = offered | {entry.skill.path: entry.skill for entry in hidden}
+        self._names = sorted((skill.name, path) for path, skill in offered.items())
         try:
             return self._update(progress)
         except IndexBusy:
@@ -94,9 +110,10 @@ class Finder:
         taken = {hit.skill.path for hit in hits}
         if len(hits) < limit:
             hits += self._matching(
-                query, limit - len(hits), lambda path: path not in taken and self._allows(path, allowed)
+                query, limit - len(hits) + _COPIES, lambda path: path not in taken and self._allows(path, allowed)
             )
-        return self._with_files(query, hits[:limit])
+        marked = [replace(hit, shadowed_by=self._winners.get(hit.skill.path, "")) for hit in hits]
+        return self._with_files(query, fold(marked)[:limit])
 
     def _with_files(self, query: str, hits: list[Hit]) -> list[Hit]:
         """The same hits. Those of words name the reference file that has more of the query than SKILL.md."""
