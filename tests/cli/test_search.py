@@ -145,6 +145,18 @@ def test_weak_matches_are_shown_and_said_to_be_weak(run: Run) -> None:
     assert (hit["skill"]["name"], hit["fit"]) == ("csv-profile", "weak")
 
 
+def test_a_query_that_names_a_skill_which_was_left_out_says_why(shelf: World, run: Run) -> None:
+    shelf.skill(f"{SKILLS}/build", description="Builds the thing.")
+    shelf.skill(f"{SKILLS}/slash", name="a/b", description="Is broken.")
+    lower = shelf.skill(f"{SKILLS}/lower", description="Has the wrong case.")
+    os.rename(lower, os.path.join(os.path.dirname(lower), "skill.md"))
+    assert "build/SKILL.md: folders named build are not searched\n" in run("search", "build").err
+    assert "slash/SKILL.md: `name` contains '/'" in run("search", "slash").err
+    assert "skill.md is not found by hosts: they look for SKILL.md" in run("search", "lower").err
+    assert "build" not in run("search", "draft a changelog").err
+    assert "folders named build are not searched" in run("load", "build").err
+
+
 def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) -> None:
     shelf.skill(f"{SKILLS}/evil", description="Resizes images \x1b[2J\x1b]0;x\x07 images")
     for more in ((), ("--explain",)):

@@ -4,8 +4,9 @@
 `call`. Each opens a session, performs one operation and prints its result.
 """
 
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -21,6 +22,7 @@ from metier.model import JsonObject
 from metier.results import Hit, Prompt, SearchResult
 from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.session.visibility import By
+from metier.skills import Skills
 
 
 def _standard_input() -> str:
@@ -86,8 +88,27 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
             click.echo("more skills match; --limit shows more", err=True)
     elif not opening.quiet:
         click.echo(f"no skill matches {query!r}", err=True)
+    if not opening.quiet:
+        for line in _left_out(skills, query):
+            click.echo(line, err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
+
+
+def _left_out(skills: Skills, query: str) -> Iterator[str]:
+    """A line for each skill that the query names and no search finds: it was left out, or it is broken."""
+    words = {query.strip(), *query.split()}
+
+    def named(path: str) -> bool:
+        return os.path.basename(os.path.dirname(path)) in words
+
+    for skipped in skills.skipped:
+        if skipped.name in words or named(skipped.path):
+            yield printable(f"left out: {skipped.path}: {skipped.detail or skipped.reason}")
+    odd = (note for note in skills.warnings if note.code == "wrong-case")
+    for note in (*skills.errors, *odd):
+        if named(note.path):
+            yield printable(f"broken: {note.path}: {note.message}")
 
 
 def _place(hit: Hit) -> str:
