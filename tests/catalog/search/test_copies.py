@@ -64,6 +64,7 @@ def test_copies_are_one_hit_that_says_how_many_there_are(world: World) -> None:
     world.skill("~/.agents/skills/minutes", description=LONG.upper())
     skills = world.discover()
     (hit,) = skills.search("minutes and decisions from a transcript").results
+    assert hit.shadowed_by == ""
     assert len({hit.skill.path, *(one.path for one in hit.like)}) == 4
     text = skills.session().call("skill_search", {"query": "minutes and decisions from a transcript"}).text
     others = sorted({"minutes", "minutes-of-a-meeting", "transcripts"} - {hit.skill.name})

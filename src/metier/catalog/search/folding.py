@@ -1,8 +1,7 @@
 """Folds copies of a skill into one hit, so that eight results are eight different skills.
 
-Skills of one name with the same description are copies, and so are skills of other names with the same long one: a
-short description, such as "Ships a version.", is too little to tell. The best of them is the hit, and it lists the
-others.
+A shadowed skill with the same description is a copy, and so is a skill of another name with the same long one: a short
+description, such as "Ships a version.", is too little to tell. One of them is the hit, and it lists the others.
 """
 
 from collections.abc import Iterable
@@ -17,17 +16,25 @@ LONG: Final = 80
 
 
 def fold(hits: Iterable[Hit]) -> list[Hit]:
-    """The first hit of each group of copies, with the others in `like`."""
+    """One hit of each group of copies, with the others in `like`: the first that no other skill shadows."""
     first: dict[tuple[str, str], Hit] = {}
     for hit in hits:
         key = _key(hit.skill)
         known = first.get(key)
-        if known is None or hit.reason in ("exact_path", "exact_name"):
-            first[key if known is None else (hit.skill.path, "")] = hit
+        if known is None:
+            first[key] = hit
+        elif hit.reason in ("exact_path", "exact_name") or _both_offered(known, hit):
+            first[hit.skill.path, ""] = hit
         else:
-            copy = LikeIt(hit.skill.name, hit.skill.path)
-            first[key] = replace(known, like=(*known.like, copy))
+            kept, other = (hit, known) if known.shadowed_by and not hit.shadowed_by else (known, hit)
+            copy = LikeIt(other.skill.name, other.skill.path)
+            first[key] = replace(kept, like=(*known.like, copy))
     return list(first.values())
+
+
+def _both_offered(one: Hit, other: Hit) -> bool:
+    """Whether both have one name and neither is shadowed. Then only path and scope tell them apart."""
+    return one.skill.name == other.skill.name and not one.shadowed_by and not other.shadowed_by
 
 
 def _key(skill: Skill) -> tuple[str, str]:
