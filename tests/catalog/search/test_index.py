@@ -205,6 +205,14 @@ def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
     assert answers(index) == answers(fresh)
 
 
+def test_what_a_file_no_longer_has_does_not_name_it() -> None:
+    index = filled(with_files(document("a", "Reads invoices."), "zebra okapi"))
+    index.update([with_files(document("a", "Reads invoices."), "other words", "okapi")])
+    assert index.files("zebra okapi", ["a"]) == {"a": "references/1.md"}
+    index.update([], ["a"])
+    assert index.files("zebra okapi", ["a"]) == {}
+
+
 def test_the_last_of_several_versions_in_one_update_counts() -> None:
     index = filled(document("a", "The first is about invoices."), document("a", "The second draws charts.", stamp="2"))
     assert index.stamps() == {"a": "2"}
