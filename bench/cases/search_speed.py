@@ -13,7 +13,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from metier.catalog.search.index import IndexedSkill, TextIndex
+from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.index import TextIndex
 
 from ..engines import python_bm25, sqlite_fts5, tantivy_bm25
 from ..measure import Row

@@ -195,6 +195,7 @@ class Skills:
     def _rescan(self) -> Changes:
         with self._looking:  # one scan at a time, so that an older result never replaces a newer one
             new = self._scan()
+            self._indexed = None  # references are not part of a catalog, and may have changed
             changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so callers can detect a change by identity.
             if changes or not snapshot.same(self.catalog, new):
@@ -314,15 +315,17 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
+        from metier.catalog.search.aliases import aliases
         from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
-            self._finder = Finder(folder, self._rankers)
+            rules = self.profile.search
+            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms))
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
-            self._finder.sync(current.skills, self._progress)
+            self._finder.sync(current.skills, self._progress, current.shadowed)
             self._indexed = current
         return self._finder
 

@@ -29,7 +29,7 @@ from metier.results import (
     SearchResult,
     ToolResult,
 )
-from metier.session import callable_skills, mentions, recall, scripts, tools
+from metier.session import callable_skills, mentions, recall, recorded_hits, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.given import given_to
 from metier.session.json_schema import Schema
@@ -155,9 +155,9 @@ class Search(Operation[SearchResult]):
 
     def perform(self, context: SessionContext) -> SearchResult:
         context.visibility.notice()
-        among = frozenset(skill.path for skill in context.visibility.visible()) if self.by == "model" else None
+        among = context.visibility.findable() if self.by == "model" else None
         result = context.skills.search(self.query, limit=self.limit, scope=self.scope, among=among)
-        hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
+        hits = [recorded_hits.dump(hit, context.version) for hit in result.results]
         data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)

@@ -42,6 +42,12 @@ class Visibility:
             known = self._visible = (catalog, answers, [skill for skill in catalog.skills if self.shows(skill)])
         return known[2]
 
+    def findable(self) -> frozenset[str]:
+        """The paths of the skills that a search of the model may find: what it may see, or may load by its path."""
+        shadowed = () if self._skills.profile.resources.hide_paths else self._skills.catalog.shadowed
+        hidden = (entry.skill for entry in shadowed if self.shows(entry.skill))
+        return frozenset(skill.path for skill in (*self.visible(), *hidden))
+
     def shows(self, skill: Skill) -> bool:
         """Whether the model may see the skill."""
         if not skill.visible or not self.within(skill.name):

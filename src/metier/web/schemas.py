@@ -72,14 +72,11 @@ CATALOG: Final = record(
         "counts": COUNTS,
     }
 )
-FOUND: Final = record(
-    {
-        "query": TEXT,
-        "count": COUNT,
-        "truncated": FLAG,
-        "results": many(record({"skill": SKILL, "score": NUMBER, "reason": TEXT})),
-    }
+HIT: Final = record(
+    {"skill": SKILL, "score": NUMBER, "reason": TEXT},
+    {"fit": TEXT, "file": TEXT, "shadowed_by": TEXT, "like": many(record({"name": TEXT, "path": TEXT}))},
 )
+FOUND: Final = record({"query": TEXT, "count": COUNT, "truncated": FLAG, "results": many(HIT)})
 FRAME: Final = record({"type": TEXT, "seq": COUNT, "id": TEXT, "session_id": TEXT, "timestamp_ms": WHOLE})
 CALLED: Final = record({"ok": FLAG, "code": MAYBE, "text": TEXT, "result": OBJECT})
 LOADED: Final = record(

@@ -14,9 +14,10 @@ from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
 from metier.catalog.search import finder as module
+from metier.catalog.search.documents import FORMAT
 from metier.catalog.search.finder import KEYWORD_FIELDS, Finder, indexed_skills
 from metier.catalog.search.fusion import Ranker
-from metier.catalog.search.index import FORMAT, IndexBusy, TextIndex
+from metier.catalog.search.index import IndexBusy, TextIndex
 from metier.model import Root, Skill
 from metier.testing import write_skill
 from worlds import World
@@ -103,7 +104,7 @@ def test_a_body_is_read_to_a_bound_and_a_missing_one_is_no_error(
 ) -> None:
     monkeypatch.setattr(module.limits, "INDEXED_BYTES", 200)
     path = write_skill(tmp_path / "long", body="early " + "x " * 200 + "late")
-    whole, gone = indexed_skills([skill(path), skill(str(tmp_path / "gone" / "SKILL.md"))])
+    whole, gone = indexed_skills([(skill(path), []), (skill(str(tmp_path / "gone" / "SKILL.md")), [])])
     assert "early" in whole.body
     assert "late" not in whole.body
     assert "description" not in whole.body
@@ -117,7 +118,7 @@ def test_keywords_are_taken_from_wherever_a_frontmatter_has_them() -> None:
         "keywords": None,
         "license": "MIT",
     }
-    (one,) = indexed_skills([replace(skill("/s/a/SKILL.md"), frontmatter=fields)])
+    (one,) = indexed_skills([(replace(skill("/s/a/SKILL.md"), frontmatter=fields), [])])
     assert one.keywords == ("ledger", "audit", "close the books", "finance")
     assert "triggers" in KEYWORD_FIELDS
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 import forking
 from metier.catalog.search import index as module
-from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.index import FITS, IndexBusy, IndexUnavailable, Scored, TextIndex
 
 TEXT = """
     pdf form table release notes changelog deploy kubernetes cluster invoice spreadsheet chart query schema database
@@ -43,7 +45,12 @@ def some(count: int, seed: int = 1) -> list[IndexedSkill]:
     def text(size: int) -> str:
         return " ".join(rng.choices(VOCABULARY, k=size))
 
-    return [document(f"key-{at:03}", text(12), text(60), text(2).replace(" ", "-")) for at in range(count)]
+    made = [document(f"key-{at:03}", text(12), text(60), text(2).replace(" ", "-")) for at in range(count)]
+    return [with_files(one, text(9), text(30)) if at % 3 else one for at, one in enumerate(made)]
+
+
+def with_files(of: IndexedSkill, *texts: str) -> IndexedSkill:
+    return replace(of, references=tuple((f"references/{at}.md", text) for at, text in enumerate(texts)))
 
 
 def filled(*documents: IndexedSkill, folder: Path | None = None) -> TextIndex:
@@ -52,11 +59,16 @@ def filled(*documents: IndexedSkill, folder: Path | None = None) -> TextIndex:
     return index
 
 
-def answers(
-    index: TextIndex, queries: Sequence[str] = QUERIES
-) -> list[tuple[list[Scored], dict[str, tuple[str, ...]]]]:
-    found = [index.search(query, 8) for query in queries]
-    return [(hits, index.matched(query, [hit.key for hit in hits])) for query, hits in zip(queries, found, strict=True)]
+Answer = tuple[list[Scored], dict[str, tuple[str, ...]], dict[str, str]]
+
+
+def answers(index: TextIndex, queries: Sequence[str] = QUERIES) -> list[Answer]:
+    found: list[Answer] = []
+    for query in queries:
+        hits = index.search(query, 8)
+        keys = [hit.key for hit in hits]
+        found.append((hits, index.matched(query, keys), index.files(query, keys)))
+    return found
 
 
 def keys(index: TextIndex, query: str, limit: int = 8) -> list[str]:
@@ -185,11 +197,20 @@ def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
     index = TextIndex.open(None)
     there: dict[str, str] = {}
     for changed, removed in steps:
-        index.update([document(key, text) for key, text in changed.items()], removed)
-        there = {key: text for key, text in there.items() if key not in removed} | changed
-    fresh = filled(*(document(key, text) for key, text in sorted(there.items())))
+        index.update([with_files(document(key), text) for key, text in changed.items()])
+        index.update([with_files(document(key, text), text[::-1], text) for key, text in changed.items()], removed)
+        there = {key: text for key, text in (there | changed).items() if key not in removed or key in changed}
+    fresh = filled(*(with_files(document(key, text), text[::-1], text) for key, text in sorted(there.items())))
     assert index.stamps() == fresh.stamps()
     assert answers(index) == answers(fresh)
+
+
+def test_what_a_file_no_longer_has_does_not_name_it() -> None:
+    index = filled(with_files(document("a", "Reads invoices."), "zebra okapi"))
+    index.update([with_files(document("a", "Reads invoices."), "other words", "okapi")])
+    assert index.files("zebra okapi", ["a"]) == {"a": "references/1.md"}
+    index.update([], ["a"])
+    assert index.files("zebra okapi", ["a"]) == {}
 
 
 def test_the_last_of_several_versions_in_one_update_counts() -> None:
@@ -248,7 +269,7 @@ def test_another_format_is_another_index(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("damage", ["meta", "empty-meta", "no-meta", "segments", "garbage"])
 def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str) -> None:
     filled(*some(20), folder=tmp_path)
-    folder = next(tmp_path.iterdir())
+    folder = next(tmp_path.glob("text-*"))
     if damage == "meta":
         (folder / "meta.json").write_text("{broken")
     elif damage == "empty-meta":

@@ -1,7 +1,7 @@
 """Searches a catalog through a text index that is kept on disk and brought up to date.
 
-An index belongs to one set of roots and rules. Only changed skills are read again, including their bodies; a body is
-read for the index and never shown from it. If the disk cannot hold the index, it is built in memory.
+An index belongs to one set of roots and rules. Only changed skills are read again, with their bodies and references,
+which are read for the index and never shown from it. If the disk cannot hold the index, it is built in memory.
 """
 
 import contextlib
@@ -13,14 +13,18 @@ from typing import Final, TypeVar
 
 from metier import limits
 from metier.catalog.frontmatter import Fences, find_fences
-from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order
+from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, in_order, references
+from metier.catalog.search.aliases import Aliases
+from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.folding import fold
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import FITS, NO_ALIASES, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.references import Reference
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
 from metier.files.shapes import is_list, is_mapping
 from metier.files.text import from_utf8
-from metier.model import Skill
+from metier.model import Shadowed, Skill
 from metier.results import Hit
 
 KEYWORD_FIELDS: Final = frozenset(
@@ -29,13 +33,16 @@ KEYWORD_FIELDS: Final = frozenset(
 """Keys of a frontmatter, at any depth, whose text is indexed like the description."""
 
 THRESHOLD: Final = OVERLAP + 100 * FITS
-"""The score of a hit below which no skill is considered a match."""
+"""The score below which a hit is weak. See `FITS`."""
 
 TAIL: Final = 0.6
 """Hits below this share of the first hit's score are left out. In the benchmark that lost no right answer in ten."""
 
 _FUSED: Final = 100
 """The number of results that each ranking gives before they are blended."""
+
+_COPIES: Final = 24
+"""The number of further results that are looked at, because copies are folded into one."""
 
 _BATCH: Final = 200
 
@@ -45,13 +52,17 @@ _Answer = TypeVar("_Answer")
 class Finder:
     """Ranked search over one catalog at a time; `sync` sets the catalog."""
 
-    def __init__(self, folder: str, rankers: Sequence[tuple[float, Ranker]] = ()) -> None:
+    def __init__(
+        self, folder: str, rankers: Sequence[tuple[float, Ranker]] = (), aliases: Aliases = NO_ALIASES
+    ) -> None:
         """An empty `folder` means an index in memory. `rankers` have a weight each; the ranking by words has 1.0."""
         self._folder = folder
         self._rankers = tuple(rankers)
+        self._aliases = aliases
         self._index = self._open()
         self._skills: Mapping[str, Skill] = {}
         self._names: list[tuple[str, str]] = []
+        self._winners: Mapping[str, str] = {}
 
     def _open(self) -> TextIndex:
         if self._folder:
@@ -61,10 +72,21 @@ class Finder:
                 self._folder = ""
         return TextIndex.open(None)
 
-    def sync(self, skills: Iterable[Skill], progress: Callable[[int], None] | None = None) -> int:
-        """Bring the index up to date. Returns the number of skills that were read for it."""
-        self._skills = {skill.path: skill for skill in skills}
-        self._names = sorted((skill.name, path) for path, skill in self._skills.items())
+    def sync(
+        self,
+        skills: Iterable[Skill],
+        progress: Callable[[int], None] | None = None,
+        shadowed: Iterable[Shadowed] = (),
+    ) -> int:
+        """Bring the index up to date. Returns the number of skills that were read for it.
+
+        A name finds the skill that is offered. Words and paths also find those that it shadows.
+        """
+        offered = {skill.path: skill for skill in skills}
+        hidden = [entry for entry in shadowed if entry.skill.path not in offered]
+        self._winners = {entry.skill.path: entry.winner.path for entry in hidden}
+        self._skills = offered | {entry.skill.path: entry.skill for entry in hidden}
+        self._names = sorted((skill.name, path) for path, skill in offered.items())
         try:
             return self._update(progress)
         except IndexBusy:
@@ -75,7 +97,8 @@ class Finder:
 
     def _update(self, progress: Callable[[int], None] | None) -> int:
         known = self._index.stamps()
-        changed = [skill for path, skill in self._skills.items() if known.get(path) != _stamp(skill)]
+        stamped = [(skill, files, _stamp(skill, files)) for skill, files in with_references(self._skills.values())]
+        changed = [(skill, files) for skill, files, stamp in stamped if known.get(skill.path) != stamp]
         removed = known.keys() - self._skills.keys()
         if changed or removed:
             self._index.update(indexed_skills(changed, progress), removed)
@@ -87,13 +110,22 @@ class Finder:
         taken = {hit.skill.path for hit in hits}
         if len(hits) < limit:
             hits += self._matching(
-                query, limit - len(hits), lambda path: path not in taken and self._allows(path, allowed)
+                query, limit - len(hits) + _COPIES, lambda path: path not in taken and self._allows(path, allowed)
             )
-        return hits[:limit]
+        marked = [replace(hit, shadowed_by=self._winners.get(hit.skill.path, "")) for hit in hits]
+        return self._with_files(query, fold(marked)[:limit])
+
+    def _with_files(self, query: str, hits: list[Hit]) -> list[Hit]:
+        """The same hits. Those of words name the reference file that has more of the query than SKILL.md."""
+        keys = [hit.skill.path for hit in hits if hit.reason == "token_overlap"]
+        files = self._with_index(lambda index: index.files(query, keys))
+        return [replace(hit, file=files.get(hit.skill.path, "")) for hit in hits] if files else hits
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits, each with the words of the query that its skill has."""
-        matched = self._with_index(lambda index: index.matched(query, [hit.skill.path for hit in hits]))
+        matched = self._with_index(
+            lambda index: index.matched(query, [hit.skill.path for hit in hits], aliases=self._aliases)
+        )
         return [replace(hit, matched=matched[hit.skill.path]) for hit in hits]
 
     def rank(self, message: str, allowed: Callable[[Skill], bool], limit: int, least: float = 0.0) -> list[Skill]:
@@ -109,18 +141,24 @@ class Finder:
         place = os.path.normpath(os.path.join(cwd, query))
         for path in (place, os.path.join(place, "SKILL.md")):
             if path in self._skills and (path == place or os.sep in query):
-                yield Hit(self._skills[path], EXACT_PATH, "exact_path")
+                yield Hit(self._skills[path], EXACT_PATH, "exact_path", fit="strong")
         at = bisect_left(self._names, (query, ""))
         while at < len(self._names) and self._names[at][0].startswith(query):
             name, path = self._names[at]
             whole = name == query
-            yield Hit(self._skills[path], EXACT_NAME if whole else PREFIX, "exact_name" if whole else "prefix")
+            score, reason = (EXACT_NAME, "exact_name") if whole else (PREFIX, "prefix")
+            yield Hit(self._skills[path], score, reason, fit="strong")
             at += 1
 
     def _matching(self, query: str, limit: int, allowed: Callable[[str], bool]) -> list[Hit]:
-        scored = self._scored(query, limit, allowed, FITS)
+        scored = self._scored(query, limit, allowed)
         return [
-            Hit(self._skills[one.key], round(OVERLAP + 100 * one.score, 2), "token_overlap")
+            Hit(
+                self._skills[one.key],
+                round(OVERLAP + 100 * one.score, 2),
+                "token_overlap",
+                fit="strong" if one.score >= FITS else "weak",
+            )
             for one in scored
             if one.score >= TAIL * scored[0].score
         ]
@@ -128,7 +166,9 @@ class Finder:
     def _scored(self, query: str, limit: int, allowed: Callable[[str], bool], least: float = 0.0) -> list[Scored]:
         """Blend the ranking by words with the rankers. The words are left out if their best score is below `least`."""
         depth = max(limit, _FUSED) if self._rankers else limit
-        words = self._with_index(lambda index: index.search(query, depth, allowed=_Allowed(allowed)))
+        words = self._with_index(
+            lambda index: index.search(query, depth, allowed=_Allowed(allowed), aliases=self._aliases)
+        )
         if words and words[0].score < least:
             words = []
         if not self._rankers:
@@ -139,7 +179,9 @@ class Finder:
             rankings.append((weight, ranked))
         fused = fuse(rankings, limit)
         # Only the ranking by words knows how well its best result fits. What a ranker lists counts as a match.
-        best = words[0].score if words else FITS
+        best = words[0].score if words else 0.0
+        if any(ranking for _, ranking in rankings[1:]):
+            best = max(best, FITS)
         return [Scored(key, best * score / fused[0][1]) for key, score in fused]
 
     def _with_index(self, use: Callable[[TextIndex], _Answer]) -> _Answer:
@@ -162,13 +204,20 @@ class _Allowed:
         return isinstance(key, str) and self._predicate(key)
 
 
-def _stamp(skill: Skill) -> str:
-    return f"{skill.mtime_ns}-{skill.size}-{skill.name}"
+def with_references(skills: Iterable[Skill]) -> Iterator[tuple[Skill, list[Reference]]]:
+    """Yield each skill with its reference files."""
+    return ((skill, references.references(skill)) for skill in skills)
 
 
-def indexed_skills(skills: Sequence[Skill], progress: Callable[[int], None] | None = None) -> Iterator[IndexedSkill]:
-    """Yield what is indexed of each skill. Bodies are read as the iteration reaches them."""
-    for number, skill in enumerate(skills):
+def _stamp(skill: Skill, files: list[Reference]) -> str:
+    return f"{skill.mtime_ns}-{skill.size}-{skill.name}-{references.digest(files)}"
+
+
+def indexed_skills(
+    skills: Sequence[tuple[Skill, list[Reference]]], progress: Callable[[int], None] | None = None
+) -> Iterator[IndexedSkill]:
+    """Yield what is indexed of each skill. Bodies and references are read as the iteration reaches them."""
+    for number, (skill, files) in enumerate(skills):
         if progress is not None and number % _BATCH == 0:
             progress(number)
         yield IndexedSkill(
@@ -177,7 +226,8 @@ def indexed_skills(skills: Sequence[Skill], progress: Callable[[int], None] | No
             description=skill.description,
             keywords=tuple(_keywords(skill.frontmatter.items())),
             body=_body(skill),
-            stamp=_stamp(skill),
+            references=references.texts(skill, files),
+            stamp=_stamp(skill, files),
         )
 
 

@@ -1,9 +1,8 @@
 """A text index of skills: each skill is a document with a key, and a search returns keys with scores.
 
-The weight of each term in a document is computed when the document is added and written to the index in binary: one
-posting says that the term is there, and up to three more are the bits of its weight. A query only adds whole numbers.
-So a score depends on the documents in the index and not on the order in which they were added or what was deleted
-before: the same query gets the same result after any history.
+The weights of terms are written when a document is added (see `documents`), and a query only adds whole numbers. So a
+score depends on the documents in the index and not on the order in which they were added or what was deleted before:
+the same query gets the same result after any history.
 """
 
 import math
@@ -11,7 +10,6 @@ import os
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,23 +18,14 @@ from typing import Final, NamedTuple, Protocol, Self, cast
 import tantivy
 from tantivy import Occur, Query
 
-from metier.catalog.search.words import affirmative, exact, pairs, terms, words
+from metier import limits
+from metier.catalog.search.aliases import Aliases
+from metier.catalog.search.documents import EVERY, FORMAT, STEM_BITS, WORD_BITS, IndexedSkill, documents, joined, schema
+from metier.catalog.search.words import exact, pairs, terms, words
+from metier.model import SKILL_FILE
 
-FORMAT: Final = 2
-"""Part of the folder's name. Increase it if the same text would be indexed differently."""
-
-NAME_WEIGHT: Final = 20
-ABOUT_WEIGHT: Final = 10
-"""A term in the name, or in description and keywords, counts as much as this many occurrences in the body."""
-SATURATION: Final = 4.0
-LENGTH_SHARE: Final = 0.75
-USUAL_LENGTH: Final = 1800.0
-"""BM25's k1, b and average length. The length is a constant, so that weights do not depend on other documents."""
-WORD_NAME_WEIGHT: Final = 2
-WORD_SATURATION: Final = 2.0
-WORD_USUAL_LENGTH: Final = 50.0
 WORD_SHARE: Final = 0.5
-"""The weights of unstemmed words of name, description and keywords, which count in addition to their stems."""
+"""The weight of unstemmed words."""
 PAIR_SHARE: Final = 0.15
 """The weight of two neighbouring terms."""
 TYPO_SHARE: Final = 0.5
@@ -44,28 +33,30 @@ TYPO_LENGTH: Final = 5
 """A word of at least this length that no document has also matches words that differ by one letter."""
 NAME_LENGTH: Final = 64
 """A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
-BODY_LIMIT: Final = 32_000
-"""Characters of a body that are indexed. Later text does not describe a skill any better."""
 QUERY_LIMIT: Final = 32
 """The number of terms of a query that count, the rarest first. More take time and find nothing else."""
 COMMON: Final = 0.5
 COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
+ALIAS_SHARE: Final = 0.5
+"""The weight of another word for a word of the query."""
 FEWEST: Final = 300
 """A smaller index is treated as this large, because a word in three of five documents is not a common word."""
 FITS: Final = 0.5
-"""The score below which no document is considered a match. About one right answer in seventy is below it."""
+"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 4 % above."""
 
-_EVEN: Final = 0.2
+_EVEN: Final = 0.22
 """The share of a ten-word query that must be found for a score of 0.5."""
+_LENGTH_POWER: Final = 0.75
+"""How much more a share of a longer query says. Chosen so that queries of all lengths have one threshold."""
 _POINTS: Final = 1024
 """The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
-_STEM_BITS: Final = 3
-_WORD_BITS: Final = 2
+_FILES: Final = limits.INDEXED_FILES + 1
 _LOCK_PATIENCE: Final = 5.0
 _HEAP: Final = 256_000_000
-_EVERY: Final = "*"
-_BETWEEN: Final = re.compile(r"[\W_]+")
+
+
+NO_ALIASES: Final[Aliases] = {}
 
 
 class IndexUnavailable(Exception):
@@ -74,19 +65,6 @@ class IndexUnavailable(Exception):
 
 class IndexBusy(IndexUnavailable):
     """Another process is writing to the index. It can still be searched, but is not up to date."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedSkill:
-    """The text of a skill that is indexed, as one document."""
-
-    key: str
-    name: str
-    description: str = ""
-    keywords: tuple[str, ...] = ()
-    body: str = ""
-    stamp: str
-    """The version of the skill. A document with another stamp is out of date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +98,19 @@ class TextIndex:
     def open(cls, path: str | None) -> Self:
         """Open the index in this folder, or one in memory. A missing or damaged index becomes an empty one."""
         if path is None:
-            return cls(tantivy.Index(_schema()))
+            return cls(tantivy.Index(schema()))
         folder = _folder(path)
         with _as_unavailable(f"cannot open the search index in {folder}"):
             os.makedirs(folder, exist_ok=True)
             try:
-                return cls(tantivy.Index(_schema(), folder))
+                return cls(tantivy.Index(schema(), folder))
             except ValueError as error:
                 # The engine's errors have a text and no code. A folder that cannot be locked is not damaged.
                 if "Lockfile" in str(error):
                     raise
                 cls.discard(path)
                 os.makedirs(folder, exist_ok=True)
-                return cls(tantivy.Index(_schema(), folder))
+                return cls(tantivy.Index(schema(), folder))
 
     @staticmethod
     def discard(path: str) -> None:
@@ -143,10 +121,11 @@ class TextIndex:
         """Replace and remove documents by key. If anything fails, nothing is changed."""
         with _as_unavailable("cannot update the search index"), self._writer() as writer:
             for key in removed:
-                writer.delete_documents_by_term("key", key)
-            for document in changed:
-                writer.delete_documents_by_term("key", document.key)
-                writer.add_document(_encode(document))
+                _delete(writer, key)
+            for skill in changed:
+                _delete(writer, skill.key)
+                for document in documents(skill):
+                    writer.add_document(document)
             writer.commit()
         self.refresh()
 
@@ -163,32 +142,42 @@ class TextIndex:
             searcher = self._view().searcher
             if not searcher.num_docs:
                 return {}
-            hits = searcher.search(Query.all_query(), searcher.num_docs, count=False).hits
+            hits = searcher.search(self._view().term("stem", EVERY), searcher.num_docs, count=False).hits
             found = (searcher.doc(address) for _, address in hits)
             return {str(document.get_first("key")): str(document.get_first("stamp")) for document in found}
 
-    def search(self, query: str, limit: int, *, allowed: Container[str] | None = None) -> list[Scored]:
+    def search(
+        self, query: str, limit: int, *, allowed: Container[str] | None = None, aliases: Aliases = NO_ALIASES
+    ) -> list[Scored]:
         """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys."""
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            plan = _Plan(view, query)
+            plan = _Plan(view, query, aliases)
             if not plan.clauses:
                 return []
             best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
         return [Scored(key, plan.confidence(points)) for points, key in best]
 
-    def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def matched(self, query: str, keys: Sequence[str], *, aliases: Aliases = NO_ALIASES) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
             view = self._view()
-            return _matched(view, keys, _Plan(view, query).presence)
+            return _matched(view, keys, _Plan(view, query, aliases).presence)
+
+    def files(self, query: str, keys: Sequence[str]) -> dict[str, str]:
+        """Return the file of each of these documents that has most of the query, unless that is SKILL.md."""
+        with _as_unavailable("cannot search the index"):
+            view = self._view()
+            return _files(view, keys, _Plan(view, query).wanted)
 
     def _view(self) -> "_View":
         view = self._seen
         if view is None:
-            view = self._seen = _View(self._index.searcher(), self._index.schema, {}, {})
+            searcher = self._index.searcher()
+            added = searcher.doc_freq("stem", EVERY) + searcher.doc_freq("has", EVERY)
+            view = self._seen = _View(searcher, self._index.schema, added != searcher.num_docs, {}, {}, {})
         return view
 
     @contextmanager
@@ -210,16 +199,6 @@ class TextIndex:
             writer.wait_merging_threads()  # the lock is free only after that
 
 
-def _schema() -> tantivy.Schema:
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("stamp", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
-    for field in ("stem", "word", "pair"):
-        builder.add_text_field(field, tokenizer_name="terms", index_option="basic")
-    return builder.build()
-
-
 def _folder(path: str) -> str:
     engine = re.sub(r"[^0-9a-z]+", "-", str(getattr(tantivy, "__version__", "")))
     return os.path.join(path, f"text-{FORMAT}-{engine}")
@@ -238,64 +217,33 @@ def _as_unavailable(what: str) -> Generator[None, None, None]:
         raise
 
 
-def _encode(document: IndexedSkill) -> tantivy.Document:
-    about = affirmative(document.description) + "\n" + "\n".join(document.keywords)
-    name_terms, about_terms, body_terms = terms(document.name), terms(about), terms(document.body[:BODY_LIMIT])
-    weights = Counter(body_terms)
-    _add(weights, name_terms, NAME_WEIGHT)
-    _add(weights, about_terms, ABOUT_WEIGHT)
-    counts = Counter(exact(about))
-    _add(counts, exact(document.name), WORD_NAME_WEIGHT)
-    # Of a body, only pairs that occur more than once: a third of the size with hardly a hit lost.
-    repeated = [pair for pair, count in Counter(pairs(body_terms)).items() if count > 1]
-    neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated}
-    return tantivy.Document(
-        key=document.key,
-        stamp=document.stamp,
-        name=_joined(document.name),
-        stem=" ".join([_EVERY, *_planes(weights, SATURATION, USUAL_LENGTH, _STEM_BITS)]),
-        word=" ".join(_planes(counts, WORD_SATURATION, WORD_USUAL_LENGTH, _WORD_BITS)),
-        pair=" ".join(["0" + pair for pair in neighbours]),
-    )
-
-
-def _joined(name: str) -> str:
-    """Return a name without separators and case: `release-notes`, `Release Notes` and `ReleaseNotes` are equal."""
-    return _BETWEEN.sub("", name.lower())
-
-
-def _add(counts: Counter[str], found: list[str], weight: int) -> None:
-    for term in found:
-        counts[term] += weight
-
-
-def _planes(counts: Counter[str], saturation: float, usual_length: float, bits: int) -> list[str]:
-    """Return the postings of each term: one for its presence, and one for each bit of its BM25 weight in steps."""
-    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * counts.total() / usual_length)
-    steps = 1 << bits
-
-    def planes(count: int) -> list[str]:
-        level = max(0, round(steps * count / (count + half)) - 1)
-        return ["0", *(str(1 << bit) for bit in range(bits) if level >> bit & 1)]
-
-    of_count = {count: planes(count) for count in set(counts.values())}
-    return [plane + term for term, count in counts.items() for plane in of_count[count]]
-
-
 class _View(NamedTuple):
     """One state of the index, and what was looked up in it. A new view replaces it when the index is read again."""
 
     searcher: tantivy.Searcher
     schema: tantivy.Schema
+    deleted: bool
+    """Whether the engine still counts documents that were deleted."""
     frequencies: dict[tuple[str, str], int]
     keys: dict[tuple[int, int], str]
     """Keys of documents by address. With thousands of equal hits, looking keys up takes most of the time."""
+    files: dict[tuple[int, int], tuple[str, str]]
+    """Keys of skills and paths of their files by address."""
 
     def key(self, address: tantivy.DocAddress) -> str:
         place = (address.segment_ord, address.doc)
         known = self.keys.get(place)
         if known is None:
             known = self.keys[place] = str(self.searcher.doc(address).get_first("key"))
+        return known
+
+    def file(self, address: tantivy.DocAddress) -> tuple[str, str]:
+        """Return the key of the skill that a file belongs to, and the path of the file."""
+        place = (address.segment_ord, address.doc)
+        known = self.files.get(place)
+        if known is None:
+            document = self.searcher.doc(address)
+            known = self.files[place] = str(document.get_first("parent")), str(document.get_first("file"))
         return known
 
     def term(self, field: str, term: str) -> Query:
@@ -308,7 +256,7 @@ class _View(NamedTuple):
         if known is None:
             known = searcher.doc_freq(field, term)
             # Until it merges, the engine also counts deleted documents. Then only a search gives the number.
-            if known and searcher.doc_freq("stem", _EVERY) != searcher.num_docs:
+            if known and self.deleted:
                 known = cast("_Counted", searcher.search(self.term(field, term), 1, count=True)).count
             self.frequencies[field, term] = known
         return known
@@ -317,25 +265,28 @@ class _View(NamedTuple):
 class _Plan:
     """A query as clauses for the engine: each clause that a document matches adds points."""
 
-    def __init__(self, view: _View, query: str) -> None:
+    def __init__(self, view: _View, query: str, aliases: Aliases = NO_ALIASES) -> None:
         self.clauses: list[tuple[Occur, Query]] = []
         self.presence: list[tuple[str, Query]] = []
         """The words of the query, each with a clause that matches the documents that have it."""
+        self.wanted: list[tuple[str, float]] = []
+        """The terms of the query that some document has, each with its inverse document frequency."""
         self.potential = 0
         """The points of a document that has all terms with full weight."""
         self.length = 0
         """The number of terms."""
         self._view = view
-        self._total = max(view.searcher.num_docs, FEWEST)
+        self._aliases = aliases
+        self._total = max(view.frequency("stem", EVERY), FEWEST)
         found = terms(query)
         self._add_stems(found, words(query))
         self._add_words(exact(query))
         self._add_pairs(pairs(found))
-        self._add_name(_joined(query), found)
+        self._add_name(joined(query), found)
 
     def confidence(self, points: int) -> float:
         """Return the share of the query that was found. Half of a long query counts more than all of two words."""
-        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
+        found = points / self.potential * (max(self.length, 3) / 10) ** _LENGTH_POWER
         return found / (found + _EVEN)
 
     def _add_stems(self, found: list[str], spelled: list[str]) -> None:
@@ -344,20 +295,31 @@ class _Plan:
             self.potential += round(_POINTS * idf)
             self.length += 1
             word = word_of[term]
+            if count:
+                self.wanted.append((term, idf))
             if count > COMMON * self._total:
                 self.presence.append((word, self._add("stem", term, idf * COMMON_WEIGHT, 0)))
             elif count:
-                self.presence.append((word, self._add("stem", term, idf, _STEM_BITS)))
+                self.presence.append((word, self._add("stem", term, idf, STEM_BITS)))
             elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
                 near = Query.fuzzy_term_query(self._view.schema, "word", "0" + word, 1)
                 self._score(near, round(_POINTS * TYPO_SHARE * idf))
                 self.presence.append((word, near))
+            self._add_aliases(term, idf)
+
+    def _add_aliases(self, term: str, most: float) -> None:
+        """Match other words for a term, which count less than the term itself."""
+        for other, word in self._aliases.get(term, {}).items():
+            count = self._view.frequency("stem", "0" + other)
+            if 0 < count <= COMMON * self._total:
+                idf = min(self._idf(count), most)
+                self.presence.append((word, self._add("stem", other, idf * ALIAS_SHARE, STEM_BITS)))
 
     def _add_words(self, found: list[str]) -> None:
         for term, count, idf in self._rarest("word", found):
             self.potential += round(_POINTS * WORD_SHARE * idf)
             if count:
-                self._add("word", term, idf * WORD_SHARE, _WORD_BITS)
+                self._add("word", term, idf * WORD_SHARE, WORD_BITS)
 
     def _add_pairs(self, found: list[str]) -> None:
         for term, count, idf in self._rarest("pair", found):
@@ -377,8 +339,11 @@ class _Plan:
     def _rarest(self, field: str, found: Iterable[str]) -> list[tuple[str, int, float]]:
         """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
         counts = ((term, self._view.frequency(field, "0" + term)) for term in dict.fromkeys(found))
-        rated = [(term, count, math.log(1 + (self._total - count + 0.5) / (count + 0.5))) for term, count in counts]
+        rated = [(term, count, self._idf(count)) for term, count in counts]
         return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
+
+    def _idf(self, count: int) -> float:
+        return math.log(1 + (self._total - count + 0.5) / (count + 0.5))
 
     def _add(self, field: str, term: str, worth: float, bits: int) -> Query:
         """Add the clauses of a term: one for its presence, and one for each bit of its weight."""
@@ -413,6 +378,29 @@ def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None)
         if complete or len(found) >= limit:
             return [(-points, key) for points, key in sorted(found)[:limit]]
         fetch *= 4
+
+
+def _files(view: _View, keys: Sequence[str], wanted: Sequence[tuple[str, float]]) -> dict[str, str]:
+    """Return for each skill the file that has most of the wanted terms; nothing if SKILL.md has as much."""
+    if not keys or not wanted:
+        return {}
+    chosen = Query.boolean_query([(Occur.Should, view.term("parent", key)) for key in keys])
+    clauses = [(Occur.Must, Query.const_score_query(chosen, 1.0))]
+    for term, idf in wanted:
+        clauses.append((Occur.Should, Query.const_score_query(view.term("has", term), round(_POINTS * idf))))
+    best: dict[str, tuple[float, str]] = {}
+    hits = view.searcher.search(Query.boolean_query(clauses), len(keys) * _FILES, count=False).hits
+    for points, address in hits:
+        key, file = view.file(address)
+        first, path = best.setdefault(key, (points, file))
+        if points == first and path != SKILL_FILE and (file == SKILL_FILE or file < path):
+            best[key] = (points, file)
+    return {key: file for key, (_, file) in best.items() if file != SKILL_FILE}
+
+
+def _delete(writer: tantivy.IndexWriter, key: str) -> None:
+    writer.delete_documents_by_term("key", key)
+    writer.delete_documents_by_term("parent", key)
 
 
 def _matched(view: _View, keys: Sequence[str], presence: list[tuple[str, Query]]) -> dict[str, tuple[str, ...]]:

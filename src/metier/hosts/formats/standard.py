@@ -216,10 +216,11 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         return found.text
     lines: list[str] = []
     for hit in found.results:
-        lines.append(hit.line)
-        if names[hit.skill.name] > 1:
+        lines += (*found.heading(hit), hit.line)
+        if names[hit.skill.name] > 1 or hit.shadowed_by:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
+        lines += hit.notes
     return "\n".join([*lines, *more_match(found, surroundings)])
 
 
