@@ -17,7 +17,8 @@ from metier.catalog.search import finder as module
 from metier.catalog.search.documents import FORMAT
 from metier.catalog.search.finder import KEYWORD_FIELDS, Finder, indexed_skills
 from metier.catalog.search.fusion import Ranker
-from metier.catalog.search.index import IndexBusy, TextIndex
+from metier.catalog.search.index import TextIndex
+from metier.catalog.search.parts import IndexBusy
 from metier.model import Root, Skill
 from metier.testing import write_skill
 from worlds import World

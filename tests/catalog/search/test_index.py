@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 import forking
 from metier.catalog.search import index as module
+from metier.catalog.search import parts
 from metier.catalog.search.documents import IndexedSkill
-from metier.catalog.search.index import FITS, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import Scored, TextIndex
+from metier.catalog.search.parts import IndexBusy, IndexUnavailable, PartFolder
+from metier.catalog.search.plan import FITS
 
 TEXT = """
     pdf form table release notes changelog deploy kubernetes cluster invoice spreadsheet chart query schema database
@@ -266,28 +269,35 @@ def test_another_format_is_another_index(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(old.stamps()) == 5
 
 
-@pytest.mark.parametrize("damage", ["meta", "empty-meta", "no-meta", "segments", "garbage"])
-def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str) -> None:
-    filled(*some(20), folder=tmp_path)
+@pytest.mark.parametrize("count", [20, 60])
+@pytest.mark.parametrize("damage", ["manifest", "no-manifest", "keys", "meta", "no-meta", "segments", "garbage", "gone"])
+def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str, count: int) -> None:
+    """Twenty skills are one file, and sixty a folder of the engine's files."""
+    filled(*some(count), folder=tmp_path)
     folder = next(tmp_path.glob("text-*"))
-    if damage == "meta":
-        (folder / "meta.json").write_text("{broken")
-    elif damage == "empty-meta":
-        (folder / "meta.json").write_text("")
+    (part,) = [*folder.glob("small-*"), *folder.glob("large-*")]
+    if damage.endswith("manifest"):
+        (folder / "parts").write_bytes(b"\xff../../etc\n") if damage == "manifest" else (folder / "parts").unlink()
+    elif damage == "gone" or not part.is_dir():
+        shutil.rmtree(part) if part.is_dir() else part.write_bytes(part.read_bytes()[: -len(damage)])
+    elif damage == "keys":
+        (part / "keys").write_bytes(os.urandom(50))
+    elif damage == "meta":
+        (part / "meta.json").write_text("{broken")
     elif damage == "no-meta":
-        (folder / "meta.json").unlink()
+        (part / "meta.json").unlink()
     else:
-        for file in folder.iterdir():
+        for file in part.iterdir():
             if file.suffix in (".idx", ".term", ".store"):
                 file.write_bytes(b"" if damage == "segments" else os.urandom(50))
     try:
         index = TextIndex.open(str(tmp_path))
-        assert index.stamps() == {}
+        assert index.stamps() == {} or answers(index) == answers(filled(*some(count)))
     except IndexUnavailable:
         TextIndex.discard(str(tmp_path))
         index = TextIndex.open(str(tmp_path))
-    index.update(some(20))
-    assert answers(index) == answers(filled(*some(20)))
+    index.update(some(count))
+    assert answers(index) == answers(filled(*some(count)))
 
 
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
@@ -326,7 +336,7 @@ def test_an_update_that_fails_in_the_middle_changes_nothing(tmp_path: Path, monk
 
 def python(code: str, *arguments: str) -> "subprocess.Popen[str]":
     head = "import os, signal, sys\nfrom metier.catalog.search import index as module\n"
-    head += "from metier.catalog.search.index import *\n"
+    head += "from metier.catalog.search.index import *\nfrom metier.catalog.search.parts import IndexBusy\n"
     return forking.start([sys.executable, "-c", head + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
@@ -362,9 +372,8 @@ def test_while_another_process_writes_an_update_gives_up_and_a_search_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = filled(document("a", "pdf"), folder=tmp_path)
-    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.0)
-    busy = TextIndex.open(str(tmp_path))
-    with busy._writer(), pytest.raises(IndexBusy):
+    monkeypatch.setattr(parts, "LOCK_PATIENCE", 0.0)
+    with PartFolder(str(next(tmp_path.glob("text-*")))).locked(), pytest.raises(IndexBusy):
         index.update([document("b", "pdf")])
     assert keys(index, "pdf") == ["a"]
     index.update([document("b", "pdf")])

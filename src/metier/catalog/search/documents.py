@@ -1,22 +1,21 @@
 """What of a skill is written to the index: its own text and its references as weighted terms.
 
-The weight of each term is computed here and written in binary: one posting says that the term is there, and up to three
-more are the bits of its weight. A weight depends on one skill alone. A skill with references also has a small document
-for each of its files, which says only which terms the file has, so that a hit can name the file to read.
+The weight of each term is computed here, in eight levels, and is part of what is written: `invoice:3`. A weight depends
+on one skill alone. Each reference file also has a small document with the terms that SKILL.md lacks, so that a hit can
+name the file to read.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import tantivy
 
-from metier.catalog.search.words import affirmative, exact, pairs, terms
-from metier.model import SKILL_FILE
+from metier.catalog.search.words import affirmative, counted, exact, pairs, repeated_pairs, terms
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Part of the folder's name. Increase it if the same text would be indexed differently."""
 
 NAME_WEIGHT: Final = 20
@@ -35,10 +34,8 @@ WORD_USUAL_LENGTH: Final = 50.0
 """The weights of unstemmed words of name, description and keywords, which count in addition to their stems."""
 BODY_LIMIT: Final = 32_000
 """Characters of a body that are indexed. Later text does not describe a skill any better."""
-STEM_BITS: Final = 3
+LEVELS: Final = 8
 WORD_BITS: Final = 2
-EVERY: Final = "*"
-"""A term of every document: in `stem` of a skill, in `has` of a file."""
 
 _BETWEEN: Final = re.compile(r"[\W_]+")
 
@@ -58,11 +55,29 @@ class IndexedSkill:
     """The version of the skill. A document with another stamp is out of date."""
 
 
-def schema() -> tantivy.Schema:
-    """The fields of a skill (`key` to `pair`) and of a file (`parent`, `file` and `has`)."""
+class PreparedSkill(NamedTuple):
+    """What is written for a skill. One without a stamp says that the skill was removed."""
+
+    key: str
+    stamp: str
+    name: str = ""
+    stem: str = ""
+    word: str = ""
+    pair: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+    """The path of each reference file, and the terms that it has and SKILL.md lacks."""
+
+    def documents(self) -> list[tantivy.Document]:
+        """The document of the skill and those of its files."""
+        if not self.stamp:
+            return []
+        whole = tantivy.Document(key=self.key, name=self.name, stem=self.stem, word=self.word, pair=self.pair)
+        return [whole, *(tantivy.Document(parent=self.key, file=file, has=has) for file, has in self.files)]
+
+
+def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("stamp", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("parent", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("file", stored=True, tokenizer_name="raw", index_option="basic")
@@ -71,32 +86,36 @@ def schema() -> tantivy.Schema:
     return builder.build()
 
 
-def documents(skill: IndexedSkill) -> Iterator[tantivy.Document]:
-    """The document of a skill, and one for each of its files if it has references."""
+SCHEMA: Final = _schema()
+"""The fields of a skill (`key`, and `name` to `pair`) and of a file (`parent`, `file` and `has`)."""
+
+
+def prepare(skill: IndexedSkill) -> PreparedSkill:
+    """Analyse the text of a skill."""
     about = affirmative(skill.description) + "\n" + "\n".join(skill.keywords)
     name_terms, about_terms, body_terms = terms(skill.name), terms(about), terms(skill.body[:BODY_LIMIT])
-    weights = Counter(body_terms)
-    _add(weights, name_terms, NAME_WEIGHT)
-    _add(weights, about_terms, ABOUT_WEIGHT)
+    own = Counter(body_terms)
+    _add(own, name_terms, NAME_WEIGHT)
+    _add(own, about_terms, ABOUT_WEIGHT)
     counts = Counter(exact(about))
     _add(counts, exact(skill.name), WORD_NAME_WEIGHT)
     # Of a body, only pairs that occur more than once: a third of the size with hardly a hit lost.
-    repeated = [pair for pair, count in Counter(pairs(body_terms)).items() if count > 1]
-    neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated}
-    referred: Counter[str] = Counter()
+    neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated_pairs(body_terms)}
+    referred: dict[str, int] = {}
+    files: list[tuple[str, str]] = []
     for file, text in skill.references:
-        found = Counter(terms(text))
-        referred.update(found)
-        yield tantivy.Document(parent=skill.key, file=file, has=" ".join([EVERY, *found]))
-    if skill.references:
-        yield tantivy.Document(parent=skill.key, file=SKILL_FILE, has=" ".join([EVERY, *weights]))
-    yield tantivy.Document(
+        found = counted(text)
+        for term, count in found.items():
+            referred[term] = referred.get(term, 0) + count
+        files.append((file, " ".join([term for term in found if term not in own])))
+    return PreparedSkill(
         key=skill.key,
         stamp=skill.stamp,
         name=joined(skill.name),
-        stem=" ".join([EVERY, *_planes(_with_references(weights, referred), STEM_BITS)]),
+        stem=" ".join(_levelled(_with_references(own, referred))),
         word=" ".join(_planes(_saturated(counts, WORD_SATURATION, WORD_USUAL_LENGTH), WORD_BITS)),
-        pair=" ".join(["0" + pair for pair in neighbours]),
+        pair=" ".join(neighbours),
+        files=tuple(one for one in files if one[1]),
     )
 
 
@@ -110,19 +129,27 @@ def _add(counts: Counter[str], found: list[str], weight: int) -> None:
         counts[term] += weight
 
 
-def _saturated(counts: Counter[str], saturation: float, usual_length: float) -> dict[str, float]:
+def _saturated(counts: Mapping[str, int], saturation: float, usual_length: float) -> dict[str, float]:
     """Return the weight of each term as in BM25, from 0 to 1."""
-    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * counts.total() / usual_length)
+    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * sum(counts.values()) / usual_length)
     of_count = {count: count / (count + half) for count in set(counts.values())}
     return {term: of_count[count] for term, count in counts.items()}
 
 
-def _with_references(own: Counter[str], referred: Counter[str]) -> dict[str, float]:
+def _with_references(own: Mapping[str, int], referred: Mapping[str, int]) -> dict[str, float]:
     weights = _saturated(own, SATURATION, USUAL_LENGTH)
     for term, weight in _saturated(referred, SATURATION, REFERENCE_USUAL_LENGTH).items():
         known = weights.get(term, 0.0)
         weights[term] = known + REFERENCE_SHARE * weight * (1 - known)
     return weights
+
+
+_SUFFIXES: Final = [f":{max(0, step - 1)}" for step in range(LEVELS + 1)]
+
+
+def _levelled(weights: Mapping[str, float]) -> list[str]:
+    """Return each term with the level of its weight."""
+    return [term + _SUFFIXES[round(LEVELS * weight)] for term, weight in weights.items()]
 
 
 def _planes(weights: Mapping[str, float], bits: int) -> list[str]:

@@ -18,7 +18,9 @@ from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import IndexedSkill
 from metier.catalog.search.folding import fold
 from metier.catalog.search.fusion import Ranker, fuse
-from metier.catalog.search.index import FITS, NO_ALIASES, IndexBusy, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search.index import Scored, TextIndex
+from metier.catalog.search.parts import IndexBusy, IndexUnavailable
+from metier.catalog.search.plan import FITS, NO_ALIASES
 from metier.catalog.search.references import Reference
 from metier.errors import ResourceError
 from metier.files.beneath import read_file

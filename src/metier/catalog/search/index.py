@@ -1,70 +1,31 @@
 """A text index of skills: each skill is a document with a key, and a search returns keys with scores.
 
-The weights of terms are written when a document is added (see `documents`), and a query only adds whole numbers. So a
-score depends on the documents in the index and not on the order in which they were added or what was deleted before:
-the same query gets the same result after any history.
+The weights of terms are written when a document is added (see `documents`), and a query only adds whole numbers (see
+`plan`). So a score depends on the documents in the index and not on the order in which they were added or what was
+deleted before: the same query gets the same result after any history.
 """
 
-import math
 import os
 import re
 import shutil
-import time
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, Self, cast
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self, cast
 
 import tantivy
 from tantivy import Occur, Query
 
 from metier import limits
 from metier.catalog.search.aliases import Aliases
-from metier.catalog.search.documents import EVERY, FORMAT, STEM_BITS, WORD_BITS, IndexedSkill, documents, joined, schema
-from metier.catalog.search.words import exact, pairs, terms, words
-from metier.model import SKILL_FILE
+from metier.catalog.search.documents import FORMAT, IndexedSkill, PreparedSkill, prepare
+from metier.catalog.search.parts import DamagedPart, IndexUnavailable, Part, PartFolder, in_memory, joined_parts
+from metier.catalog.search.plan import NO_ALIASES, POINTS, QueryPlan, term_query
 
-WORD_SHARE: Final = 0.5
-"""The weight of unstemmed words."""
-PAIR_SHARE: Final = 0.15
-"""The weight of two neighbouring terms."""
-TYPO_SHARE: Final = 0.5
-TYPO_LENGTH: Final = 5
-"""A word of at least this length that no document has also matches words that differ by one letter."""
-NAME_LENGTH: Final = 64
-"""A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
-QUERY_LIMIT: Final = 32
-"""The number of terms of a query that count, the rarest first. More take time and find nothing else."""
-COMMON: Final = 0.5
-COMMON_WEIGHT: Final = 0.6
-"""For a word that more than this share of the documents has, only its presence counts, with this weight."""
-ALIAS_SHARE: Final = 0.5
-"""The weight of another word for a word of the query."""
-FEWEST: Final = 300
-"""A smaller index is treated as this large, because a word in three of five documents is not a common word."""
-FITS: Final = 0.5
-"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 4 % above."""
+FILE_SHARE: Final = 0.25
+"""A reference file is named if the words that it has and SKILL.md lacks are at least this share of the query."""
 
-_EVEN: Final = 0.22
-"""The share of a ten-word query that must be found for a score of 0.5."""
-_LENGTH_POWER: Final = 0.75
-"""How much more a share of a longer query says. Chosen so that queries of all lengths have one threshold."""
-_POINTS: Final = 1024
-"""The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
-_FILES: Final = limits.INDEXED_FILES + 1
-_LOCK_PATIENCE: Final = 5.0
-_HEAP: Final = 256_000_000
-
-
-NO_ALIASES: Final[Aliases] = {}
-
-
-class IndexUnavailable(Exception):
-    """The stored index cannot be used: the disk is read-only or full, or the index is damaged."""
-
-
-class IndexBusy(IndexUnavailable):
-    """Another process is writing to the index. It can still be searched, but is not up to date."""
+_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,64 +48,103 @@ class TextIndex:
     Any problem with the folder raises `IndexUnavailable` and leaves the last complete update in place.
     """
 
-    def __init__(self, index: tantivy.Index) -> None:
-        index.register_tokenizer("terms", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
-        index.config_reader("manual")
-        index.reload()
-        self._index = index
-        self._seen: _View | None = None
+    def __init__(self, folder: PartFolder | None = None) -> None:
+        self._folder = folder
+        self._signature: tuple[int, ...] | None = None
+        self._parts: tuple[Part, ...] = ()
+        self._view = _View(())
+        self.refresh()
 
     @classmethod
     def open(cls, path: str | None) -> Self:
         """Open the index in this folder, or one in memory. A missing or damaged index becomes an empty one."""
         if path is None:
-            return cls(tantivy.Index(schema()))
-        folder = _folder(path)
-        with _as_unavailable(f"cannot open the search index in {folder}"):
-            os.makedirs(folder, exist_ok=True)
-            try:
-                return cls(tantivy.Index(schema(), folder))
-            except ValueError as error:
-                # The engine's errors have a text and no code. A folder that cannot be locked is not damaged.
-                if "Lockfile" in str(error):
-                    raise
-                cls.discard(path)
-                os.makedirs(folder, exist_ok=True)
-                return cls(tantivy.Index(schema(), folder))
+            return cls()
+        with _as_unavailable(f"cannot open the search index in {path}"):
+            return cls(PartFolder(_place(path)))
 
     @staticmethod
     def discard(path: str) -> None:
         """Delete the index in this folder."""
-        shutil.rmtree(_folder(path), ignore_errors=True)
+        shutil.rmtree(_place(path), ignore_errors=True)
+
+    # --- writing ---
 
     def update(self, changed: Iterable[IndexedSkill], removed: Iterable[str] = ()) -> None:
         """Replace and remove documents by key. If anything fails, nothing is changed."""
-        with _as_unavailable("cannot update the search index"), self._writer() as writer:
-            for key in removed:
-                _delete(writer, key)
-            for skill in changed:
-                _delete(writer, skill.key)
-                for document in documents(skill):
-                    writer.add_document(document)
-            writer.commit()
-        self.refresh()
+        later: dict[str, PreparedSkill] = {}
+        with _as_unavailable("cannot update the search index"):
+            self._add(_once(_prepared(changed, removed), later))
+            if later:
+                self._add(later.values())
+
+    def rewrite(self, skills: Iterable[IndexedSkill], parts: Collection[str]) -> bool:
+        """Replace these parts by one with these skills, which must be all that only they have.
+
+        Returns false if another process has replaced one of them before.
+        """
+        with _as_unavailable("cannot update the search index"):
+            kept = [part for part in self._parts if part.name not in parts]
+            gone = {
+                key for part in self._parts if part.name in parts for key, stamp in part.stamps.items() if not stamp
+            }
+            hidden = {key for key in gone if any(key in part.stamps for part in kept)}
+            return self._add(_prepared(skills, hidden), parts)
+
+    def _add(self, skills: Iterable[PreparedSkill], dropped: Collection[str] = ()) -> bool:
+        if self._folder is None:
+            part = in_memory(skills)
+            at = max((at for at, one in enumerate(self._parts) if one.name in dropped), default=len(self._parts) - 1)
+            following = (*self._parts[: at + 1], part, *self._parts[at + 1 :])
+            self._parts = tuple(joined_parts([one for one in following if one.name not in dropped]))
+            self._view = _View(self._parts)
+            return True
+        part = self._folder.write(skills)
+        if part is None and not dropped:
+            return True
+        published = self._folder.publish(part.name if part else None, dropped)
+        self._read([part] if part and published else [])
+        return published
+
+    # --- reading ---
 
     def refresh(self) -> None:
         """Read what other processes have written since."""
-        with _as_unavailable("cannot read the search index"):
-            self._index.reload()
-        self._seen = None
+        if self._folder is not None:
+            with _as_unavailable("cannot read the search index"):
+                if self._signature != self._folder.signature():
+                    self._read([])
+
+    def _read(self, written: Sequence[Part]) -> None:
+        """Open the parts that the manifest names and that are not open yet."""
+        assert self._folder is not None
+        known = {part.name: part for part in (*self._parts, *written)}
+        for _ in range(_ATTEMPTS):
+            signature, names = self._folder.signature(), self._folder.names()
+            damaged: list[str] = []
+            for name in names:
+                if name not in known:
+                    try:
+                        known[name] = self._folder.read(name)
+                    except FileNotFoundError:
+                        if self._folder.signature() != signature:
+                            break  # another process has replaced it
+                        damaged.append(name)
+                    except DamagedPart:
+                        damaged.append(name)
+            else:
+                if not damaged:
+                    self._signature = signature
+                    self._parts = tuple(known[name] for name in names)
+                    self._view = _View(joined_parts(self._parts))
+                    return
+                self._folder.publish(None, damaged)
+        raise IndexUnavailable("the parts of the search index change all the time")
 
     def stamps(self) -> dict[str, str]:
         """Return the key and stamp of every document."""
         self.refresh()
-        with _as_unavailable("cannot read the search index"):
-            searcher = self._view().searcher
-            if not searcher.num_docs:
-                return {}
-            hits = searcher.search(self._view().term("stem", EVERY), searcher.num_docs, count=False).hits
-            found = (searcher.doc(address) for _, address in hits)
-            return {str(document.get_first("key")): str(document.get_first("stamp")) for document in found}
+        return {key: stamp for part in self._view.parts for key, stamp in part.live.items()}
 
     def search(
         self, query: str, limit: int, *, allowed: Container[str] | None = None, aliases: Aliases = NO_ALIASES
@@ -153,55 +153,51 @@ class TextIndex:
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
-            view = self._view()
-            plan = _Plan(view, query, aliases)
+            view = self._view
+            plan = QueryPlan(view, query, aliases)
             if not plan.clauses:
                 return []
-            best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
-        return [Scored(key, plan.confidence(points)) for points, key in best]
+            whole = Query.boolean_query(plan.clauses)
+            found = [hit for part in view.parts for hit in _best(part, whole, limit, allowed)]
+        return [Scored(key, plan.confidence(-points)) for points, key in sorted(found)[:limit]]
 
     def matched(self, query: str, keys: Sequence[str], *, aliases: Aliases = NO_ALIASES) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
-            view = self._view()
-            return _matched(view, keys, _Plan(view, query, aliases).presence)
+            view = self._view
+            presence = QueryPlan(view, query, aliases).presence
+            found = {key: words for part in view.parts for key, words in _matched(part, keys, presence).items()}
+            return {key: found.get(key, ()) for key in keys}
 
     def files(self, query: str, keys: Sequence[str]) -> dict[str, str]:
-        """Return the file of each of these documents that has most of the query, unless that is SKILL.md."""
+        """Return the file of each of these documents that has most of the query that SKILL.md lacks, if it is much."""
         with _as_unavailable("cannot search the index"):
-            view = self._view()
-            return _files(view, keys, _Plan(view, query).wanted)
-
-    def _view(self) -> "_View":
-        view = self._seen
-        if view is None:
-            searcher = self._index.searcher()
-            added = searcher.doc_freq("stem", EVERY) + searcher.doc_freq("has", EVERY)
-            view = self._seen = _View(searcher, self._index.schema, added != searcher.num_docs, {}, {}, {})
-        return view
-
-    @contextmanager
-    def _writer(self) -> Generator[tantivy.IndexWriter, None, None]:
-        give_up = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                writer = self._index.writer(_HEAP, 1)
-                break
-            except ValueError as error:
-                if "LockBusy" not in str(error):  # the engine's errors have a text and no code
-                    raise
-                if time.monotonic() > give_up:
-                    raise IndexBusy("another process is updating the search index") from error
-                time.sleep(0.005)
-        try:
-            yield writer
-        finally:
-            writer.wait_merging_threads()  # the lock is free only after that
+            view = self._view
+            wanted = QueryPlan(view, query).wanted
+            return {key: file for part in view.parts for key, file in _files(part, keys, wanted).items()}
 
 
-def _folder(path: str) -> str:
+def _place(path: str) -> str:
     engine = re.sub(r"[^0-9a-z]+", "-", str(getattr(tantivy, "__version__", "")))
     return os.path.join(path, f"text-{FORMAT}-{engine}")
+
+
+def _prepared(changed: Iterable[IndexedSkill], removed: Iterable[str]) -> Iterator[PreparedSkill]:
+    for skill in changed:
+        yield prepare(skill)
+    for key in removed:
+        yield PreparedSkill(key, "")
+
+
+def _once(skills: Iterable[PreparedSkill], later: dict[str, PreparedSkill]) -> Iterator[PreparedSkill]:
+    """Each key once. What comes again is kept for another part, since a part cannot hide what it has itself."""
+    seen: set[str] = set()
+    for one in skills:
+        if one.key not in seen:
+            seen.add(one.key)
+            yield one
+        elif one.stamp:
+            later[one.key] = one
 
 
 @contextmanager
@@ -217,17 +213,18 @@ def _as_unavailable(what: str) -> Generator[None, None, None]:
         raise
 
 
-class _View(NamedTuple):
-    """One state of the index, and what was looked up in it. A new view replaces it when the index is read again."""
+@dataclass(slots=True, eq=False)
+class _ShownPart:
+    """A part as a view shows it: without what newer parts hide."""
 
+    name: str
     searcher: tantivy.Searcher
-    schema: tantivy.Schema
-    deleted: bool
-    """Whether the engine still counts documents that were deleted."""
-    frequencies: dict[tuple[str, str], int]
-    keys: dict[tuple[int, int], str]
+    live: dict[str, str]
+    hidden: Query | None
+    """The documents that newer parts hide."""
+    keys: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     """Keys of documents by address. With thousands of equal hits, looking keys up takes most of the time."""
-    files: dict[tuple[int, int], tuple[str, str]]
+    files: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict[tuple[int, int], tuple[str, str]])
     """Keys of skills and paths of their files by address."""
 
     def key(self, address: tantivy.DocAddress) -> str:
@@ -246,179 +243,122 @@ class _View(NamedTuple):
             known = self.files[place] = str(document.get_first("parent")), str(document.get_first("file"))
         return known
 
-    def term(self, field: str, term: str) -> Query:
-        return Query.term_query(self.schema, field, term, "basic")
+    def counted(self, query: Query, counted: int) -> int:
+        """The number of documents that count, of those that match a query of one term."""
+        if not counted or self.hidden is None:
+            return counted
+        both = Query.boolean_query([(Occur.Must, query), (Occur.Must, self.hidden)])
+        return counted - cast("_Counted", self.searcher.search(both, 1, count=True)).count
+
+
+class _View:
+    """One state of the index, and what was looked up in it. A new view replaces it when the index changes."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        shown: list[_ShownPart] = []
+        newer: set[str] = set()
+        for part in reversed(parts):
+            hidden = sorted(key for key, stamp in part.stamps.items() if stamp and key in newer) if newer else []
+            live = {key: stamp for key, stamp in part.stamps.items() if stamp and key not in newer}
+            query = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in hidden]) if hidden else None
+            shown.append(_ShownPart(part.name, part.searcher, live, query))
+            newer.update(part.stamps)
+        self.parts = tuple(reversed(shown))
+        self.total = sum(len(part.live) for part in self.parts)
+        self._frequencies: dict[tuple[str, str], int] = {}
+        self._levels: dict[str, tuple[Mapping[int, int], int]] = {}
+
+    def levels(self, term: str) -> Mapping[int, int]:
+        return self._stem(term)[0]
+
+    def occurrences(self, term: str) -> int:
+        return self._stem(term)[1]
+
+    def _stem(self, term: str) -> tuple[Mapping[int, int], int]:
+        known = self._levels.get(term)
+        if known is None:
+            levels: dict[int, int] = {}
+            total = 0
+            for part in self.parts:
+                found = part.searcher.terms_with_prefix("stem", term + ":")
+                for stored, count in found:
+                    level = int(stored[-1])
+                    levels[level] = levels.get(level, 0) + count
+                    total += part.counted(term_query("stem", stored), count)
+            known = self._levels[term] = (levels, total)
+        return known
 
     def frequency(self, field: str, term: str) -> int:
-        """Return the number of documents with this term."""
-        searcher = self.searcher
-        known = self.frequencies.get((field, term))
+        known = self._frequencies.get((field, term))
         if known is None:
-            known = searcher.doc_freq(field, term)
-            # Until it merges, the engine also counts deleted documents. Then only a search gives the number.
-            if known and self.deleted:
-                known = cast("_Counted", searcher.search(self.term(field, term), 1, count=True)).count
-            self.frequencies[field, term] = known
+            query = term_query(field, term)
+            known = sum(part.counted(query, part.searcher.doc_freq(field, term)) for part in self.parts)
+            self._frequencies[field, term] = known
         return known
 
 
-class _Plan:
-    """A query as clauses for the engine: each clause that a document matches adds points."""
-
-    def __init__(self, view: _View, query: str, aliases: Aliases = NO_ALIASES) -> None:
-        self.clauses: list[tuple[Occur, Query]] = []
-        self.presence: list[tuple[str, Query]] = []
-        """The words of the query, each with a clause that matches the documents that have it."""
-        self.wanted: list[tuple[str, float]] = []
-        """The terms of the query that some document has, each with its inverse document frequency."""
-        self.potential = 0
-        """The points of a document that has all terms with full weight."""
-        self.length = 0
-        """The number of terms."""
-        self._view = view
-        self._aliases = aliases
-        self._total = max(view.frequency("stem", EVERY), FEWEST)
-        found = terms(query)
-        self._add_stems(found, words(query))
-        self._add_words(exact(query))
-        self._add_pairs(pairs(found))
-        self._add_name(joined(query), found)
-
-    def confidence(self, points: int) -> float:
-        """Return the share of the query that was found. Half of a long query counts more than all of two words."""
-        found = points / self.potential * (max(self.length, 3) / 10) ** _LENGTH_POWER
-        return found / (found + _EVEN)
-
-    def _add_stems(self, found: list[str], spelled: list[str]) -> None:
-        word_of = dict(zip(reversed(found), reversed(spelled), strict=True))
-        for term, count, idf in self._rarest("stem", found):
-            self.potential += round(_POINTS * idf)
-            self.length += 1
-            word = word_of[term]
-            if count:
-                self.wanted.append((term, idf))
-            if count > COMMON * self._total:
-                self.presence.append((word, self._add("stem", term, idf * COMMON_WEIGHT, 0)))
-            elif count:
-                self.presence.append((word, self._add("stem", term, idf, STEM_BITS)))
-            elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
-                near = Query.fuzzy_term_query(self._view.schema, "word", "0" + word, 1)
-                self._score(near, round(_POINTS * TYPO_SHARE * idf))
-                self.presence.append((word, near))
-            self._add_aliases(term, idf)
-
-    def _add_aliases(self, term: str, most: float) -> None:
-        """Match other words for a term, which count less than the term itself."""
-        for other, word in self._aliases.get(term, {}).items():
-            count = self._view.frequency("stem", "0" + other)
-            if 0 < count <= COMMON * self._total:
-                idf = min(self._idf(count), most)
-                self.presence.append((word, self._add("stem", other, idf * ALIAS_SHARE, STEM_BITS)))
-
-    def _add_words(self, found: list[str]) -> None:
-        for term, count, idf in self._rarest("word", found):
-            self.potential += round(_POINTS * WORD_SHARE * idf)
-            if count:
-                self._add("word", term, idf * WORD_SHARE, WORD_BITS)
-
-    def _add_pairs(self, found: list[str]) -> None:
-        for term, count, idf in self._rarest("pair", found):
-            if count:
-                self._add("pair", term, idf * PAIR_SHARE, 0)
-
-    def _add_name(self, name: str, found: list[str]) -> None:
-        """Match the whole query as a name, which is worth as many points as all of its words."""
-        if not self.potential or len(name) > NAME_LENGTH:
-            return
-        # Typing errors are allowed only if one of the words is unknown.
-        known = all(self._view.frequency("stem", "0" + term) for term in found)
-        errors = 0 if known or not name.isascii() else min(len(name) // 4, 2)
-        fuzzy = Query.fuzzy_term_query(self._view.schema, "name", name, errors) if errors else None
-        self._score(fuzzy or self._view.term("name", name), self.potential)
-
-    def _rarest(self, field: str, found: Iterable[str]) -> list[tuple[str, int, float]]:
-        """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
-        counts = ((term, self._view.frequency(field, "0" + term)) for term in dict.fromkeys(found))
-        rated = [(term, count, self._idf(count)) for term, count in counts]
-        return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
-
-    def _idf(self, count: int) -> float:
-        return math.log(1 + (self._total - count + 0.5) / (count + 0.5))
-
-    def _add(self, field: str, term: str, worth: float, bits: int) -> Query:
-        """Add the clauses of a term: one for its presence, and one for each bit of its weight."""
-        step = _POINTS * worth / (1 << bits)
-        there = self._view.term(field, "0" + term)
-        self._score(there, round(step) or 1)
-        for bit in range(bits):
-            self._score(self._view.term(field, f"{1 << bit}{term}"), round(step * (1 << bit)) or 1)
-        return there
-
-    def _score(self, query: Query, points: float) -> None:
-        self.clauses.append((Occur.Should, Query.const_score_query(query, points)))
-
-
-def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
-    """Return the first `limit` documents by points, then by key.
+def _best(part: _ShownPart, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
+    """Return the first `limit` documents by points, which are negative, then by key.
 
     The engine orders equal points at random, so more are fetched until the points drop below those of the last one.
     """
     fetch = limit + 16
     while True:
-        hits = view.searcher.search(query, fetch, count=False).hits
+        hits = part.searcher.search(query, fetch, count=False).hits
         complete = len(hits) < fetch
         floor = 0 if complete else hits[-1][0]
         found: list[tuple[int, str]] = []
         for points, address in hits:
             if points <= floor or (len(found) >= limit and points < -found[limit - 1][0]):
                 break
-            key = view.key(address)
-            if allowed is None or key in allowed:
+            key = part.key(address)
+            if key in part.live and (allowed is None or key in allowed):
                 found.append((-int(points), key))
         if complete or len(found) >= limit:
-            return [(-points, key) for points, key in sorted(found)[:limit]]
+            return sorted(found)[:limit]
         fetch *= 4
 
 
-def _files(view: _View, keys: Sequence[str], wanted: Sequence[tuple[str, float]]) -> dict[str, str]:
-    """Return for each skill the file that has most of the wanted terms; nothing if SKILL.md has as much."""
+def _files(part: _ShownPart, keys: Sequence[str], wanted: Sequence[tuple[str, float]]) -> dict[str, str]:
+    """Return for each skill the file that has most of the wanted terms."""
+    keys = [key for key in keys if key in part.live]
     if not keys or not wanted:
         return {}
-    chosen = Query.boolean_query([(Occur.Should, view.term("parent", key)) for key in keys])
+    least = FILE_SHARE * POINTS * sum(idf for _, idf in wanted)
+    chosen = Query.boolean_query([(Occur.Should, term_query("parent", key)) for key in keys])
     clauses = [(Occur.Must, Query.const_score_query(chosen, 1.0))]
-    for term, idf in wanted:
-        clauses.append((Occur.Should, Query.const_score_query(view.term("has", term), round(_POINTS * idf))))
+    clauses += [
+        (Occur.Should, Query.const_score_query(term_query("has", term), round(POINTS * idf))) for term, idf in wanted
+    ]
     best: dict[str, tuple[float, str]] = {}
-    hits = view.searcher.search(Query.boolean_query(clauses), len(keys) * _FILES, count=False).hits
+    hits = part.searcher.search(Query.boolean_query(clauses), len(keys) * limits.INDEXED_FILES, count=False).hits
     for points, address in hits:
-        key, file = view.file(address)
+        if points - 1 < least:
+            break
+        key, file = part.file(address)
         first, path = best.setdefault(key, (points, file))
-        if points == first and path != SKILL_FILE and (file == SKILL_FILE or file < path):
+        if points == first and file < path:
             best[key] = (points, file)
-    return {key: file for key, (_, file) in best.items() if file != SKILL_FILE}
+    return {key: file for key, (_, file) in best.items()}
 
 
-def _delete(writer: tantivy.IndexWriter, key: str) -> None:
-    writer.delete_documents_by_term("key", key)
-    writer.delete_documents_by_term("parent", key)
-
-
-def _matched(view: _View, keys: Sequence[str], presence: list[tuple[str, Query]]) -> dict[str, tuple[str, ...]]:
+def _matched(
+    part: _ShownPart, keys: Sequence[str], presence: Sequence[tuple[str, Query]]
+) -> dict[str, tuple[str, ...]]:
     """Return the words that each document has: one search in which every word adds a power of two."""
-    found: dict[str, list[str]] = {key: [] for key in keys}
-    if not keys:
+    found: dict[str, list[str]] = {key: [] for key in keys if key in part.live}
+    if not found:
         return {}
-    chosen = Query.boolean_query([(Occur.Should, view.term("key", key)) for key in keys])
+    chosen = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in found])
     for start in range(0, len(presence), 16):
-        part = presence[start : start + 16]
+        some = presence[start : start + 16]
         query = Query.boolean_query(
             [
                 (Occur.Must, Query.const_score_query(chosen, 1.0)),
-                *((Occur.Should, Query.const_score_query(q, float(2 << at))) for at, (_, q) in enumerate(part)),
+                *((Occur.Should, Query.const_score_query(q, float(2 << at))) for at, (_, q) in enumerate(some)),
             ]
         )
-        for score, address in view.searcher.search(query, len(keys), count=False).hits:
+        for score, address in part.searcher.search(query, len(found), count=False).hits:
             mask = int(score) >> 1
-            words_found = found[view.key(address)]
-            words_found.extend([word for at, (word, _) in enumerate(part) if mask >> at & 1])
-    return {key: tuple(words_found) for key, words_found in found.items()}
+            found[part.key(address)].extend([word for at, (word, _) in enumerate(some) if mask >> at & 1])
+    return {key: tuple(words) for key, words in found.items()}
