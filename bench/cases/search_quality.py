@@ -10,11 +10,13 @@ import os
 import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from metier.catalog.search import index as rules
+from metier.catalog.search import plan as rules
 from metier.catalog.search.aliases import aliases
 from metier.catalog.search.documents import IndexedSkill
-from metier.catalog.search.finder import TAIL, indexed_skills, with_references
-from metier.catalog.search.index import FITS, TextIndex
+from metier.catalog.search.finder import TAIL
+from metier.catalog.search.index import TextIndex
+from metier.catalog.search.plan import FITS
+from metier.catalog.search.reading import TextSource, indexed_skills, with_references
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -40,7 +42,7 @@ def run(options: Options) -> list[Row]:
     corpus = corpus_of(options)
     if corpus is None:
         return absent(options)
-    texts = list(indexed_skills(list(with_references(corpus.skills))))
+    texts = list(indexed_skills(list(with_references(map(TextSource.of, corpus.skills)))))
     index = TextIndex.open(None)
     index.update(texts)
 
@@ -63,6 +65,7 @@ def run(options: Options) -> list[Row]:
     rows += _grouped(asked, ranks, lambda query: query.kind)
     rows += _grouped(asked, ranks, _length)
     rows += _own_repository(corpus, index, asked)
+    rows += _with_context(corpus, index, asked)
     rows += _grouped(asked, ranks, lambda query: query.repo.split("/")[0])
     repositories = sorted({query.repo for query in asked})
     for k in GOALS:
@@ -102,7 +105,11 @@ def _grouped(asked: Sequence[Query], ranks: Ranks, key: Callable[[Query], str]) 
 
 
 def _length(query: Query) -> str:
-    words = len(query.text.split())
+    return _length_of(query.text)
+
+
+def _length_of(text: str) -> str:
+    words = len(text.split())
     low, high = next(pair for pair in LENGTHS if words <= pair[1])
     return f"{low:03}-{high:03} words" if high < 10_000 else f"{low:03} words up"
 
@@ -115,6 +122,23 @@ def _own_repository(corpus: Corpus, index: TextIndex, asked: Sequence[Query]) ->
         found = index.search(query.text, 10, allowed=within, aliases=ALIASES)
         ranks.append(next((at for at, one in enumerate(found) if one.key in query.expected), 10))
     return _hits("own repository", "metier", ranks)
+
+
+def _with_context(corpus: Corpus, index: TextIndex, asked: Sequence[Query]) -> list[Row]:
+    """The same with three other requests of the repository as the context, none of them for the same skill."""
+    rng = random.Random(5)
+    near: dict[str, list[Query]] = {}
+    for query in asked:
+        near.setdefault(query.repo, []).append(query)
+    everywhere: Ranks = []
+    own: Ranks = []
+    for query in asked:
+        others = [other for other in near[query.repo] if not other.expected & query.expected]
+        context = "\n".join(other.text for other in rng.sample(others, min(3, len(others))))
+        for ranks, within in ((everywhere, None), (own, _Within(corpus.folder_of(query.repo)))):
+            found = index.search(query.text, 10, allowed=within, aliases=ALIASES, context=context)
+            ranks.append(next((at for at, one in enumerate(found) if one.key in query.expected), 10))
+    return [*_hits("with context", "metier", everywhere), *_hits("own, with context", "metier", own)]
 
 
 def _grid(search: Search, asked: Sequence[Query]) -> dict[tuple[float, float], Ranks]:
@@ -177,7 +201,8 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
     ]
     hidden = [first(query.text, _Outside(corpus.folder_of(query.repo)))[0] for query in corpus.asked]
     with open(SMALL_TALK, encoding="utf-8") as lines:
-        talk = [first(line)[0] for line in lines]
+        said = [(first(line)[0], _length_of(line)) for line in lines]
+    talk = [score for score, _ in said]
     rows = [Row(f"ruled out, {len(refused)}", "still first", len(wrong) / max(1, len(refused)), "")]
     for threshold in sorted({0.45, FITS, 0.55, 0.6}):
         what = f"strong from {threshold:g}" + (" (kept)" if threshold == FITS else "")
@@ -191,6 +216,8 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
     for length in sorted({length for _, length in right}):
         some = [score for score, of in right if of == length]
         rows.append(Row(f"{length} {len(some):,}", "right and strong", _reach(some, FITS), ""))
+        idle = [score for score, of in said if of == length]
+        rows.append(Row(f"{length} {len(idle):,}", "small talk, strong", _reach(idle, FITS), ""))
     return rows
 
 

@@ -123,6 +123,13 @@ class Hit:
         return {key: value for key, value in known.items() if value}
 
 
+class IndexProgress(NamedTuple):
+    """How many skills of a large catalog are in its index, while that is being built."""
+
+    done: int
+    total: int
+
+
 MORE_MATCH: Final = "More skills match; ask more precisely or for more results."
 
 
@@ -134,14 +141,24 @@ class SearchResult:
     count: int
     truncated: bool
     results: tuple[Hit, ...]
+    indexing: IndexProgress | None = None
+    """Set while the index is being built: then only names and descriptions were searched."""
 
     @property
     def text(self) -> str:
         """The result as one line for each skill, the weak ones below a line that says so."""
         if not self.results:
-            return f"No skill matches {self.query!r}."
+            return "\n".join([f"No skill matches {self.query!r}.", *self.closing])
         lines = [line for hit in self.results for line in (*self.heading(hit), hit.line, *hit.notes)]
-        return "\n".join([*lines, *([MORE_MATCH] if self.truncated else [])])
+        return "\n".join([*lines, *([MORE_MATCH] if self.truncated else []), *self.closing])
+
+    @property
+    def closing(self) -> tuple[str, ...]:
+        """The line below all others: what was not searched yet."""
+        if self.indexing is None:
+            return ()
+        done, total = self.indexing
+        return (f"Only names and descriptions were searched: {done:,} of {total:,} skills are fully indexed so far.",)
 
     @property
     def weak(self) -> bool:
@@ -159,7 +176,7 @@ class SearchResult:
             "count": self.count,
             "truncated": self.truncated,
             "results": [hit.as_dict() for hit in self.results],
-        }
+        } | ({"indexing": self.indexing._asdict()} if self.indexing else {})
 
 
 @dataclass(frozen=True, slots=True)

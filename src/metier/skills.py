@@ -279,11 +279,21 @@ class Skills:
     # --- search, prompts and sessions ---
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         """The skills that match a query, best first. `among` limits the search to these paths.
 
-        Skills in mode `off` are never found. A query that matches nothing returns no results.
+        Skills in mode `off` are never found. A query that matches nothing returns no results. `context` is what else is
+        known, such as names of files or the messages before: it can change the order of what the query finds.
+
+        The index of a large catalog is built in the background. Until then only names and descriptions are searched,
+        and `indexing` of the result says so; `wait_for_index` waits.
         """
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
@@ -297,14 +307,28 @@ class Skills:
         if rules.scoring == "overlap":
             hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
         else:
-            hits = self._find().search(text, wanted + 1, allowed, cwd)
+            finder = self._find()
+            indexing = finder.progress()
+            hits = finder.search(text, wanted + 1, allowed, cwd, context or "")
+            finder.build_soon()
+            return search.cut(query, hits, wanted, indexing)
         return search.cut(query, hits, wanted)
 
     async def asearch(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         """`search` for asyncio."""
-        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among)
+        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among, context=context)
+
+    def wait_for_index(self, timeout: float | None = None) -> bool:
+        """Wait until the text of all skills can be searched. Returns false if that takes more than so many seconds."""
+        return self.profile.search.scoring == "overlap" or self._find().wait(timeout)
 
     def explain(self, result: SearchResult) -> SearchResult:
         """The same result, with the query words that occur in each skill, including its body."""
@@ -338,7 +362,9 @@ class Skills:
         rest = [skill for skill in skills if skill.mode != "pinned"]
         if message and message.strip():
             paths = {skill.path for skill in rest}
-            fitting = self._find().rank(message, lambda skill: skill.path in paths, len(rest))
+            finder = self._find()
+            fitting = finder.rank(message, lambda skill: skill.path in paths, len(rest))
+            finder.build_soon()
             found = {skill.path for skill in fitting}
             last = {name: -position for position, name in enumerate(reversed(used))}
             others = sorted(

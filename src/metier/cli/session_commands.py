@@ -55,19 +55,32 @@ file_option = click.option(
 @click.argument("query")
 @click.option("--limit", type=int, metavar="N", help="How many to show.")
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
+@click.option("--context", metavar="TEXT", help="What else is known: languages, names of files. It counts little.")
 @click.option("--explain", is_flag=True, help="Say why each skill was found.")
+@click.option("--wait", is_flag=True, help="Wait until the text of all skills is indexed.")
 @by_option
 @opens_sessions
-def search_command(opening: Opening, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
+def search_command(
+    opening: Opening,
+    query: str,
+    limit: int | None,
+    scope: str | None,
+    context: str | None,
+    explain: bool,
+    wait: bool,
+    by: By,
+) -> None:
     """Find skills by what they are for, the best first. Exits with 1 if none shares a word with the query.
 
     A fit is strong if enough of the query was found. The right skill may be a weak one if the query is vague.
 
     With --session the search belongs to that session, and is recorded there.
     """
-    context = opening.context
-    session = opening.session() if context.session else context.discover_for_session().session(only=_names(opening))
-    skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
+    place = opening.context
+    session = opening.session() if place.session else place.discover_for_session().session(only=_names(opening))
+    if wait:
+        session.skills.wait_for_index()
+    skills, result = session.skills, session.search(query, limit=limit, scope=scope, context=context, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)
     if opening.as_json:
@@ -92,6 +105,10 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
     if not opening.quiet:
         for line in _left_out(skills, query):
             click.echo(line, err=True)
+        if result.indexing:
+            done, total = result.indexing
+            known = f"the text of {total:,} skills is being indexed, {done:,} so far"
+            click.echo(f"searched names and descriptions only: {known}; --wait waits for it", err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
 

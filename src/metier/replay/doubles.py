@@ -264,11 +264,15 @@ class RecordedSkills(Skills):
         return compare(before, self.catalog)
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
         if frame is None:
             return SearchResult(query, 0, False, ())
-        data = json.loads(self._artifact(frame["hits"]))
-        hits = tuple(recorded_hits.restore(row, self.catalog.find_path) for row in data["hits"])
-        return SearchResult(query, len(hits), data["truncated"], hits)
+        return recorded_hits.restore(query, json.loads(self._artifact(frame["hits"])), self.catalog.find_path)

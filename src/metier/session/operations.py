@@ -148,6 +148,10 @@ class Search(Operation[SearchResult]):
     query: str = field(metadata=about("A name, a path, or words that say what is needed.", nul=True))
     limit: int | None = field(default=None, metadata=about("How many to return."))
     scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
+    context: str | None = field(
+        default=None,
+        metadata=about("What else is known: languages, names of files, earlier requests. It counts little.", nul=True),
+    )
     by: By = field(default="user", metadata=_BY)
 
     def rescan(self, context: SessionContext) -> None:
@@ -156,9 +160,10 @@ class Search(Operation[SearchResult]):
     def perform(self, context: SessionContext) -> SearchResult:
         context.visibility.notice()
         among = context.visibility.findable() if self.by == "model" else None
-        result = context.skills.search(self.query, limit=self.limit, scope=self.scope, among=among)
-        hits = [recorded_hits.dump(hit, context.version) for hit in result.results]
-        data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
+        result = context.skills.search(
+            self.query, limit=self.limit, scope=self.scope, among=among, context=self.context
+        )
+        data = json.dumps(recorded_hits.dump(result, context.version)).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
         context.recorder.note(found, artifacts={digest: data})

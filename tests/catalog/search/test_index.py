@@ -270,7 +270,9 @@ def test_another_format_is_another_index(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("count", [20, 60])
-@pytest.mark.parametrize("damage", ["manifest", "no-manifest", "keys", "meta", "no-meta", "segments", "garbage", "gone"])
+@pytest.mark.parametrize(
+    "damage", ["manifest", "no-manifest", "keys", "meta", "no-meta", "segments", "garbage", "gone"]
+)
 def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str, count: int) -> None:
     """Twenty skills are one file, and sixty a folder of the engine's files."""
     filled(*some(count), folder=tmp_path)

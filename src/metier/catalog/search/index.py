@@ -19,8 +19,8 @@ from tantivy import Occur, Query
 from metier import limits
 from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import FORMAT, IndexedSkill, PreparedSkill, prepare
-from metier.catalog.search.parts import DamagedPart, IndexUnavailable, Part, PartFolder, in_memory, joined_parts
-from metier.catalog.search.plan import NO_ALIASES, POINTS, QueryPlan, term_query
+from metier.catalog.search.parts import DamagedPart, IndexPart, IndexUnavailable, PartFolder, in_memory, joined_parts
+from metier.catalog.search.plan import CONTEXT_DEPTH, FITS, NO_ALIASES, POINTS, QueryPlan, term_query
 
 FILE_SHARE: Final = 0.25
 """A reference file is named if the words that it has and SKILL.md lacks are at least this share of the query."""
@@ -34,6 +34,13 @@ class Scored:
 
     key: str
     score: float
+    without_context: float | None = None
+    """The score of the query alone, if there was a context."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the query, without its context, fits."""
+        return (self.score if self.without_context is None else self.without_context) >= FITS
 
 
 class _Counted(Protocol):
@@ -51,7 +58,7 @@ class TextIndex:
     def __init__(self, folder: PartFolder | None = None) -> None:
         self._folder = folder
         self._signature: tuple[int, ...] | None = None
-        self._parts: tuple[Part, ...] = ()
+        self._parts: tuple[IndexPart, ...] = ()
         self._view = _View(())
         self.refresh()
 
@@ -108,14 +115,16 @@ class TextIndex:
 
     # --- reading ---
 
-    def refresh(self) -> None:
-        """Read what other processes have written since."""
+    def refresh(self) -> bool:
+        """Read what other processes have written since. Returns whether there was anything."""
         if self._folder is not None:
             with _as_unavailable("cannot read the search index"):
                 if self._signature != self._folder.signature():
                     self._read([])
+                    return True
+        return False
 
-    def _read(self, written: Sequence[Part]) -> None:
+    def _read(self, written: Sequence[IndexPart]) -> None:
         """Open the parts that the manifest names and that are not open yet."""
         assert self._folder is not None
         known = {part.name: part for part in (*self._parts, *written)}
@@ -146,10 +155,29 @@ class TextIndex:
         self.refresh()
         return {key: stamp for part in self._view.parts for key, stamp in part.live.items()}
 
+    def parts(self) -> dict[str, tuple[list[str], int]]:
+        """Return for each stored part the keys that count, and the number of those that newer parts hide."""
+        found: dict[str, tuple[list[str], int]] = {}
+        newer: set[str] = set()
+        for part in reversed(self._parts):
+            live = [key for key, stamp in part.stamps.items() if stamp and key not in newer]
+            found[part.name] = live, len(part.stamps) - len(live)
+            newer.update(part.stamps)
+        return found
+
     def search(
-        self, query: str, limit: int, *, allowed: Container[str] | None = None, aliases: Aliases = NO_ALIASES
+        self,
+        query: str,
+        limit: int,
+        *,
+        allowed: Container[str] | None = None,
+        aliases: Aliases = NO_ALIASES,
+        context: str = "",
     ) -> list[Scored]:
-        """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys."""
+        """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys.
+
+        A context finds nothing by itself: of what the query finds, it puts those first that also have its words.
+        """
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
@@ -158,8 +186,13 @@ class TextIndex:
             if not plan.clauses:
                 return []
             whole = Query.boolean_query(plan.clauses)
-            found = [hit for part in view.parts for hit in _best(part, whole, limit, allowed)]
-        return [Scored(key, plan.confidence(-points)) for points, key in sorted(found)[:limit]]
+            deep = max(limit, CONTEXT_DEPTH) if context else limit
+            found = sorted([hit for part in view.parts for hit in _best(part, whole, deep, allowed)])[:deep]
+            if not context:
+                return [Scored(key, plan.confidence(-points)) for points, key in found]
+            added = _context_points(view, plan, context, [key for _, key in found])
+        ordered = sorted((points - added.get(key, 0), key, points) for points, key in found)[:limit]
+        return [Scored(key, plan.confidence(-points), plan.confidence(-own)) for points, key, own in ordered]
 
     def matched(self, query: str, keys: Sequence[str], *, aliases: Aliases = NO_ALIASES) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these documents has."""
@@ -254,7 +287,7 @@ class _ShownPart:
 class _View:
     """One state of the index, and what was looked up in it. A new view replaces it when the index changes."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[IndexPart]) -> None:
         shown: list[_ShownPart] = []
         newer: set[str] = set()
         for part in reversed(parts):
@@ -317,6 +350,20 @@ def _best(part: _ShownPart, query: Query, limit: int, allowed: Container[str] | 
         if complete or len(found) >= limit:
             return sorted(found)[:limit]
         fetch *= 4
+
+
+def _context_points(view: "_View", plan: QueryPlan, context: str, keys: Sequence[str]) -> dict[str, int]:
+    """Return the points that each of these documents gets for having words of the context."""
+    clauses, most = plan.context_clauses(context)
+    found: dict[str, int] = {}
+    for part in view.parts if clauses else ():
+        live = [key for key in keys if key in part.live]
+        if live:
+            chosen = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in live])
+            query = Query.boolean_query([(Occur.Must, Query.const_score_query(chosen, 1.0)), *clauses])
+            for points, address in part.searcher.search(query, len(live), count=False).hits:
+                found[part.key(address)] = min(int(points) - 1, most)
+    return found
 
 
 def _files(part: _ShownPart, keys: Sequence[str], wanted: Sequence[tuple[str, float]]) -> dict[str, str]:

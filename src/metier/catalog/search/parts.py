@@ -55,7 +55,7 @@ class DamagedPart(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class IndexPart:
     """Some skills, ready to be searched."""
 
     name: str
@@ -66,17 +66,17 @@ class Part:
     """What it was made of, if it is small."""
 
 
-def in_memory(skills: Iterable[PreparedSkill], name: str = "") -> Part:
+def in_memory(skills: Iterable[PreparedSkill], name: str = "") -> IndexPart:
     """Make a part in memory."""
     few, rest = _split(skills)
     index = tantivy.Index(SCHEMA)
     stamps = _fill(index, _chain(few, rest or ()), _SMALL_HEAP)
-    return Part(name or _new("memory"), stamps, _searcher(index), tuple(few) if rest is None else ())
+    return IndexPart(name or _new("memory"), stamps, _searcher(index), tuple(few) if rest is None else ())
 
 
-def joined_parts(parts: Sequence[Part]) -> list[Part]:
+def joined_parts(parts: Sequence[IndexPart]) -> list[IndexPart]:
     """The same parts. Small ones that follow each other are one if there are many: each costs every search a little."""
-    joined: list[Part] = []
+    joined: list[IndexPart] = []
     for small, group in groupby(parts, lambda part: bool(part.skills)):
         run = list(group)
         if small and len(run) > _SEPARATE:
@@ -113,7 +113,7 @@ class PartFolder:
             return []
         return [name for name in names if name.startswith(("small-", "large-")) and os.sep not in name]
 
-    def read(self, name: str) -> Part:
+    def read(self, name: str) -> IndexPart:
         """Open a part. Raises `FileNotFoundError` if it was replaced meanwhile, and `DamagedPart`."""
         place = os.path.join(self.path, name)
         if name.startswith("small-"):
@@ -129,11 +129,11 @@ class PartFolder:
             raise DamagedPart(f"{name}: {error}") from error
         if searcher.num_docs < sum(map(bool, stamps.values())):
             raise DamagedPart(name)
-        return Part(name, stamps, searcher)
+        return IndexPart(name, stamps, searcher)
 
     # --- writing ---
 
-    def write(self, skills: Iterable[PreparedSkill]) -> Part | None:
+    def write(self, skills: Iterable[PreparedSkill]) -> IndexPart | None:
         """Write a part that no manifest names yet. `None` if there is nothing to write."""
         few, rest = _split(skills)
         if not few:
@@ -152,7 +152,7 @@ class PartFolder:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-        return Part(name, stamps, _searcher(index))
+        return IndexPart(name, stamps, _searcher(index))
 
     def publish(self, added: str | None, dropped: Collection[str] = ()) -> bool:
         """Name a part in the manifest, in the place of the newest of those that it replaces.
@@ -259,7 +259,7 @@ def _new(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex}"
 
 
-def _store(place: str, value: object) -> None:
+def _store(place: str, value: Any) -> None:
     data = marshal.dumps(value)
     with open(place, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as file:
         file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), len(data)) + data)

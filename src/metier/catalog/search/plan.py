@@ -30,6 +30,11 @@ COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
 ALIAS_SHARE: Final = 0.5
 """The weight of another word for a word of the query."""
+CONTEXT_SHARE: Final = 0.1
+CONTEXT_MOST: Final = 0.2
+"""The weight of a word of the context, and the share of a full match that all of them together add at most."""
+CONTEXT_DEPTH: Final = 50
+"""The number of results of a query whose order a context can change."""
 FEWEST: Final = 300
 """A smaller index is treated as this large, because a word in three of five documents is not a common word."""
 FITS: Final = 0.5
@@ -43,6 +48,12 @@ POINTS: Final = 1024
 """The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
 
 NO_ALIASES: Final[Aliases] = {}
+
+
+def confidence(share: float, length: int) -> float:
+    """Return the score from 0 to 1 of a share of a query of so many terms."""
+    found = share * (max(length, 3) / 10) ** _LENGTH_POWER
+    return found / (found + _EVEN)
 
 
 class View(Protocol):
@@ -94,8 +105,18 @@ class QueryPlan:
 
     def confidence(self, points: int) -> float:
         """Return the share of the query that was found. Half of a long query counts more than all of two words."""
-        found = points / self.potential * (max(self.length, 3) / 10) ** _LENGTH_POWER
-        return found / (found + _EVEN)
+        return confidence(points / self.potential, self.length)
+
+    def context_clauses(self, context: str) -> tuple[list[tuple[Occur, Query]], int]:
+        """Return clauses for the words of a context that the query lacks, and the most points that they may add."""
+        own = {term for term, _ in self.wanted}
+        known = [one for one in self._rarest(terms(context), self._view.occurrences) if one[0] not in own]
+        before, self.clauses = self.clauses, []
+        for term, count, idf in known:
+            if 0 < count <= COMMON * self._total:
+                self._add_levels(term, idf * CONTEXT_SHARE)
+        clauses, self.clauses = self.clauses, before
+        return clauses, round(self.potential * CONTEXT_MOST)
 
     def _add_stems(self, found: list[str], spelled: list[str]) -> None:
         word_of = dict(zip(reversed(found), reversed(spelled), strict=True))

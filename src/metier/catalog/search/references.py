@@ -15,7 +15,7 @@ from metier import limits
 from metier.errors import ResourceError
 from metier.files.beneath import read_file
 from metier.files.text import from_utf8
-from metier.model import SKILL_FILE, Skill
+from metier.model import SKILL_FILE
 
 SUFFIXES: Final = (".md", ".txt")
 _LEFT_OUT: Final = re.compile(
@@ -33,16 +33,16 @@ class Reference(NamedTuple):
     size: int
 
 
-def references(skill: Skill) -> list[Reference]:
-    """The reference files of a skill by path."""
-    folder = os.path.dirname(skill.real_path)
+def references(skill_file: str) -> list[Reference]:
+    """The reference files of the skill with this SKILL.md, by path."""
+    folder = os.path.dirname(skill_file)
     found = sorted(_within(folder, "", _Entries()))
     return found[: limits.INDEXED_FILES]
 
 
-def texts(skill: Skill, files: list[Reference]) -> tuple[tuple[str, str], ...]:
+def texts(skill_file: str, files: list[Reference]) -> tuple[tuple[str, str], ...]:
     """The text of these files, in order, as far as it is indexed."""
-    folder = os.path.dirname(skill.real_path)
+    folder = os.path.dirname(skill_file)
     left = limits.INDEXED_CHARACTERS
     found: list[tuple[str, str]] = []
     for file in files:
