@@ -83,6 +83,19 @@ LISTED_BYTES: Final = 512 * KIB
 INDEXED_BYTES: Final = 64 * KIB
 """How much of a SKILL.md is read for the search index. Later text does not describe a skill any better."""
 
+INDEXED_FILES: Final = 64
+INDEXED_CHARACTERS: Final = 120_000
+INDEXED_ENTRIES: Final = 2_000
+INDEXED_DEPTH: Final = 4
+"""How many reference files of a skill are in the search index, how much text they have together, and how many entries
+and levels of its folder are looked at to find them."""
+
+INDEXED_AT_ONCE: Final = 500
+"""A search waits for the index of so many skills. That of a larger catalog is built in the background."""
+
+CONTEXT_CHARACTERS: Final = 4_000
+"""How much of the context of a search counts."""
+
 SCRIPT_BYTES: Final = 4 * MIB
 """The size of a script that is run. A person who approves it must be able to read it."""
 

@@ -195,6 +195,7 @@ class Skills:
     def _rescan(self) -> Changes:
         with self._looking:  # one scan at a time, so that an older result never replaces a newer one
             new = self._scan()
+            self._indexed = None  # references are not part of a catalog, and may have changed
             changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so callers can detect a change by identity.
             if changes or not snapshot.same(self.catalog, new):
@@ -278,11 +279,21 @@ class Skills:
     # --- search, prompts and sessions ---
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         """The skills that match a query, best first. `among` limits the search to these paths.
 
-        Skills in mode `off` are never found. A query that matches nothing returns no results.
+        Skills in mode `off` are never found. A query that matches nothing returns no results. `context` is what else is
+        known, such as names of files or the messages before: it can change the order of what the query finds.
+
+        The index of a large catalog is built in the background. Until then only names and descriptions are searched,
+        and `indexing` of the result says so; `wait_for_index` waits.
         """
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
@@ -296,14 +307,28 @@ class Skills:
         if rules.scoring == "overlap":
             hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
         else:
-            hits = self._find().search(text, wanted + 1, allowed, cwd)
+            finder = self._find()
+            indexing = finder.progress()
+            hits = finder.search(text, wanted + 1, allowed, cwd, context or "")
+            finder.build_soon()
+            return search.cut(query, hits, wanted, indexing)
         return search.cut(query, hits, wanted)
 
     async def asearch(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         """`search` for asyncio."""
-        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among)
+        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among, context=context)
+
+    def wait_for_index(self, timeout: float | None = None) -> bool:
+        """Wait until the text of all skills can be searched. Returns false if that takes more than so many seconds."""
+        return self.profile.search.scoring == "overlap" or self._find().wait(timeout)
 
     def explain(self, result: SearchResult) -> SearchResult:
         """The same result, with the query words that occur in each skill, including its body."""
@@ -314,15 +339,17 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
+        from metier.catalog.search.aliases import aliases
         from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
-            self._finder = Finder(folder, self._rankers)
+            rules = self.profile.search
+            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms))
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
-            self._finder.sync(current.skills, self._progress)
+            self._finder.sync(current.skills, self._progress, current.shadowed)
             self._indexed = current
         return self._finder
 
@@ -335,7 +362,9 @@ class Skills:
         rest = [skill for skill in skills if skill.mode != "pinned"]
         if message and message.strip():
             paths = {skill.path for skill in rest}
-            fitting = self._find().rank(message, lambda skill: skill.path in paths, len(rest))
+            finder = self._find()
+            fitting = finder.rank(message, lambda skill: skill.path in paths, len(rest))
+            finder.build_soon()
             found = {skill.path for skill in fitting}
             last = {name: -position for position, name in enumerate(reversed(used))}
             others = sorted(

@@ -132,6 +132,8 @@ HARMLESS: dict[str, Any] = {
     "catalog.reads": ["x"],
     "prompt.order": "relevance",
     "search.scoring": "overlap",
+    "search.expand": False,
+    "search.synonyms": ["crm, salesforce"],
     "tools.enumerate_names": False,
 }
 

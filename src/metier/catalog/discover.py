@@ -279,7 +279,7 @@ class _Walker:
         if os.path.lexists(child + _SUFFIX):
             name = os.path.basename(child)
             self.found.skipped.append(
-                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched")
+                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched", name)
             )
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -262,7 +262,7 @@ class Chats:
         known = self._commands[1]
         chosen = [name for name in known if name.startswith(typed)][:limit]
         if typed and len(chosen) < limit:
-            hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results)
+            hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results if hit.fit != "weak")
             chosen += [name for name in hits if name in known and name not in chosen][: limit - len(chosen)]
         return [{"name": name, "command": known[name][0], "description": known[name][1].description} for name in chosen]
 

@@ -216,6 +216,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "search.default_limit": _project(_lower),
     "search.max_limit": _project(_lower),
     "search.scoring": _ANY,
+    "search.expand": _ANY,
+    "search.synonyms": _ANY,
     "tools.load": _PROJECT,
     "tools.search": _project(_only("")),
     "tools.read": _project(_only("")),

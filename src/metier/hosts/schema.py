@@ -286,6 +286,10 @@ class SearchRules:
     """Most results."""
     scoring: Literal["ranked", "overlap"] = "ranked"
     """`ranked` uses the search index. `overlap` counts the words that a query shares with a name and description."""
+    expand: bool = True
+    """Whether a ranked search also finds other words for the same thing, such as `golang` for `go`."""
+    synonyms: tuple[str, ...] = ()
+    """Your own words for the same thing, such as `["crm, salesforce", "okr, objectives"]`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

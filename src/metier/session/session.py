@@ -260,10 +260,16 @@ class Session:
         return self.perform(operations.Read(name=name, path=path, by=by, raw=raw))
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        context: str | None = None,
+        by: By = "user",
     ) -> SearchResult:
         """The skills that answer a query, the best first. A model finds only what it may load."""
-        return self.perform(operations.Search(query=query, limit=limit, scope=scope, by=by))
+        return self.perform(operations.Search(query=query, limit=limit, scope=scope, context=context, by=by))
 
     def run(
         self,
@@ -386,10 +392,16 @@ class Session:
         return await self.aperform(operations.Read(name=name, path=path, by=by, raw=raw))
 
     async def asearch(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        context: str | None = None,
+        by: By = "user",
     ) -> SearchResult:
         """`search` for asyncio."""
-        return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, by=by))
+        return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, context=context, by=by))
 
     async def arun(
         self,

@@ -47,6 +47,12 @@ class Visibility:
     def _shown_by_default(self, skill: Skill) -> bool:
         return skill.visible and self.within(skill.name)
 
+    def findable(self) -> frozenset[str]:
+        """The paths of the skills that a search of the model may find: what it may see, or may load by its path."""
+        shadowed = () if self._skills.profile.resources.hide_paths else self._skills.catalog.shadowed
+        hidden = (entry.skill for entry in shadowed if self.shows(entry.skill))
+        return frozenset(skill.path for skill in (*self.visible(), *hidden))
+
     def shows(self, skill: Skill) -> bool:
         """Whether the model may see the skill."""
         if not self._shown_by_default(skill):

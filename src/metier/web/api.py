@@ -131,9 +131,10 @@ class Api:
         if wanted is None:
             raise BadRequest("the query parameter q is missing")
         limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
+        context = query(request, "context")
 
         def look() -> dict[str, Any]:
-            return self.app.skills().search(wanted, limit=limit, scope=scope).as_dict()
+            return self.app.skills().search(wanted, limit=limit, scope=scope, context=context).as_dict()
 
         return self.answer(await run_in_threadpool(look))
 
@@ -321,7 +322,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/api/search",
         summary="Skills that answer a query",
         handler=Api.search,
-        query={"q": TEXT, "limit": WHOLE, "scope": TEXT},
+        query={"q": TEXT, "limit": WHOLE, "scope": TEXT, "context": TEXT},
         required_query=("q",),
         answers={200: {JSON: schemas.FOUND}},
     ),

@@ -83,7 +83,8 @@ class StandardFormats:
             if scope and scope not in scopes:
                 message = f"there is no scope {scope!r}; the scopes are: {', '.join(scopes)}"
                 raise BadArguments(message, field="scope")
-            return {"query": query, "limit": given.number("limit"), "scope": scope or None}
+            context = given.text("context") or None
+            return {"query": query, "limit": given.number("limit"), "scope": scope or None, "context": context}
         if role == "read":
             return {"name": given.text("name", required=True), "path": given.text("path", required=True)}
         if role == "output":
@@ -216,11 +217,12 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         return found.text
     lines: list[str] = []
     for hit in found.results:
-        lines.append(hit.line)
-        if names[hit.skill.name] > 1:
+        lines += (*found.heading(hit), hit.line)
+        if names[hit.skill.name] > 1 or hit.shadowed_by:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
-    return "\n".join([*lines, *more_match(found, surroundings)])
+        lines += hit.notes
+    return "\n".join([*lines, *more_match(found, surroundings), *found.closing])
 
 
 def more_match(found: SearchResult, surroundings: Surroundings) -> list[str]:
@@ -422,6 +424,8 @@ def _define(role: Role, surroundings: Surroundings) -> Definition:
         name: {key: parameter[key] for key in _SHOWN if key in parameter}
         for name, parameter in surroundings.parameters.items()
     }
+    if surroundings.profile.search.scoring == "overlap":
+        properties.pop("context", None)  # counting words has no use for it
     most = surroundings.profile.search.max_limit
     tweaks: dict[str, JsonObject] = {
         "limit": {"description": f"How many to return, at most {most}.", "minimum": 1},
