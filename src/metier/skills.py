@@ -6,7 +6,6 @@
 A `Skills` holds an immutable catalog and replaces it on `refresh`. All other methods read that catalog.
 """
 
-import gc
 import os
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from metier.catalog import discover, scan_cache, search, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
+from metier.catalog.garbage import no_collection
 from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
 from metier.files.text import utf8
@@ -126,17 +126,11 @@ class Skills:
         return cls(config, only=[root])
 
     def _scan(self, progress: Callable[[int], None] | None = None) -> Catalog:
-        # A scan makes many objects and no cycles. Garbage collection would take a third of its time.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collection():
             watched = telemetry.active
             catalog = self._look(progress) if watched is None else watched.discovery(self._look, progress)
             self._logged = log_left_out(catalog, self._logged)
             return catalog
-        finally:
-            if collecting:
-                gc.enable()
 
     def _look(self, progress: Callable[[int], None] | None = None) -> Catalog:
         config = self.settings

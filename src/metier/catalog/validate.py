@@ -384,7 +384,8 @@ def _has_commas(tools: str) -> bool:
     return tools.count(",") > sum(entry.count(",") for entry in split_tools(tools))
 
 
-_INLINE_COMMAND: Final = re.compile(rb"(?:^|\s)!`[^`\n]+`", re.MULTILINE)
+_INLINE_COMMAND: Final = re.compile(rb"!`(?<!\S!`)[^`\n]+`")
+"""It begins a word. A pattern that starts with plain characters is found ten times as fast."""
 
 
 def check_body(data: bytes, path: str) -> Diagnostic | None:
@@ -392,7 +393,7 @@ def check_body(data: bytes, path: str) -> Diagnostic | None:
     command = _INLINE_COMMAND.search(data)
     if command is None:
         return None
-    line = data.count(b"\n", 0, command.start() + 1) + 1
+    line = data.count(b"\n", 0, command.start()) + 1
     message = "the body contains an inline shell command, which is text and never executed"
     hint = "move it into scripts/ and say when to run it"
     return Diagnostic("inline-command", "info", message, path=path, line=line, column=1, hint=hint)
