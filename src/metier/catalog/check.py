@@ -101,12 +101,16 @@ def by_host(
     folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
     known = CheckedFiles()
     known.look_for(folders, where, own_home)
-    built = {profile.name: (profile, sources) for profile, sources in _built(profiles)}  # each once
-    for profile, sources in built.values():
+
+    def judged(profile: Profile, sources: Documentation | None) -> list[HostVerdict]:
         with no_collection():
             host = _Host(profile, sources, where, own_home, [os.fspath(path) for path in extra], known)
             found = {verdict.path: verdict for folder in folders for verdict in host.judge(folder)}
-        yield [found[path] for path in sorted(found)]
+        return [found[path] for path in sorted(found)]
+
+    built = {profile.name: (profile, sources) for profile, sources in _built(profiles)}  # each once
+    for profile, sources in built.values():
+        yield judged(profile, sources)  # the host's catalog is gone before the next one is built
 
 
 def _built(given: Sequence[str | Profile] | None) -> Iterator[tuple[Profile, Documentation | None]]:

@@ -89,6 +89,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
             failed += sum(not _passes(verdict, named) for verdict in verdicts)
             for verdict in verdicts:
                 counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+            del verdicts  # many of them are in a file by now, and the next host needs the memory
         if not counts:
             raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
         skills = held.by_skill()
