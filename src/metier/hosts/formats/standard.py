@@ -254,17 +254,17 @@ class _Xml:
         self.rules = _rules(self.offered)
 
     def fit(self) -> Prompt:
-        if self.listed.others and self.limit is not None:
-            return self.with_choices(self.limit)
-        total = len(self.skills)
-        if not self.is_crowded(self.limit):
+        total, limit = len(self.skills), self.limit
+        if self.listed.others and limit is not None:
+            return self.with_choices(limit)
+        if limit is None or not self.is_crowded(limit):
             entries = [self.entry(skill, None) for skill in self.described]
             whole = self.text(entries, self.named)
-            if self.limit is None or len(whole) <= self.limit:
+            if limit is None or len(whole) <= limit:
                 names = tuple(skill.name for skill in self.described)
                 more, sizes = tuple(self.named), tuple(map(len, entries))
                 return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
-        kept, rest, length = self.squeeze(self.limit)
+        kept, rest, length = self.squeeze(limit)
         shown = len(kept) + len(rest)
         entries = [self.entry(skill, length) for skill in kept]
         return Prompt(
@@ -278,9 +278,9 @@ class _Xml:
             sizes=tuple(map(len, entries)),
         )
 
-    def is_crowded(self, limit: int | None) -> bool:
+    def is_crowded(self, limit: int) -> bool:
         """Whether there are so many skills that not even entries without text fit. Then none is written to be tried."""
-        return limit is not None and len(self.described) * len(_BARE_ENTRY) > limit
+        return len(self.described) * len(_BARE_ENTRY) > limit
 
     def squeeze(self, limit: int) -> tuple[list[Skill], list[str], int]:
         """Shorten all descriptions alike; if that is not enough, name the rest; if that is not, count it."""
