@@ -76,6 +76,10 @@ RACY_WINDOW_NS: Final = 20_000_000
 COARSE_WINDOW_NS: Final = 2_000_000_000
 """The same on file systems that store whole seconds. FAT stores every other second."""
 
+LISTING_CHARACTERS: Final = 50_000
+"""How much of a prompt lists skills where neither the host nor the caller says: about twelve thousand tokens, or what
+Zed allows. 150 skills have room with their descriptions, 400 with short ones."""
+
 LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
 """The number and total size of a skill's files that are listed when it is loaded, as in Codelia."""

@@ -6,16 +6,16 @@
 A `Skills` holds an immutable catalog and replaces it on `refresh`. All other methods read that catalog.
 """
 
-import gc
 import os
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from metier.catalog import discover, scan_cache, search, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
+from metier.catalog.garbage import no_collection
 from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
 from metier.files.text import utf8
@@ -29,6 +29,7 @@ from metier.results import SearchResult
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
     from metier.catalog.search.fusion import Ranker
+    from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
     from metier.record.state import OpenedState
     from metier.record.store import Store
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from metier.session.session import Session
 
 PathLike = str | os.PathLike[str]
+
+_REWRITTEN: Final = 100
+"""The number of changed files for which a process that scans again writes the cache. The next one reads fewer anew."""
 
 
 class SkillSource(Protocol):
@@ -62,6 +66,7 @@ class Skills:
     """An ordered collection of skills: iterate over it, look up a name, search it, open a session on it."""
 
     _snapshot: tuple[Catalog, bytes] | None = None
+    _latest: Catalog | None = None
 
     def __init__(
         self,
@@ -126,17 +131,12 @@ class Skills:
         return cls(config, only=[root])
 
     def _scan(self, progress: Callable[[int], None] | None = None) -> Catalog:
-        # A scan makes many objects and no cycles. Garbage collection would take a third of its time.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collection():
             watched = telemetry.active
             catalog = self._look(progress) if watched is None else watched.discovery(self._look, progress)
+            self._latest = catalog
             self._logged = log_left_out(catalog, self._logged)
             return catalog
-        finally:
-            if collecting:
-                gc.enable()
 
     def _look(self, progress: Callable[[int], None] | None = None) -> Catalog:
         config = self.settings
@@ -161,9 +161,11 @@ class Skills:
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress, state.trusted)
-        kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
-        if kept:
-            self._memory = None  # the next scan reads it from disk, so a process that never rescans saves the memory
+        first = not hasattr(self, "catalog")
+        if first or found.parsed > _REWRITTEN:
+            kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
+            if kept and first:
+                self._memory = None  # a process that never scans again saves the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._only is None and profile.collisions.switched_off == "count":
             switched_off.hide(found, profile, place, state.trusted)
@@ -192,9 +194,13 @@ class Skills:
         with self._looking:
             return self._scan()
 
-    def _rescan(self) -> Changes:
+    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+        """`refresh` with what `look` just found, for a `Watcher`. It is not scanned again if it is still the latest."""
+        return Changes() if self.profile.catalog.refresh == "start" else self._rescan(found.get(self))
+
+    def _rescan(self, found: Catalog | None = None) -> Changes:
         with self._looking:  # one scan at a time, so that an older result never replaces a newer one
-            new = self._scan()
+            new = found if found is not None and found is self._latest else self._scan()
             self._indexed = None  # references are not part of a catalog, and may have changed
             changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so callers can detect a change by identity.

@@ -214,7 +214,12 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
 
 @click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
 @click.option("--message", metavar="TEXT", help="The user's message; the skills that fit it come first.")
-@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters (bytes in codelia).")
+@click.option(
+    "--budget",
+    type=click.IntRange(0),
+    metavar="N",
+    help="At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
+)
 @file_option
 @click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
 @click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
