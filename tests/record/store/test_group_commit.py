@@ -259,4 +259,5 @@ def test_who_gets_no_turn_in_time_is_told_and_leaves_the_queue() -> None:
         group.write("late")
     free.set()
     assert first.end() == "first"
-    assert done == ["first"]
+    assert group.write("next") == "next"
+    assert done == ["first", "next"]
