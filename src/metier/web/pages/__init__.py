@@ -15,8 +15,11 @@ from metier.web.login import LoginPages
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
+from metier.web.pages.editor import EditorPages
+from metier.web.pages.importing import ImportPages
 from metier.web.pages.overview import Overviews
 from metier.web.pages.prompts import PromptPages
+from metier.web.pages.rules import RulePages
 from metier.web.pages.skill_usage import UsagePages
 from metier.web.site import Endpoint, Site, wants_html
 
@@ -30,7 +33,9 @@ def routes(api: "Api", access: Access) -> list[Route]:
     """The routes of all pages, beside the operations of an API."""
     site = Site(api.app, api.hide_paths, locked=bool(access.token))
     login, chat = LoginPages(site, access), ChatPages(site, api)
-    skills, prompts, activity = CatalogPages(site, Overviews()), PromptPages(site), ActivityPages(site)
+    overviews = Overviews()
+    skills, prompts, activity = CatalogPages(site, overviews), PromptPages(site), ActivityPages(site)
+    editor, rules = EditorPages(site, overviews), RulePages(site)
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/login", login.show),
         ("POST", "/login", login.sign_in),
@@ -42,6 +47,19 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("POST", "/skills/mode", skills.switch),
         ("POST", "/skills/refresh", skills.rescan),
         ("GET", "/skills/{name:path}", skills.skill),
+        ("GET", "/edit/new", editor.new),
+        ("POST", "/edit/new", editor.create),
+        ("POST", "/edit/offer", ImportPages(site).offer),
+        ("POST", "/edit/put-back", editor.put_back),
+        ("GET", "/edit/{key}", editor.show),
+        ("POST", "/edit/{key}/check", editor.check),
+        ("POST", "/edit/{key}/preview", editor.preview),
+        ("POST", "/edit/{key}/save", editor.save),
+        ("GET", "/edit/{key}/history", editor.versions),
+        ("POST", "/edit/{key}/restore", editor.restore),
+        ("POST", "/edit/{key}/remove", editor.remove),
+        ("GET", "/rules", rules.index),
+        ("POST", "/rules/revoke", rules.revoke),
         ("GET", "/prompt", prompts.prompt),
         ("GET", "/usage", UsagePages(site).index),
         ("GET", "/activity", activity.index),
