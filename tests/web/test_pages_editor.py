@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from metier.web.guard import Gate
+from metier.web.pages.overview import key_of as overview_key
 from web.browser import EXAMPLES, SKILLS, TOKEN, Site, Watch, new_page, serving
 from web.test_pages_axe import findings
 from worlds import World
@@ -25,7 +26,7 @@ def post(site: Site, path: str, data: dict[str, str] | None = None, **given: obj
     return httpx.post(site.url + path, data=data, headers=HEADERS, timeout=30, trust_env=False, **given)  # type: ignore[arg-type]
 
 
-def key_of(page: Page) -> str:
+def key_in_address(page: Page) -> str:
     return page.url.split("/edit/")[1].split("?")[0].split("/")[0]
 
 
@@ -93,7 +94,7 @@ def test_a_skill_is_written_checked_previewed_saved_and_taken_back(
         expect(page.locator(".version").first).to_contain_text("current")
         assert file.read_text() == first
         # A new file beside it, and its name cannot leave the folder.
-        page.goto(f"{site.url}/edit/{key_of(page)}")
+        page.goto(f"{site.url}/edit/{key_in_address(page)}")
         page.get_by_label("Path of a new file").fill("references/more.md")
         page.get_by_role("button", name="Add").click()
         text.fill("# More\n")
@@ -130,7 +131,7 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
     with serving(world) as site:
         world.trust()
         site.app.refresh()
-        keys = {one.name: _key(one.path) for one in site.app.skills()}
+        keys = {one.name: overview_key(one.path) for one in site.app.skills()}
         edit = f"/edit/{keys['plain']}"
 
         def save(path: str, text: str, digest: str = "", where: str = edit) -> httpx.Response:
@@ -160,7 +161,7 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         assert save("SKILL.md", changed, digest, crlf).status_code == 303
         assert (world.project / SKILLS / "crlf/SKILL.md").read_bytes() == changed.encode()
         # A skill that is not valid can be repaired here; a linked one is edited where it is.
-        page = httpx.get(f"{site.url}/edit/{_key(str(broken))}", headers=HEADERS, trust_env=False).text
+        page = httpx.get(f"{site.url}/edit/{overview_key(str(broken))}", headers=HEADERS, trust_env=False).text
         assert "yaml-anchor" in page
         linked = f"/edit/{keys['linked']}"
         page = httpx.get(f"{site.url}{linked}", headers=HEADERS, trust_env=False).text
@@ -179,7 +180,7 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
 def test_policy_decides_about_edits(world: World) -> None:
     skill = world.skill(f"{SKILLS}/plain")
     before = skill.read_bytes()
-    edit = f"/edit/{_key(str(skill))}"
+    edit = f"/edit/{overview_key(str(skill))}"
     body = {"path": "SKILL.md", "text": "x", "digest": ""}
     rule = {"deny": [{"tool": "skill_edit", "skill_name": "plain"}]}
     for permissions in ({"profile": "read-only"}, rule):
@@ -190,12 +191,6 @@ def test_policy_decides_about_edits(world: World) -> None:
                 assert post(site, "/edit/new", {"name": "other", "place": "project"}).status_code == 403
     assert skill.read_bytes() == before
     assert os.listdir(world.project / SKILLS) == ["plain"]
-
-
-def _key(path: str) -> str:
-    from metier.web.pages.overview import key_of
-
-    return key_of(path)
 
 
 def archive(name: str, body: str = "# Packed\n") -> bytes:

@@ -18,7 +18,7 @@ from metier import limits
 from metier.errors import ConfigError, MetierError, ResourceError, ResourceNotFound
 from metier.files.beneath import check_relative, list_files, open_folder
 from metier.files.digests import digest_of
-from metier.install import lock
+from metier.install import lock, placing
 from metier.model import REMOTE, SKILL_FILE, Root
 
 TEXT_BYTES: Final = limits.MIB
@@ -185,13 +185,13 @@ def _read(folder: int, name: str, shown: str) -> EditedText:
 
 
 def _replace(folder: int, name: str, shown: str, data: bytes, expected: str) -> None:
-    """Replace a file in one step. The old one keeps a second name until it is known to be the expected one."""
+    """Replace a file in one step. The one that was replaced is looked at again, and put back if it is another one."""
     try:
         mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         mode = 0o755 if data.startswith(b"#!") else 0o644
     _compare(folder, name, shown, expected)
-    new, old = (f".metier-{secrets.token_hex(8)}" for _ in range(2))
+    new = f".metier-{secrets.token_hex(8)}"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -206,17 +206,16 @@ def _replace(folder: int, name: str, shown: str, data: bytes, expected: str) -> 
             except FileExistsError:
                 _compare(folder, name, shown, expected)
             return
-        os.link(name, old, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        try:
-            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if placing.exchange(folder, new, name):
             try:
-                _compare(folder, old, shown, expected)
+                _compare(folder, new, shown, expected)
             except EditConflict:
-                os.replace(old, name, src_dir_fd=folder, dst_dir_fd=folder)
+                placing.exchange(folder, new, name)
                 raise
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(old, dir_fd=folder)
+        else:
+            # This file system cannot exchange two files. Nobody else has the lock, and this is checked once more.
+            _compare(folder, name, shown, expected)
+            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=folder)

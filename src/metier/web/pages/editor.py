@@ -18,7 +18,7 @@ from metier.editing.history import EditHistory, Version
 from metier.editing.new_skill import folder_for, new_skill
 from metier.editing.removal import RemovedSkills
 from metier.editing.skill_files import EditConflict, EditedText, EditRefused, SkillFolder
-from metier.errors import ConfigError, MetierError, ResourceNotFound, SkillNotFound
+from metier.errors import ConfigError, MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
 from metier.hosts import profiles
 from metier.model import SKILL_FILE, Root
 from metier.results import Request as PolicyRequest
@@ -55,6 +55,7 @@ class EditorPages:
         return await run_in_threadpool(self._new, request, {}, "")
 
     def _new(self, request: Request, given: dict[str, str], wrong: str) -> Response:
+        permit(self.site, "", SKILL_FILE)
         places = [(user, where) for user in (False, True) if (where := self._place(user=user))]
         return self.site.page(
             request,
@@ -267,6 +268,7 @@ class EditorPages:
             raise SkillNotFound(
                 request.path_params["key"], why="the catalog has changed; open the list of skills again"
             )
+        permit(self.site, entry.name, SKILL_FILE)
         return folder_of(entry, skills), entry
 
 
@@ -283,7 +285,9 @@ def _root_of(path: str, roots: Sequence[Root]) -> Root | None:
 
 
 def permit(site: Site, name: str, path: str) -> None:
-    """Raise `PolicyDenied` if the policy does not let people change this skill here. To ask for it is their yes."""
+    """Raise `PolicyDenied` if the host or policy does not let people change this skill. To ask for it is their yes."""
+    if not site.app.config.profile.policy.edits:
+        raise PolicyDenied(EDIT, name, f"the profile {site.app.config.profile.name} has no editor of skills")
     Policy.configured(site.app.config).enforce(PolicyRequest(EDIT, name, path), None, by="user")
 
 

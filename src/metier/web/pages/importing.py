@@ -13,7 +13,9 @@ from starlette.responses import Response
 
 from metier.errors import InvalidSkill, MetierError
 from metier.install import Installer, InstallRequest, Offer
+from metier.model import SKILL_FILE
 from metier.results import Request as PolicyRequest
+from metier.web.pages.editor import permit
 from metier.web.site import Site
 
 NAME_CHARACTERS: Final = 300
@@ -36,6 +38,7 @@ class ImportPages:
         given = {
             key: request.query_params.get(key, "").strip()[:NAME_CHARACTERS] for key in ("source", "name", "digest")
         }
+        permit(self.site, given["name"], SKILL_FILE)
         asked: list[PolicyRequest] = []
 
         def approve(question: PolicyRequest) -> bool:
