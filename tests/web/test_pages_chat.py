@@ -204,9 +204,9 @@ def test_a_removed_chat_is_gone_from_the_list_and_its_address_says_so(site: Site
     say(page, "/csv-profile")
     answered(page)
     address = page.url
-    page.evaluate("window.confirm = () => true")
-    page.get_by_role("button", name="Remove this chat").click()
-    page.wait_for_url(site.url + "/")
+    page.locator("[data-chat-menu] summary").click()
+    page.locator("[data-chat-remove]").click()
+    page.wait_for_url(f"{site.url}/?removed=*")
     expect(page.locator("[data-chats]")).to_contain_text("Your chats")
     page.goto(address)
     expect(page.locator("h1")).to_have_text("Chat not found")

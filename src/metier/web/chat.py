@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.chat import ChatBusy, NoSuchChat
+from metier.chat.chat_store import LISTED
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.model_choice import PROVIDERS
 from metier.errors import ConfigError
@@ -44,7 +45,7 @@ COMMANDS: Final = 50
 
 
 async def list_chats(api: "Api", request: Request) -> Response:
-    found = await run_in_threadpool(api.chats.store.chats)
+    found = (await run_in_threadpool(api.chats.store.chats))[:LISTED]
     chats = [
         {
             "id": chat_id,

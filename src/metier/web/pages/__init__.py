@@ -10,11 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from metier.chat.chat_search import ChatSearch
 from metier.web.access import Access
 from metier.web.login import LoginPages
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
+from metier.web.pages.chat_export import ChatExport
+from metier.web.pages.chat_list import ChatListPages
 from metier.web.pages.editor import EditorPages
 from metier.web.pages.importing import ImportPages
 from metier.web.pages.overview import Overviews
@@ -32,7 +35,9 @@ __all__ = ["error_page", "routes"]
 def routes(api: "Api", access: Access) -> list[Route]:
     """The routes of all pages, beside the operations of an API."""
     site = Site(api.app, api.hide_paths, locked=bool(access.token))
-    login, chat = LoginPages(site, access), ChatPages(site, api)
+    search = ChatSearch(api.chats.store)
+    listed = ChatListPages(site, api, search)
+    login, chat = LoginPages(site, access), ChatPages(site, api, search)
     overviews = Overviews()
     skills, prompts, activity = CatalogPages(site, overviews), PromptPages(site), ActivityPages(site)
     editor, rules = EditorPages(site, overviews), RulePages(site)
@@ -43,6 +48,9 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("GET", "/", chat.new),
         ("GET", "/chat/{chat_id}", chat.chat),
         ("GET", "/chat/{chat_id}/stream", chat.stream),
+        ("GET", "/chat/{chat_id}/export.{kind}", ChatExport(site, api).file),
+        ("GET", "/chats", listed.index),
+        ("POST", "/chats/{chat_id}", listed.change),
         ("GET", "/skills", skills.listing),
         ("POST", "/skills/mode", skills.switch),
         ("POST", "/skills/refresh", skills.rescan),

@@ -114,7 +114,6 @@ async function ensureChat() {
   chat = (await (await call("POST", "/api/chats")).json()).id;
   main.dataset.chat = chat;
   history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
-  $("[data-remove]").hidden = false;
 }
 
 async function send(text) {
@@ -228,7 +227,7 @@ message.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
-  const at = event.target.closest("[data-answer], [data-pick], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
+  const at = event.target.closest("[data-answer], [data-pick], [data-retry], [data-suggest], [data-chats-toggle], [data-model-open]");
   if (!at) return;
   if (at.dataset.answer) {
     await answer(at.closest("[data-ask]"), at.dataset.answer);
@@ -247,14 +246,6 @@ document.addEventListener("click", async (event) => {
     message.value = at.dataset.suggest;
     fit();
     message.focus();
-  } else if ("remove" in at.dataset) {
-    if (!confirm("Remove this chat from the list? Its events stay in the activity.")) return;
-    try {
-      await call("DELETE", `/api/chats/${encodeURIComponent(chat)}`);
-      location.assign("/");
-    } catch (error) {
-      say(error.message);
-    }
   } else if ("chatsToggle" in at.dataset) {
     const open = $(".shell").classList.toggle("listing");
     at.setAttribute("aria-expanded", String(open));

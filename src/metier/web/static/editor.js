@@ -48,7 +48,7 @@ function mark() {
 }
 
 function scroll() {
-  gutter.scrollTop = text.scrollTop;
+  gutter.style.top = `${-text.scrollTop}px`;
   const height = lineHeight(), padding = parseFloat(getComputedStyle(text).paddingTop);
   for (const one of beside.children) one.style.top = `${(one.dataset.at - 1) * height + padding - text.scrollTop}px`;
 }
