@@ -31,6 +31,7 @@ from metier.chat.fitting import SHORTENED, FittedMessages
 from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
+from metier.chat.spending import Spent, spent_on
 from metier.errors import MetierError
 from metier.model import Skill, wire_name
 from metier.results import Invocation, Loaded
@@ -107,6 +108,7 @@ class Turn:
         self._session: Session | None = None
         self._before: list[Item] = []
         self._step = 0
+        self._spent = Spent()
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._picked: set[str] = set()
         self.choosing = Choosing(self.live, self._claim, ASK_SECONDS)
@@ -386,8 +388,10 @@ class Turn:
             if not parts and models.too_long(error):
                 raise _TooLong(models.explain(error, self.choice)) from error
             raise TurnFailed(models.explain(error, self.choice)) from error
+        self._spent += spent_on(response)
         for item in parts.values():
             item.done = True
+            item.spent, self._spent = self._spent.as_dict(), Spent()
         await self.live.show(*parts.values())
         return response, await self._calls(response, has_text=bool(parts))
 

@@ -48,6 +48,7 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("GET", "/", chat.new),
         ("GET", "/chat/{chat_id}", chat.chat),
         ("GET", "/chat/{chat_id}/stream", chat.stream),
+        ("GET", "/chat/{chat_id}/spent", chat.spent),
         ("GET", "/chat/{chat_id}/export.{kind}", ChatExport(site, api).file),
         ("GET", "/chats", listed.index),
         ("POST", "/chats/{chat_id}", listed.change),

@@ -18,10 +18,12 @@ from metier.chat.chat_search import ChatSearch
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
+from metier.chat.spending import from_item, of_chat
 from metier.files.json_text import part_of
-from metier.files.shapes import is_items
+from metier.files.shapes import is_items, is_table
 from metier.files.text import visible
 from metier.record.streams import chat_stream
+from metier.secrets.storage import find_keyring
 from metier.web import sse
 from metier.web.endpoints import encode
 from metier.web.pages.chat_list import beside
@@ -55,6 +57,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
             "shown",
             "size",
             "made",
+            "spent",
         ),
     )
 )
@@ -106,12 +109,26 @@ class ChatPages:
             removed=request.query_params.get("removed", "") if not chat_id else "",
             words="",
             beside=beside(self.search.find("")),
-            model=chats.choice.as_dict(),
+            model=chats.choice_of(chat_id).as_dict(),
+            own_model=bool(chat_id and chats.store.label(chat_id).model),
+            keyring=find_keyring().backend is not None,
             providers=PROVIDERS,
             suggestions=chats.commands("", SUGGESTIONS),
             found=len(self.site.skills()),
             **_LIMITS,
         )
+
+    async def spent(self, request: Request) -> Response:
+        """What the model of a chat took so far, as a part of the page."""
+
+        def count() -> Response:
+            try:
+                _, kept = self.api.chats.read(request.path_params["chat_id"])
+            except NoSuchChat:
+                return Response(status_code=404)
+            return self.site.page(request, "chat/spent.html", spent=of_chat(kept))
+
+        return await run_in_threadpool(count)
 
     async def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
@@ -145,4 +162,6 @@ class ChatPages:
     def _for_template(self, item: Mapping[str, object]) -> dict[str, object]:
         keys = item.get("shown_at")
         shown = part_of(str(item.get("text", "")), [str(key) for key in keys] if is_items(keys) else ())
-        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown})}
+        kept = item.get("spent")
+        spent = from_item(kept if is_table(kept) else None).words
+        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown, "spent": spent})}

@@ -1,5 +1,6 @@
 // The chat: messages go to the API, and items come back as cards that the server rendered.
 import { $, later, put, say } from "./app.js";
+import { dialog, openModel } from "./model.js";
 
 const main = $("main.chat");
 const items = $("[data-items]");
@@ -109,7 +110,7 @@ function follow(done = "The answer is complete.") {
   };
 }
 
-async function ensureChat() {
+export async function ensureChat() {
   if (chat) return;
   chat = (await (await call("POST", "/api/chats")).json()).id;
   main.dataset.chat = chat;
@@ -349,46 +350,6 @@ message.addEventListener("keydown", (event) => {
 list.addEventListener("mousedown", (event) => {
   const at = event.target.closest("li");
   if (at) { event.preventDefault(); take(at); }
-});
-
-// --- the model ---
-
-const dialog = $("[data-model]");
-const form = $("[data-model-form]");
-const problem = $("[data-model-error]");
-
-function openModel() {
-  problem.hidden = true;
-  dialog.showModal();
-}
-
-$("[data-model-cancel]").addEventListener("click", () => dialog.close());
-dialog.addEventListener("close", () => { form.elements.api_key.value = ""; });
-
-form.elements.provider.addEventListener("change", () => {
-  $("[data-model-fields]").hidden = form.elements.provider.value === "offline";
-});
-
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const { provider, model, base_url: address, api_key: key, tools } = form.elements;
-  const asked = { provider: provider.value };
-  if (provider.value !== "offline") {
-    Object.assign(asked, { model: model.value.trim(), base_url: address.value.trim(), tools: tools.checked });
-    if (key.value) asked.api_key = key.value;
-  }
-  key.value = "";
-  try {
-    const chosenModel = await (await call("PUT", "/api/model", asked)).json();
-    $("[data-model-label]").textContent = chosenModel.model;
-    $("[data-offline]").hidden = !chosenModel.offline;
-    $("[data-has-key]").hidden = !chosenModel.has_key;
-    dialog.close();
-    say(chosenModel.offline ? "The offline guide answers." : `${chosenModel.model} answers from now on.`);
-  } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
-  }
 });
 
 // --- start ---
