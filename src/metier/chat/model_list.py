@@ -87,10 +87,12 @@ async def answer_time(choice: ModelChoice) -> float:
     question = ModelRequest(parts=[UserPromptPart("Answer with the word: ok")])
     settings = ModelSettings(max_tokens=64, request_timeout=TEST_SECONDS, max_retries=0)
     try:
-        async with models.opened(choice, {}) as model:
-            async with model_request_stream(model, [question], model_settings=settings) as stream:
-                async for _ in stream:
-                    pass
+        async with (
+            models.opened(choice, {}) as model,
+            model_request_stream(model, [question], model_settings=settings) as stream,
+        ):
+            async for _ in stream:
+                pass
     except MetierError:
         raise
     except Exception as error:

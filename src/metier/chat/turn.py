@@ -31,6 +31,7 @@ from metier.chat.fitting import SHORTENED, FittedMessages
 from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
+from metier.chat.pictures import with_images
 from metier.chat.spending import Spent, spent_on
 from metier.errors import MetierError
 from metier.model import Skill, wire_name
@@ -366,6 +367,8 @@ class Turn:
             function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
             instruction_parts=[InstructionPart(content=system)],
         )
+        if self.choice.images:
+            messages = await asyncio.to_thread(with_images, messages, self._all, self._store.store.get_artifact)
         parts: dict[int, TextItem] = {}
         try:
             async with model_request_stream(

@@ -21,6 +21,7 @@ from metier.web.pages.chat_list import ChatListPages
 from metier.web.pages.editor import EditorPages
 from metier.web.pages.importing import ImportPages
 from metier.web.pages.overview import Overviews
+from metier.web.pages.previews import PreviewPages
 from metier.web.pages.prompts import PromptPages
 from metier.web.pages.rules import RulePages
 from metier.web.pages.skill_usage import UsagePages
@@ -40,7 +41,7 @@ def routes(api: "Api", access: Access) -> list[Route]:
     login, chat = LoginPages(site, access), ChatPages(site, api, search)
     overviews = Overviews()
     skills, prompts, activity = CatalogPages(site, overviews), PromptPages(site), ActivityPages(site)
-    editor, rules = EditorPages(site, overviews), RulePages(site)
+    editor, rules, previews = EditorPages(site, overviews), RulePages(site), PreviewPages(site, api)
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/login", login.show),
         ("POST", "/login", login.sign_in),
@@ -50,6 +51,9 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("GET", "/chat/{chat_id}/stream", chat.stream),
         ("GET", "/chat/{chat_id}/spent", chat.spent),
         ("GET", "/chat/{chat_id}/export.{kind}", ChatExport(site, api).file),
+        ("GET", "/files/{chat_id}/{digest}", previews.show),
+        ("GET", "/files/{chat_id}/{digest}/image", previews.image),
+        ("GET", "/files/{chat_id}/{digest}/frame", previews.frame),
         ("GET", "/chats", listed.index),
         ("POST", "/chats/{chat_id}", listed.change),
         ("GET", "/skills", skills.listing),

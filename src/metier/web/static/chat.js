@@ -135,7 +135,7 @@ async function send(text) {
 // --- files ---
 
 /** Add files to the chat. Scripts of later turns find them in their current folder. */
-async function attach(files) {
+export async function attach(files) {
   if (!files.length || main.dataset.status !== "idle") return;
   working(true);
   let added = 0;
