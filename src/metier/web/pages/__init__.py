@@ -21,6 +21,7 @@ from metier.web.pages.chat_list import ChatListPages
 from metier.web.pages.editor import EditorPages
 from metier.web.pages.importing import ImportPages
 from metier.web.pages.overview import Overviews
+from metier.web.pages.palette import PalettePages
 from metier.web.pages.previews import PreviewPages
 from metier.web.pages.prompts import PromptPages
 from metier.web.pages.rules import RulePages
@@ -42,6 +43,7 @@ def routes(api: "Api", access: Access) -> list[Route]:
     overviews = Overviews()
     skills, prompts, activity = CatalogPages(site, overviews), PromptPages(site), ActivityPages(site)
     editor, rules, previews = EditorPages(site, overviews), RulePages(site), PreviewPages(site, api)
+    palette = PalettePages(site, overviews, search)
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/login", login.show),
         ("POST", "/login", login.sign_in),
@@ -71,6 +73,8 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("GET", "/edit/{key}/history", editor.versions),
         ("POST", "/edit/{key}/restore", editor.restore),
         ("POST", "/edit/{key}/remove", editor.remove),
+        ("GET", "/palette", palette.find),
+        ("GET", "/shortcuts", palette.shortcuts),
         ("GET", "/rules", rules.index),
         ("POST", "/rules/revoke", rules.revoke),
         ("GET", "/prompt", prompts.prompt),
