@@ -124,6 +124,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "policy.unasked": ("loads", "allow", "refuse"),
     "policy.enforce_hints": (True, False, True),
     "policy.trust": ("required", "ignore", "required"),
+    "policy.edits": (False, True, False),
 }
 HARMLESS: dict[str, Any] = {
     "summary": "x",

@@ -20,6 +20,7 @@ from metier.catalog.build import Catalog
 from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
 from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, files_of
+from metier.chat.kept_models import KeptModels
 from metier.chat.live import TurnMessage, Wakeup, ended
 from metier.chat.model_choice import ModelChoice
 from metier.errors import ResourceError, report_missing
@@ -73,7 +74,8 @@ class Chats:
         self.app = app
         self.store = ChatStore(app.store)
         self.configured = model_choice.configured(app.config.model)
-        self.choice = self.configured
+        self.kept = KeptModels(app.store, app.config.config_folder, self.configured)
+        self.choice = self.kept.server_choice()
         self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
         self._turns: dict[str, Turn] = {}
         self._learned: dict[str, int] = {}
@@ -82,9 +84,33 @@ class Chats:
         self._commands: tuple[Catalog, dict[str, tuple[str, Skill]]] | None = None
 
     def choose(self, given: Mapping[str, object]) -> ModelChoice:
-        """Use another model from now on. The choice is kept in the memory of this process only."""
-        self.choice = model_choice.requested(given, self.configured, self.choice)
-        return self.choice
+        """Use another model from now on, in one chat if `given` names one, else in all that have no model of their own.
+
+        The choice is kept over restarts; see `KeptModels`.
+        """
+        chat_id = given.get("chat")
+        chosen = self.requested(given)
+        self.kept.keep_key(chosen)
+        if isinstance(chat_id, str) and chat_id:
+            self.store.change(chat_id, model=chosen.kept())
+        else:
+            self.kept.keep(chosen)
+            self.choice = chosen
+        return chosen
+
+    def requested(self, given: Mapping[str, object]) -> ModelChoice:
+        """The model that a page asks for, with the key that belongs to its address. Nothing changes."""
+        chat_id = given.get("chat")
+        current = self.choice_of(chat_id if isinstance(chat_id, str) else "")
+        chosen = model_choice.requested(given, self.configured, current)
+        return self.kept.with_key(chosen) or chosen
+
+    def choice_of(self, chat_id: str) -> ModelChoice:
+        """The model that answers in a chat."""
+        label = self.store.label(chat_id) if chat_id else None
+        if label is None or not label.model:
+            return self.choice
+        return self.kept.with_key(model_choice.from_kept(label.model)) or self.choice
 
     def turn(self, chat_id: str) -> "Turn | None":
         """The turn of a chat that runs in this process."""
@@ -100,7 +126,7 @@ class Chats:
             turns = await asyncio.to_thread(importlib.import_module, "metier.chat.turn")
         except ImportError as error:
             report_missing(error, "the chat", "web")
-        choice = self.choice
+        choice = await asyncio.to_thread(self.choice_of, chat_id)
         started = ChatTurnStarted(random_ids(), choice.provider, choice.label, choice.tools)
         title = self._redact(" ".join((text or "").split())[:TITLE_CHARACTERS])
         head = await asyncio.to_thread(self._settled, chat_id)

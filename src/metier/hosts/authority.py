@@ -243,6 +243,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),
     "policy.enforce_hints": _trusted(_on),
     "policy.trust": _trusted(_only("required")),
+    "policy.edits": _trusted(_off),
 }
 """Every setting, by the name that it has in `metier.hosts.schema` or in `RUNTIME_KEYS`."""
 

@@ -374,6 +374,8 @@ class PolicyRules:
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
     """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
+    edits: bool = True
+    """Whether people can write, import and remove skills in the web app."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

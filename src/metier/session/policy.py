@@ -47,8 +47,12 @@ REMOTE_LOAD: Final = "mcp_load"
 CATALOG_FIELD: Final = "catalog_field"
 """The tool name of a request to show a field of a skill in the prompt. Its path is the key of the field."""
 
+EDIT: Final = "skill_edit"
+"""The tool name of a request to create, change or remove a skill in the web app. Its path is the file."""
+
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "read-only": {
+        EDIT: "deny",
         "skill_run": "deny",
         "install": "deny",
         "override": "deny",

@@ -46,7 +46,7 @@ from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
-from metier.web import chat, pages, schemas
+from metier.web import chat, chat_list, model_api, pages, schemas
 from metier.web.access import Access
 from metier.web.endpoints import (
     JSON,
@@ -387,7 +387,7 @@ PUBLISHED: Final[tuple[Endpoint, ...]] = (
 
 def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
     """All endpoints of a server, from all modules."""
-    return (*ENDPOINTS, *chat.ENDPOINTS, *(PUBLISHED if publish else ()))
+    return (*ENDPOINTS, *chat.ENDPOINTS, *chat_list.ENDPOINTS, *model_api.ENDPOINTS, *(PUBLISHED if publish else ()))
 
 
 # --- errors ---

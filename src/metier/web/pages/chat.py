@@ -4,6 +4,7 @@ Only this module renders cards: when the page opens, and in the page's own strea
 looks the same before and after a reload.
 """
 
+import asyncio
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +14,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from metier.chat.chat_search import ChatSearch
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
+from metier.chat.spending import from_item, of_chat
 from metier.files.json_text import part_of
-from metier.files.shapes import is_items
+from metier.files.shapes import is_items, is_table
 from metier.files.text import visible
 from metier.record.streams import chat_stream
+from metier.secrets.storage import find_keyring
 from metier.web import sse
 from metier.web.endpoints import encode
+from metier.web.pages.chat_list import beside
 from metier.web.site import Site
 
 if TYPE_CHECKING:
@@ -34,8 +39,6 @@ LARGE_CHARACTERS: Final = 1_200
 ITEMS: Final = 300
 """The latest items, which the page shows at first."""
 SUGGESTIONS: Final = 4
-LISTED: Final = 100
-"""Chats in the side bar."""
 
 _LIMITS: Final = {"most": CARD_CHARACTERS, "large": LARGE_CHARACTERS}
 _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
@@ -54,6 +57,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
             "shown",
             "size",
             "made",
+            "spent",
         ),
     )
 )
@@ -66,9 +70,13 @@ class ChatPages:
 
     site: Site
     api: "Api"
+    search: ChatSearch
 
     async def new(self, request: Request) -> Response:
-        return await run_in_threadpool(self._page, request, "")
+        answer = await run_in_threadpool(self._page, request, "")
+        # In the background, so that the first search does not wait for it.
+        asyncio.get_running_loop().run_in_executor(None, self.search.warm)
+        return answer
 
     async def chat(self, request: Request) -> Response:
         return await run_in_threadpool(self._page, request, request.path_params["chat_id"])
@@ -76,7 +84,7 @@ class ChatPages:
     def _page(self, request: Request, chat_id: str) -> Response:
         chats = self.api.chats
         items: list[dict[str, object]] = []
-        status, skills, title, earlier = "idle", list[str](), "", 0
+        status, skills, title, earlier, pinned = "idle", list[str](), "", 0, False
         if chat_id:
             try:
                 head, kept = chats.read(chat_id)
@@ -85,6 +93,7 @@ class ChatPages:
             turn = chats.turn(chat_id)
             status = turn.status if turn is not None else head.shown_status
             skills, title = turn.skills if turn is not None else list(head.skills), head.title
+            pinned = head.pinned
             earlier = 0 if "all" in request.query_params else max(0, len(kept) - ITEMS)
             items = [self._for_template(item.as_dict()) for item in kept[earlier:]]
         return self.site.page(
@@ -96,13 +105,30 @@ class ChatPages:
             skills=skills,
             items=items,
             earlier=earlier,
-            chats=chats.store.chats()[:LISTED],
-            model=chats.choice.as_dict(),
+            pinned=pinned,
+            removed=request.query_params.get("removed", "") if not chat_id else "",
+            words="",
+            beside=beside(self.search.find("")),
+            model=chats.choice_of(chat_id).as_dict(),
+            own_model=bool(chat_id and chats.store.label(chat_id).model),
+            keyring=find_keyring().backend is not None,
             providers=PROVIDERS,
             suggestions=chats.commands("", SUGGESTIONS),
             found=len(self.site.skills()),
             **_LIMITS,
         )
+
+    async def spent(self, request: Request) -> Response:
+        """What the model of a chat took so far, as a part of the page."""
+
+        def count() -> Response:
+            try:
+                _, kept = self.api.chats.read(request.path_params["chat_id"])
+            except NoSuchChat:
+                return Response(status_code=404)
+            return self.site.page(request, "chat/spent.html", spent=of_chat(kept))
+
+        return await run_in_threadpool(count)
 
     async def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
@@ -123,12 +149,12 @@ class ChatPages:
     def _rendered(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
         render, data = self.site.render, message.data
         if message.event == "end":
-            chats = self.api.chats.store.chats()[:LISTED]
+            listed = beside(self.search.find(""))
             return {
                 "status": data["status"],
                 "title": visible(self.api.chats.store.head(chat_id).title),
                 "chips": render("chat/chips.html", skills=data["skills"]),
-                "chats": render("chat/list.html", chats=chats, chat_id=chat_id),
+                "chats": render("chat/list.html", words="", beside=listed, chat_id=chat_id),
             }
         item = self._for_template(data)
         return {"id": data["id"], "html": render("chat/item.html", item=item, chat_id=chat_id, **_LIMITS)}
@@ -136,4 +162,6 @@ class ChatPages:
     def _for_template(self, item: Mapping[str, object]) -> dict[str, object]:
         keys = item.get("shown_at")
         shown = part_of(str(item.get("text", "")), [str(key) for key in keys] if is_items(keys) else ())
-        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown})}
+        kept = item.get("spent")
+        spent = from_item(kept if is_table(kept) else None).words
+        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown, "spent": spent})}
