@@ -10,19 +10,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from metier.web.guard import Gate
 from web.browser import TOKEN, Site, Watch, answered, new_page, say, serving
+from web.in_parts import SHIFTS, moved_in_parts
 from worlds import World
 
 pytest_plugins = ["web.page_fixtures"]
 
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
-
-SHIFTS = """() => new Promise(done => {
-  const moved = [];
-  const note = list => list.getEntries().forEach(one => moved.push(one.sources.map(at => at.node?.className)));
-  new PerformanceObserver(note).observe({type: "layout-shift", buffered: true});
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(moved), 50)));
-})"""
-"""The elements that moved since the first paint without any input."""
 
 
 class AxeNode(TypedDict):
@@ -101,6 +94,14 @@ def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watc
             elif path == "/prompt":
                 page.wait_for_selector(".table")
             assert page.evaluate(SHIFTS) == [], path
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_of_the_chat_moves_wherever_its_page_is_cut(
+    site: Site, chromium: Browser, watch: Watch, width: int
+) -> None:
+    with new_page(chromium, watch, width) as page:
+        assert moved_in_parts(page, site.url, "/") == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

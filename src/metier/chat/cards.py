@@ -4,7 +4,8 @@ The events of a session are the same under every profile, whatever shape the hos
 the events, so they are the same, too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from metier.chat.items import ToolItem
 from metier.files.json_text import part_of
@@ -13,6 +14,8 @@ from metier.model import wire_name
 from metier.record.state import ref_of
 from metier.record.store import Frame
 from metier.session.tools import ToolResult
+
+STOPPED: Final = "The call was stopped before it ended."
 
 
 def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
@@ -36,6 +39,25 @@ def fill(card: ToolItem, result: ToolResult, frames: Iterable[Frame]) -> None:
             exit_code = result.data.get("exit_code")
             card.exit_code = exit_code if isinstance(exit_code, int) else None
             card.stdout, card.stderr = str(result.data.get("stdout", "")), str(result.data.get("stderr", ""))
+
+
+def output(card: ToolItem, frames: Sequence[Frame]) -> tuple[str, str]:
+    """What the script of a card has printed so far, to stdout and to stderr."""
+    op = operation_of(card, frames)
+    printed = [frame for frame in frames if frame.get("op") == op]
+    return (
+        "".join(frame["text"] for frame in printed if frame["type"] == "tool_stdout"),
+        "".join(frame["text"] for frame in printed if frame["type"] == "tool_stderr"),
+    )
+
+
+def stop(card: ToolItem, frames: Sequence[Frame]) -> None:
+    """Complete the card of a call that was stopped. What its script had printed stays, also for the model."""
+    card.stdout, card.stderr = output(card, frames)
+    card.state, card.code, card.text = "failed", "STOPPED", STOPPED
+    printed = "\n".join(filter(None, (card.stdout, card.stderr)))
+    if printed:
+        card.text += f" Its output until then:\n{printed}"
 
 
 def operation_of(card: ToolItem, frames: Iterable[Frame]) -> str | None:

@@ -21,7 +21,7 @@ from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
 from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, files_of
 from metier.chat.kept_models import KeptModels
-from metier.chat.live import TurnMessage, Wakeup, ended
+from metier.chat.live import TurnMessage, Wakeup, begun, ended, idle
 from metier.chat.model_choice import ModelChoice
 from metier.errors import ResourceError, report_missing
 from metier.files.digests import digest_of
@@ -271,11 +271,16 @@ class Chats:
 
     def read(self, chat_id: str) -> tuple[Head, list[Item]]:
         """A chat as it is stored. A chat whose process died is repaired first."""
+        head, kept, _ = self.read_to(chat_id)
+        return head, kept
+
+    def read_to(self, chat_id: str) -> tuple[Head, list[Item], int]:
+        """A chat as it is stored, and the position in its stream after which it can be watched."""
         head = self._settled(chat_id)
-        kept, _ = self.store.items(chat_id)
+        kept, position = self.store.items(chat_id)
         if not head.busy:
             close(kept, "it was interrupted")
-        return head, kept
+        return head, kept, position
 
     def commands(self, typed: str, limit: int) -> list[dict[str, str]]:
         """Skills that the user can call: those whose names begin with the typed text, then those that match it."""
@@ -291,6 +296,39 @@ class Chats:
             hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results if hit.fit != "weak")
             chosen += [name for name in hits if name in known and name not in chosen][: limit - len(chosen)]
         return [{"name": name, "command": known[name][0], "description": known[name][1].description} for name in chosen]
+
+    async def watch(self, chat_id: str, wakeup: Wakeup, after: int = -1) -> AsyncGenerator[TurnMessage | None]:
+        """Follow a chat as long as its page is open: every turn, whichever process runs it, and files in between.
+
+        `after` is the position in the chat's stream up to which the page has the items.
+        """
+        position, working, first = after, False, True
+        while not wakeup.ending:
+            turn = self.turn(chat_id)
+            told: set[str] = set()
+            if turn is not None and not turn.ended:
+                yield begun(turn.started_ms)
+                async with contextlib.aclosing(turn.live.follow(wakeup)) as messages:
+                    async for message in messages:
+                        yield message
+                told, working = {item.id for item in turn.live.items}, False
+            try:
+                head = await asyncio.to_thread(self._settled, chat_id)
+                kept, position = await asyncio.to_thread(self.store.items, chat_id, position)
+            except NoSuchChat:
+                return
+            if head.busy and not working:
+                yield begun(head.updated_ms)
+            for item in kept:
+                if item.id not in told:
+                    yield TurnMessage("item", item.as_dict())
+            if not head.busy and (working or first or (kept and not told)):
+                # A page that has just opened may still show a turn that has ended meanwhile.
+                yield idle(head.skills) if first and not working and not told else ended(head.skills)
+            first = False
+            working = head.busy
+            if self.turn(chat_id) is None and not await wakeup.wait():
+                yield None
 
     async def follow(self, chat_id: str, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
         """Follow the turn of a chat, whichever process runs it; ends at once if none is running.

@@ -19,6 +19,8 @@ from pydantic_ai.messages import (
     PartStartEvent,
     TextPart,
     TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -156,10 +158,17 @@ def size(sent: Sequence[ModelMessage]) -> int:
     )
 
 
-def text_of(event: ModelResponseStreamEvent) -> tuple[int, str]:
-    """The part of the answer that an event belongs to, and the text it adds."""
-    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-        return event.index, event.part.content
-    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        return event.index, event.delta.content_delta
-    return 0, ""
+class Growth(NamedTuple):
+    """What an event adds to an answer: text to one of its parts, or to what the model thought."""
+
+    part: int
+    text: str
+    reasoning: bool = False
+
+
+def growth(event: ModelResponseStreamEvent) -> Growth:
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart | ThinkingPart):
+        return Growth(event.index, event.part.content, isinstance(event.part, ThinkingPart))
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta | ThinkingPartDelta):
+        return Growth(event.index, event.delta.content_delta or "", isinstance(event.delta, ThinkingPartDelta))
+    return Growth(0, "")

@@ -1,4 +1,4 @@
-"""The items of a chat: messages, answers, tool cards, questions, choices, notices and errors.
+"""The items of a chat: messages, answers, reasoning, tool cards, questions, choices, notices and errors.
 
 An item may change while its turn runs; the state stored last counts. Long texts that came from a skill are stored as
 artifacts and referenced by digest, so that the record of a chat contains no body of a skill.
@@ -17,7 +17,7 @@ from metier.record.writer import random_ids, system_clock
 from metier.results import AmbiguousMention, Request
 from metier.session.question import Question
 
-ItemKind = Literal["user", "file", "text", "tool", "ask", "choice", "notice", "error"]
+ItemKind = Literal["user", "file", "text", "reasoning", "tool", "ask", "choice", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
 
@@ -83,6 +83,14 @@ class TextItem(Item):
     superseded: bool = field(default=False, metadata=_OPTIONAL)
     spent: Mapping[str, object] | None = field(default=None, metadata=_OPTIONAL)
     """The tokens of the answer and of the calls before it, and their price; see `metier.chat.spending`."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ReasoningItem(TextItem):
+    """What the model thought before an answer, where its provider sends that. It is not sent back."""
+
+    type: ClassVar[ItemKind] = "reasoning"
+    ended_ms: int = field(default=0, metadata=_OPTIONAL)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -257,7 +265,11 @@ def files_of(kept: Iterable[Item]) -> dict[str, FileItem]:
 
 
 _CLASSES: Final[Mapping[str, type[Item]]] = {
-    one.type: one for one in (UserItem, FileItem, TextItem, ToolItem, AskItem, ChoiceItem, NoticeItem, ErrorItem)
+    one.type: one
+    for one in (
+        *(UserItem, FileItem, TextItem, ReasoningItem, ToolItem),
+        *(AskItem, ChoiceItem, NoticeItem, ErrorItem),
+    )
 }
 
 

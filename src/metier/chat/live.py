@@ -12,20 +12,35 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from metier.chat.chat_store import ChatStore
 from metier.chat.items import Item, TextItem
+from metier.record.writer import system_clock
 
 KEEP_SECONDS: Final = 1.0
 """How often the growing text of an answer is stored."""
+KEEP_CHARACTERS: Final = 20_000
+"""A text of so many more characters is stored a second later, since it is stored as a whole each time."""
 
 
 class TurnMessage(NamedTuple):
-    """What a follower is told: a whole item, text to append to an item, or the end of the turn."""
+    """What a follower is told: a whole item, text to append to one, or the start or end of a turn.
 
-    event: Literal["item", "delta", "end"]
+    A page is told `ready` when its stream is open, and `idle` if no turn is running then.
+    """
+
+    event: Literal["ready", "idle", "item", "delta", "start", "end"]
     data: Mapping[str, object]
 
 
 def ended(skills: Sequence[str]) -> TurnMessage:
     return TurnMessage("end", {"status": "idle", "skills": list(skills)})
+
+
+def idle(skills: Sequence[str]) -> TurnMessage:
+    return TurnMessage("idle", ended(skills).data)
+
+
+def begun(started_ms: int) -> TurnMessage:
+    """A turn is running, since that time."""
+    return TurnMessage("start", {"status": "running", "elapsed_ms": max(0, system_clock() - started_ms)})
 
 
 class Wakeup(Protocol):
@@ -55,8 +70,26 @@ class _Follower:
         self.wakeup.wake()
 
     def take(self) -> list[TurnMessage]:
-        taken, self.messages = self.messages, []
+        """What is to be told. Texts for one item are joined: a follower that is slow hears less often, not later."""
+        taken: list[TurnMessage] = []
+        pieces: list[str] = []
+        for message in self.messages:
+            last = taken[-1] if taken else None
+            if message.event == "delta" and last and last.event == "delta" and last.data["id"] == message.data["id"]:
+                pieces.append(str(message.data["text"]))
+                continue
+            _join(taken, pieces)
+            taken.append(message)
+        _join(taken, pieces)
+        self.messages = []
         return taken
+
+
+def _join(taken: list[TurnMessage], pieces: list[str]) -> None:
+    if pieces:
+        last = taken[-1].data
+        taken[-1] = TurnMessage("delta", {"id": last["id"], "text": "".join((str(last["text"]), *pieces))})
+        pieces.clear()
 
 
 class LiveTurn:
@@ -104,7 +137,7 @@ class LiveTurn:
         """Append to the text of an answer."""
         item.text += text
         self._tell(TurnMessage("delta", {"id": item.id, "text": text}))
-        if time.monotonic() - self._kept_at > KEEP_SECONDS:
+        if time.monotonic() - self._kept_at > KEEP_SECONDS + len(item.text) // KEEP_CHARACTERS:
             await self.show(item)
 
     def end(self, skills: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx2
 from pydantic_ai import exceptions
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
@@ -94,6 +94,18 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
 def finished(response: ModelResponse, choice: ModelChoice) -> bool:
     """Whether the server marked its answer as complete. The client library only sees the end of the stream."""
     return choice.provider not in ("openai", "ollama") or "finish_reason" in (response.provider_details or {})
+
+
+def refusal(response: ModelResponse) -> str:
+    """What a person reads where the model or its server refused to answer; empty if neither did."""
+    said: object = (response.provider_details or {}).get("refusal")
+    if isinstance(said, str) and said.strip():
+        return f"The model refused to answer: {said.strip()}"
+    if response.finish_reason != "content_filter":
+        return ""
+    if any(isinstance(part, TextPart) and part.content.strip() for part in response.parts):
+        return "The model's server withheld a part of the answer."
+    return "The model refused to answer."
 
 
 # --- errors ---

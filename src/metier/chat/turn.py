@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -24,19 +24,22 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from metier.chat import cards, history, models
+from metier.chat.asking import Answer, Asking
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.chat.choosing import CHOICES, Choosing
 from metier.chat.demo_model import CALLED
 from metier.chat.fitting import SHORTENED, FittedMessages
-from metier.chat.items import AskItem, ErrorItem, Item, NoticeItem, TextItem, ToolItem, UserItem, files_of
+from metier.chat.items import ErrorItem, Item, NoticeItem, ReasoningItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.chat.pictures import with_images
 from metier.chat.spending import Spent, spent_on
 from metier.errors import MetierError
 from metier.model import Skill, wire_name
+from metier.record.store import Frame
+from metier.record.writer import system_clock
 from metier.results import Invocation, Loaded
-from metier.session.policy import UNANSWERED, Request
+from metier.session.policy import Request
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 
@@ -53,10 +56,11 @@ CHARACTERS: Final = 1_000_000
 RENEW_SECONDS: Final = 5.0
 OUTPUT_SECONDS: Final = 0.2
 """How often the output of a running script is read."""
+END_SECONDS: Final = 10.0
+"""How long a stopped turn waits for its script to end, so that the card has all of its output."""
 ASK_SECONDS: Final = 3_600.0
 """How long a question waits for an answer. After that, the answer is no."""
 
-Answer = Literal["once", "always", "no"]
 _STOPPED: Final = "stopped"
 _LOG: Final = logging.getLogger("metier")
 
@@ -103,6 +107,7 @@ class Turn:
         self.choice: ModelChoice = choice
         """The model that answers now. A skill may propose another one of the same provider for its turn."""
         self.status: Status = "running"
+        self.started_ms = system_clock()
         self.ended = False
         self.live = LiveTurn(chat_id, store, redact)
         self._store, self._open_session, self._work = store, open_session, work
@@ -110,8 +115,8 @@ class Turn:
         self._before: list[Item] = []
         self._step = 0
         self._spent = Spent()
-        self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._picked: set[str] = set()
+        self._asking = Asking(self.live, self._claim, ASK_SECONDS)
         self.choosing = Choosing(self.live, self._claim, ASK_SECONDS)
         self._claiming, self._over = asyncio.Lock(), asyncio.Event()
         self._why = ""
@@ -125,19 +130,13 @@ class Turn:
         if self._why or self.ended:
             return
         self._why = why
-        for future in self._asked.values():
-            if not future.done():
-                future.set_result("no")
+        self._asking.stop()
         if self.task is not None:
             self.task.cancel()
 
     def answer(self, ask_id: str, answer: Answer) -> bool:
         """Answer a question. Return false if no such question is waiting."""
-        future = self._asked.get(ask_id)
-        if future is None or future.done():
-            return False
-        future.set_result(answer)
-        return True
+        return self._asking.answer(ask_id, answer)
 
     @property
     def skills(self) -> list[str]:
@@ -229,6 +228,10 @@ class Turn:
     def _all(self) -> list[Item]:
         return [*self._before, *(item for item in self.live.items if item not in self._before)]
 
+    def _sent(self) -> list[Item]:
+        """The items that the model is told of."""
+        return [item for item in self._all if not isinstance(item, ReasoningItem)]
+
     async def _prepare_retry(self) -> None:
         """Set aside what came after the last message or result. Calls that were carried out stay."""
         changed: list[Item] = close(self._before, "it was interrupted")
@@ -310,7 +313,7 @@ class Turn:
         async def put_back(budget: int) -> str:
             return (await self._work(session.compact, budget)).text
 
-        conversation = FittedMessages(lambda: self._all, put_back, self._learned)
+        conversation = FittedMessages(self._sent, put_back, self._learned)
         model = await open_model(self.choice)
         await conversation.begin(self.choice.label, models.window(model))
         missing: set[str] = set()
@@ -376,10 +379,10 @@ class Turn:
             ) as stream:
                 size = 0
                 async for event in stream:
-                    index, text = history.text_of(event)
-                    if text:
-                        size += len(text)
-                        await self._show_text(parts, index, text)
+                    grown = history.growth(event)
+                    if grown.text:
+                        size += len(grown.text)
+                        await self._show_text(parts, grown)
                     if size > CHARACTERS:
                         raise TurnFailed(f"The answer was cut at {CHARACTERS:,} characters.")
                 response = history.with_names(stream.get(), parameters.function_tools)
@@ -393,27 +396,41 @@ class Turn:
             raise TurnFailed(models.explain(error, self.choice)) from error
         self._spent += spent_on(response)
         for item in parts.values():
-            item.done = True
-            item.spent, self._spent = self._spent.as_dict(), Spent()
-        await self.live.show(*parts.values())
-        return response, await self._calls(response, has_text=bool(parts))
+            if not isinstance(item, ReasoningItem):
+                item.spent, self._spent = self._spent.as_dict(), Spent()
+        await self._end_parts(parts)
+        has_text = any(not isinstance(item, ReasoningItem) for item in parts.values())
+        return response, await self._calls(response, has_text=has_text)
 
-    async def _show_text(self, parts: dict[int, TextItem], index: int, text: str) -> None:
-        if index in parts:
-            await self.live.grow(parts[index], text)
-        elif text.strip():
-            parts[index] = item = TextItem(step=self._step, text=text.lstrip())
+    async def _show_text(self, parts: dict[int, TextItem], grown: history.Growth) -> None:
+        if grown.part in parts:
+            await self.live.grow(parts[grown.part], grown.text)
+        elif grown.text.strip():
+            await self._end_parts(parts)
+            kind = ReasoningItem if grown.reasoning else TextItem
+            parts[grown.part] = item = kind(step=self._step, text=grown.text.lstrip())
             await self.live.show(item, keep=False)
+
+    async def _end_parts(self, parts: Mapping[int, TextItem]) -> None:
+        """A part of an answer has ended when the next one begins."""
+        ended = [item for item in parts.values() if not item.done]
+        for item in ended:
+            item.done = True
+            if isinstance(item, ReasoningItem):
+                item.ended_ms = system_clock()
+        await self.live.show(*ended)
 
     async def _calls(self, response: ModelResponse, *, has_text: bool) -> list[ToolCallPart]:
         """The calls in an answer. An answer that is empty or incomplete is reported."""
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        refusal = models.refusal(response)
+        if refusal:
+            await self.live.show(NoticeItem(text=refusal))
+            return calls
         if not has_text and not calls:
             raise TurnFailed(f"The server of {self.choice.label} sent an empty answer. Try again.")
         if response.finish_reason == "length":
             await self.live.show(NoticeItem(text="The answer was cut at the model's length limit."))
-        elif response.finish_reason == "content_filter":
-            await self.live.show(NoticeItem(text="The model's server withheld a part of the answer."))
         elif not models.finished(response, self.choice):
             await self.live.show(
                 NoticeItem(text="The server did not mark the answer as complete; it may have been cut off.")
@@ -436,8 +453,14 @@ class Turn:
         await self.live.show(card)
         before = await asyncio.to_thread(self._store.store.last_seq, session.id)
         watching = asyncio.create_task(self._watch_output(card, session, before)) if role == "run" else None
+        work = asyncio.ensure_future(self._work(session.call, wire_name(tool) if role else tool, arguments.given))
         try:
-            result = await self._work(session.call, wire_name(tool) if role else tool, arguments.given)
+            result = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work], timeout=END_SECONDS if role == "run" else 0)
+            cards.stop(card, await self._frames(session, before))
+            await self.live.show(card)
+            raise
         finally:
             if watching is not None:
                 watching.cancel()
@@ -448,26 +471,18 @@ class Turn:
 
     async def _watch_output(self, card: ToolItem, session: Session, before: int) -> None:
         """Show what a script prints while it runs."""
-        op: str | None = None
         while True:
             await asyncio.sleep(OUTPUT_SECONDS)
-            frames = await asyncio.to_thread(
-                self._store.store.read, session.id, session.id, {"session_called", "tool_stdout", "tool_stderr"}, before
-            )
-            op = op or cards.operation_of(card, frames)
-            output = [frame for frame in frames if frame["op"] == op and frame["type"] != "session_called"]
-            for frame in output:
-                if frame["type"] == "tool_stdout":
-                    card.stdout += frame["text"]
-                else:
-                    card.stderr += frame["text"]
-            before = frames[-1]["seq"] if frames else before
-            if output:
+            known = card.stdout, card.stderr
+            card.stdout, card.stderr = cards.output(card, await self._frames(session, before))
+            if known != (card.stdout, card.stderr):
                 await self.live.show(card, keep=False)
 
+    async def _frames(self, session: Session, before: int) -> list[Frame]:
+        return await asyncio.to_thread(self._store.store.read, session.id, session.id, None, before)
+
     async def _fill(self, card: ToolItem, session: Session, result: ToolResult, before: int) -> None:
-        frames = await asyncio.to_thread(self._store.store.read, session.id, session.id, None, before)
-        cards.fill(card, result, frames)
+        cards.fill(card, result, await self._frames(session, before))
         await self.live.show(card)
 
     # --- questions ---
@@ -481,20 +496,7 @@ class Turn:
             return "no"
         if request.tool == "skill_load" and request.path in self._picked:
             return "once"  # picking it was the answer
-        item = AskItem.of(request, self._session.policy.decide(request).why)
-        self._asked[item.id] = future = self._loop.create_future()
-        await self.live.show(item)
-        await self._claim("waiting")
-        try:
-            answer = await asyncio.wait_for(future, ASK_SECONDS)
-        except TimeoutError:
-            answer = None
-        if self._why:
-            return "no"  # the end of the turn closes the question
-        item.state = answer or "no"
-        await self.live.show(item)
-        await self._claim("running")
-        return answer or UNANSWERED
+        return await self._asking.ask(request, self._session.policy)
 
 
 def _told(invocation: Invocation, text: str, session: Session) -> str:

@@ -479,7 +479,7 @@ class ChatItem(Event):
 
     type: ClassVar[str] = "chat_item"
     item: str
-    kind: Literal["user", "file", "text", "tool", "ask", "choice", "notice", "error"]
+    kind: Literal["user", "file", "text", "reasoning", "tool", "ask", "choice", "notice", "error"]
     at_ms: int
     content: Mapping[str, object]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -26,7 +26,7 @@ from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotF
 from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.web.hide_paths import PathHider
-from metier.web.markdown import to_html
+from metier.web.markdown import answer_html, to_html
 
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 CSP: Final = (
@@ -116,6 +116,7 @@ class Site:
             "visible": visible,
             "block": _block,
             "markdown": _markdown,
+            "answer": _answer,
             "size": size,
             "ago": ago,
             "clock": clock,
@@ -221,6 +222,10 @@ def _block(text: object) -> str:
 
 def _markdown(text: str) -> Markup:
     return Markup(to_html(text))  # noqa: S704 - to_html sanitizes it
+
+
+def _answer(text: str) -> Markup:
+    return Markup(answer_html(text))  # noqa: S704 - to_html sanitizes it
 
 
 def segment(text: object) -> str:

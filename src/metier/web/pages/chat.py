@@ -1,12 +1,11 @@
-"""The chat page. Messages go to the HTTP API, and items come back as rendered cards.
+"""The chat page. Messages go to the HTTP API, and items come back as rendered blocks.
 
-Only this module renders cards: when the page opens, and in the page's own stream whenever an item changes. So a card
-looks the same before and after a reload.
+The stream of a page stays open as long as the page is seen, so that every page of a chat shows the same, whichever page
+or server a message was sent through.
 """
 
 import asyncio
-import functools
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,52 +15,29 @@ from starlette.responses import Response
 
 from metier.chat.chat_search import ChatSearch
 from metier.chat.chat_store import NoSuchChat
+from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
-from metier.chat.spending import from_item, of_chat
-from metier.files.json_text import part_of
-from metier.files.shapes import is_items, is_table
+from metier.chat.spending import of_chat
 from metier.files.text import visible
 from metier.record.streams import chat_stream
+from metier.record.writer import system_clock
 from metier.secrets.storage import find_keyring
 from metier.web import sse
+from metier.web.cards import Cards, CardStream, of_page
 from metier.web.endpoints import encode
 from metier.web.pages.chat_list import beside
-from metier.web.site import Site
+from metier.web.site import Site, whole
 
 if TYPE_CHECKING:
     from metier.web.api import Api
 
-CARD_CHARACTERS: Final = 100_000
-"""Characters of one text on a card. The activity page has all of them."""
-LARGE_CHARACTERS: Final = 1_200
-"""A longer resource is folded at first."""
 ITEMS: Final = 300
 """The latest items, which the page shows at first."""
 SUGGESTIONS: Final = 4
 
-_LIMITS: Final = {"most": CARD_CHARACTERS, "large": LARGE_CHARACTERS}
-_BLANK: Final[Mapping[str, object]] = dict.fromkeys(
-    (
-        *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
-        *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
-        *(
-            "command",
-            "message",
-            "retry",
-            "question",
-            "foreign",
-            "name",
-            "candidates",
-            "chosen",
-            "shown",
-            "size",
-            "made",
-            "spent",
-        ),
-    )
-)
-"""Every field that some item has, for templates that fail on an undefined one."""
+PACE_SECONDS: Final = 0.05
+"""How long the pieces of a growing answer are collected before the page gets them."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +59,11 @@ class ChatPages:
 
     def _page(self, request: Request, chat_id: str) -> Response:
         chats = self.api.chats
-        items: list[dict[str, object]] = []
-        status, skills, title, earlier, pinned = "idle", list[str](), "", 0, False
+        items: list[str] = []
+        status, skills, title, earlier, position, elapsed, pinned = "idle", list[str](), "", 0, -1, 0, False
         if chat_id:
             try:
-                head, kept = chats.read(chat_id)
+                head, kept, position = chats.read_to(chat_id)
             except NoSuchChat as error:
                 return self.site.error(request, 404, "Chat not found", str(error), "It may have been removed.")
             turn = chats.turn(chat_id)
@@ -95,7 +71,8 @@ class ChatPages:
             skills, title = turn.skills if turn is not None else list(head.skills), head.title
             pinned = head.pinned
             earlier = 0 if "all" in request.query_params else max(0, len(kept) - ITEMS)
-            items = [self._for_template(item.as_dict()) for item in kept[earlier:]]
+            elapsed = max(0, system_clock() - (turn.started_ms if turn is not None else head.updated_ms))
+            items = Cards(self.site, chat_id).page([one.as_dict() for one in kept[earlier:]], idle=status == "idle")
         return self.site.page(
             request,
             "chat/index.html",
@@ -104,6 +81,9 @@ class ChatPages:
             state=status,
             skills=skills,
             items=items,
+            position=position,
+            elapsed=elapsed,
+            most_characters=MESSAGE_CHARACTERS,
             earlier=earlier,
             pinned=pinned,
             removed=request.query_params.get("removed", "") if not chat_id else "",
@@ -115,7 +95,6 @@ class ChatPages:
             providers=PROVIDERS,
             suggestions=chats.commands("", SUGGESTIONS),
             found=len(self.site.skills()),
-            **_LIMITS,
         )
 
     async def spent(self, request: Request) -> Response:
@@ -132,36 +111,40 @@ class ChatPages:
 
     async def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
+        chats = self.api.chats
         try:
-            await run_in_threadpool(self.api.chats.store.head, chat_id)
+            _, kept = await run_in_threadpool(chats.read, chat_id)
         except NoSuchChat:
             return Response(status_code=404)
-        source = functools.partial(self.api.chats.follow, chat_id)
+        stream = CardStream(Cards(self.site, chat_id), [item.as_dict() for item in kept])
+        after = whole(request.query_params.get("after"), -1, -1)
+
+        async def source(subscriber: sse.Subscriber) -> AsyncGenerator[TurnMessage | None]:
+            yield TurnMessage("ready", {})
+            async for message in chats.watch(chat_id, subscriber, after):
+                yield message
+                if message is not None and message.event == "delta":
+                    await asyncio.sleep(PACE_SECONDS)
 
         async def write(message: TurnMessage) -> bytes:
-            data = message.data
-            if message.event != "delta":
-                data = await run_in_threadpool(self._rendered, message, chat_id)
-            return sse.message(message.event, encode(self.site.hide_paths(data)))
+            told = await run_in_threadpool(of_page, message, stream)
+            if message.event in ("end", "idle"):
+                told.append((message.event, await run_in_threadpool(self._around, message, chat_id)))
+            hidden = ((event, self.site.hide_paths(data)) for event, data in told)
+            return b"".join(sse.message(event, encode(data)) for event, data in hidden)
 
         return sse.respond(self.api.feed.follow(chat_stream(chat_id), source, write))
 
-    def _rendered(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
-        render, data = self.site.render, message.data
-        if message.event == "end":
-            listed = beside(self.search.find(""))
-            return {
-                "status": data["status"],
-                "title": visible(self.api.chats.store.head(chat_id).title),
-                "chips": render("chat/chips.html", skills=data["skills"]),
-                "chats": render("chat/list.html", words="", beside=listed, chat_id=chat_id),
-            }
-        item = self._for_template(data)
-        return {"id": data["id"], "html": render("chat/item.html", item=item, chat_id=chat_id, **_LIMITS)}
-
-    def _for_template(self, item: Mapping[str, object]) -> dict[str, object]:
-        keys = item.get("shown_at")
-        shown = part_of(str(item.get("text", "")), [str(key) for key in keys] if is_items(keys) else ())
-        kept = item.get("spent")
-        spent = from_item(kept if is_table(kept) else None).words
-        return {**_BLANK, **self.site.hide_paths({**item, "shown": shown, "spent": spent})}
+    def _around(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
+        """What surrounds the items, after a turn: the title, the skills and the list of chats."""
+        try:
+            title = visible(self.api.chats.store.head(chat_id).title)
+        except NoSuchChat:
+            title = ""
+        listed = beside(self.search.find(""))
+        return {
+            "status": message.data["status"],
+            "title": title,
+            "chips": self.site.render("chat/chips.html", skills=message.data["skills"]),
+            "chats": self.site.render("chat/list.html", words="", beside=listed, chat_id=chat_id),
+        }

@@ -1,6 +1,10 @@
 // The chat: messages go to the API, and items come back as cards that the server rendered.
 import { $, later, put, say } from "./app.js";
 import { dialog, openModel } from "./model.js";
+import { change, keepAtEnd, toEnd } from "./frames.js";
+import { draft, queue } from "./queue.js";
+import { follow as connect } from "./stream.js";
+import * as thinking from "./thinking.js";
 
 const main = $("main.chat");
 const items = $("[data-items]");
@@ -9,7 +13,9 @@ const composer = $("[data-composer]");
 const message = $("[data-message]");
 const words = $("[data-status-words]");
 let chat = main.dataset.chat;
-let stream = null;
+let leave = null;
+let stopping = false;
+let sent = false; // whether a turn was asked for that the stream has not told of yet
 
 // --- requests ---
 
@@ -39,75 +45,102 @@ async function begin(address, body) {
 
 // --- items ---
 
-const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
-const toEnd = () => { scroller.scrollTop = scroller.scrollHeight; };
-
 function show(id, html) {
-  const stay = atEnd();
   const template = document.createElement("template");
   template.innerHTML = html;
   const made = template.content.firstElementChild;
   const old = document.getElementById(`item-${id}`);
-  if (!made) { old?.remove(); return; }
+  if (!made) { old?.remove(); return false; }
   // Ids rise with time. An item older than the first one shown was left out on purpose.
   const first = $(".item", items);
-  if (!old && first && made.id < first.id) return;
+  if (!old && first && made.id < first.id) return false;
   if (old) {
-    // Details that the reader opened stay open, and the focus stays inside the card.
-    const open = [...old.querySelectorAll("details")].map((one) => one.open);
-    made.querySelectorAll("details").forEach((one, number) => { if (number in open) one.open = open[number]; });
-    const focused = old.contains(document.activeElement) && !old.matches("[data-ask], [data-choice]");
+    // Details that the reader opened or closed stay so, and the focus stays inside the block.
+    const touched = [...old.querySelectorAll("details")].map((one) => ("touched" in one.dataset ? one.open : null));
+    made.querySelectorAll("details").forEach((one, number) => {
+      if (touched[number] != null) { one.open = touched[number]; one.dataset.touched = ""; }
+    });
+    const focused = old.contains(document.activeElement) && !document.activeElement.matches("[data-ask], [data-choice]");
     old.replaceWith(made);
-    if (focused) made.querySelector("summary, a, button")?.focus();
+    if (focused) made.querySelector("summary, a, button")?.focus({ preventScroll: true });
   } else {
     items.append(made);
     $("[data-welcome]")?.remove();
   }
-  const terminal = $(".terminal", made);
-  if (terminal) terminal.scrollTop = terminal.scrollHeight;
+  for (const terminal of made.querySelectorAll(".terminal")) terminal.scrollTop = terminal.scrollHeight;
   // Do not move the focus: a key that is being typed must not answer the question.
-  if (made.matches(".ask.waiting, .choice.waiting")) words.textContent = "A question is waiting for your answer.";
-  if (stay || made.matches(".user")) toEnd();
+  if ($(".ask.waiting, .choice.waiting", made) || made.matches(".choice.waiting")) words.textContent = "A question is waiting for your answer.";
+  thinking.describe(items);
+  return made.matches(".user");
 }
 
-function grow(id, text) {
+const BLOCK = 20_000;
+
+/** Add to a growing answer: blocks that are whole, the one that still changes, or plain text. */
+function grow({ id, done, tail, plain }) {
   const place = $(`#item-${CSS.escape(id)} [data-grows]`);
   if (!place) return;
-  const stay = atEnd();
-  place.append(text);
-  if (stay) toEnd();
+  if (done) $("[data-done]", place).insertAdjacentHTML("beforeend", done);
+  if (tail !== undefined) $("[data-tail]", place).innerHTML = tail;
+  if (plain) {
+    const blocks = $("[data-plain]", place);
+    let last = blocks.lastElementChild;
+    if (!last || last.textContent.length > BLOCK) {
+      last = document.createElement("pre");
+      last.className = "plain";
+      blocks.append(last);
+    }
+    last.append(plain);
+  }
 }
+
+document.addEventListener("click", (event) => {
+  const opened = event.target.closest("summary")?.parentElement;
+  if (opened) opened.dataset.touched = "";
+  const code = event.target.closest("[data-copy-code]");
+  if (code) navigator.clipboard.writeText($("pre", code.parentElement).textContent).then(() => say("Copied."), () => say("Select the code to copy it."));
+});
 
 // --- a turn ---
 
-function working(on) {
+function working(on, elapsed = 0) {
   main.dataset.status = on ? "running" : "idle";
   items.setAttribute("aria-busy", String(on));
   $("[data-stop]").hidden = !on;
-  $("[data-send]").hidden = on;
+  if (on) { thinking.describe(items); thinking.start(elapsed); } else thinking.stop();
 }
 
-function follow(done = "The answer is complete.") {
-  stream?.close();
-  working(true);
-  stream = new EventSource(`/chat/${encodeURIComponent(chat)}/stream`);
-  const parsed = (work) => (event) => work(JSON.parse(event.data));
-  stream.addEventListener("item", parsed(({ id, html }) => show(id, html)));
-  stream.addEventListener("delta", parsed(({ id, text }) => grow(id, text)));
-  stream.addEventListener("end", parsed(({ title, chips, chats }) => {
-    stream.close();
-    $("[data-title]").textContent = title;
-    document.title = `${title || "Chat"} · Metier`;
-    $("[data-title]").classList.toggle("sr", !title);
-    put($("[data-chips]"), chips);
-    put($("[data-chats]"), chats);
-    working(false);
-    words.textContent = done;
-  }));
-  stream.onerror = () => {
-    if (stream.readyState === EventSource.CLOSED) { working(false); say("The connection was lost. Reload the page."); }
-    else words.textContent = "The connection was lost; trying again.";
-  };
+/** After a turn: the next message of the queue, or, if the turn did not end well, its text to be written on. */
+function goOn() {
+  const well = !stopping && !items.lastElementChild?.matches(".note.bad");
+  stopping = false;
+  if (!queue.texts.length) return;
+  if (well) { send(queue.take()); return; }
+  message.value = [queue.empty(), message.value].filter(Boolean).join("\n\n");
+  written();
+}
+
+function end({ title, chips, chats }) {
+  $("[data-title]").textContent = title || "New chat";
+  document.title = `${title || "Chat"} · Metier`;
+  $("[data-title]").classList.toggle("sr", !title);
+  put($("[data-chips]"), chips);
+  put($("[data-chats]"), chats);
+  if (main.dataset.status !== "idle") words.textContent = "The answer is complete.";
+  working(false);
+  goOn();
+}
+
+function follow() {
+  if (leave || !chat) return;
+  const position = main.dataset.position;
+  leave = connect(() => `/chat/${encodeURIComponent(chat)}/stream?after=${encodeURIComponent(position)}`, {
+    start: ({ elapsed_ms: elapsed }) => change(() => { sent = false; working(true, elapsed); }),
+    item: ({ id, html }) => change(() => show(id, html)),
+    grow: (grown) => change(() => { grow(grown); }),
+    end: (around) => change(() => { sent = false; end(around); }),
+    idle: (around) => change(() => { if (!sent) end(around); }),
+  }, (there) => { $("[data-lost]").hidden = there; });
 }
 
 export async function ensureChat() {
@@ -115,20 +148,24 @@ export async function ensureChat() {
   chat = (await (await call("POST", "/api/chats")).json()).id;
   main.dataset.chat = chat;
   history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
+  queue.move(chat);
+  draft.save("", "");
 }
 
 async function send(text) {
   working(true);
+  sent = true;
   try {
     await ensureChat();
-    await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, { text });
-    message.value = "";
-    fit();
     follow();
+    await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, { text });
   } catch (error) {
+    sent = false;
+    if (error.status === 409) { queue.add(text); return; } // a turn has just begun through another page
     working(false);
+    message.value = [text, message.value].filter(Boolean).join("\n\n");
+    written();
     say(error.message);
-    if (error.status === 409) follow(); // another turn is running on this chat: follow it
   }
 }
 
@@ -149,7 +186,7 @@ export async function attach(files) {
     say(error.message);
   }
   working(false);
-  if (added) follow(added === 1 ? "The file was added." : `${added} files were added.`);
+  if (added) { follow(); words.textContent = added === 1 ? "The file was added." : `${added} files were added.`; }
   message.focus();
 }
 
@@ -169,13 +206,29 @@ main.addEventListener("drop", (event) => {
   if (carriesFiles(event)) { event.preventDefault(); attach([...event.dataTransfer.files]); }
 });
 
+const tooLong = $("[data-too-long]");
+
+/** After the message has changed: its height, its draft, and whether it can be sent. */
+function written() {
+  fit();
+  draft.save(chat, message.value);
+  const most = Number(message.dataset.most), length = message.value.length;
+  tooLong.hidden = length <= most;
+  if (length > most) tooLong.textContent = `The message has ${length.toLocaleString("en")} characters. At most ${most.toLocaleString("en")} can be sent at once.`;
+}
+
 composer.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = message.value.trim();
-  if (text && main.dataset.status === "idle") { close(); send(text); }
+  if (!text || !tooLong.hidden) return;
+  close();
+  message.value = "";
+  written();
+  if (main.dataset.status === "idle") send(text); else queue.add(text);
 });
 
 $("[data-stop]").addEventListener("click", () => {
+  stopping = true;
   call("POST", `/api/chats/${encodeURIComponent(chat)}/stop`).catch((error) => say(error.message));
   message.focus();
 });
@@ -235,17 +288,19 @@ document.addEventListener("click", async (event) => {
   } else if ("pick" in at.dataset) {
     await pick(at.closest("[data-choice]"), at.dataset.pick);
   } else if ("retry" in at.dataset) {
-    at.disabled = true;
+    working(true);
+    sent = true;
     try {
-      await begin(`/api/chats/${encodeURIComponent(chat)}/retry`);
       follow();
+      await begin(`/api/chats/${encodeURIComponent(chat)}/retry`);
     } catch (error) {
-      at.disabled = false;
+      sent = false;
+      working(error.status === 409);
       say(error.message);
     }
   } else if ("suggest" in at.dataset) {
     message.value = at.dataset.suggest;
-    fit();
+    written();
     message.focus();
   } else if ("chatsToggle" in at.dataset) {
     const open = $(".shell").classList.toggle("listing");
@@ -284,7 +339,7 @@ function choose(number) {
 function take(option) {
   message.value = `${option.dataset.command} `;
   close();
-  fit();
+  written();
   message.focus();
 }
 
@@ -308,7 +363,7 @@ const complete = later(60, async () => {
     const { commands } = await (await call("GET", `/api/commands?q=${encodeURIComponent(typed.slice(1))}`)).json();
     if (message.value !== typed) return;
     shownFor = typed;
-    list.replaceChildren(...commands.slice(0, 20).map(option));
+    list.replaceChildren(...commands.map(option));
     list.hidden = !commands.length;
     if (commands.length) choose(0);
     words.textContent = commands.length ? `${commands.length} skills` : "No matching skill.";
@@ -331,7 +386,7 @@ function fit() {
 }
 
 message.addEventListener("input", () => {
-  fit();
+  written();
   if (COMMAND.test(message.value)) narrow(); else close();
   complete();
 });
@@ -354,7 +409,12 @@ list.addEventListener("mousedown", (event) => {
 
 // --- start ---
 
-toEnd();
-if (main.dataset.status !== "idle") follow();
+keepAtEnd(scroller);
+queue.load(chat);
+if (!message.value) message.value = draft.load(chat);
+written();
+if (items.childElementCount) toEnd();
+if (main.dataset.status !== "idle") working(true, Number(main.dataset.elapsed));
+else if (queue.texts.length) goOn();
+follow();
 if (matchMedia("(min-width: 52rem)").matches) message.focus();
-addEventListener("pagehide", () => stream?.close());
