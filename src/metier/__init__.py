@@ -1,11 +1,10 @@
 """Metier: the runtime for Agent Skills. `Skills.discover()` is the way in.
 
-Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores.
+Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores, and
+the help of the command line pays for none of them.
 """
 
 from typing import TYPE_CHECKING
-
-from metier.skills import Skills
 
 if TYPE_CHECKING:
     from metier.catalog.search.fusion import Ranker
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from metier.session.policy import Policy, Rule
     from metier.session.question import Question
     from metier.session.session import Session
+    from metier.skills import Skills
 
 __version__ = "0.1.0"
 
@@ -116,6 +116,7 @@ _HOMES = {
     "metier.session.policy": ("Policy", "Rule"),
     "metier.session.question": ("Question",),
     "metier.session.session": ("Session",),
+    "metier.skills": ("Skills",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

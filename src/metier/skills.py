@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
-from metier.catalog import discover, scan_cache, search, snapshot, switched_off
+from metier.catalog import discover, scan_cache, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
 from metier.catalog.garbage import no_collection
@@ -24,7 +24,6 @@ from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
 from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.record import telemetry
-from metier.results import SearchResult
 
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from metier.files.source import Files
     from metier.record.state import OpenedState
     from metier.record.store import Store
-    from metier.results import Prompt
+    from metier.results import Prompt, SearchResult
     from metier.sandbox import Runner
     from metier.session.context import Approve
     from metier.session.policy import Policy
@@ -292,7 +291,7 @@ class Skills:
         scope: str | None = None,
         among: Container[str] | None = None,
         context: str | None = None,
-    ) -> SearchResult:
+    ) -> "SearchResult":
         """The skills that match a query, best first. `among` limits the search to these paths.
 
         Skills in mode `off` are never found. A query that matches nothing returns no results. `context` is what else is
@@ -301,6 +300,8 @@ class Skills:
         The index of a large catalog is built in the background. Until then only names and descriptions are searched,
         and `indexing` of the result says so; `wait_for_index` waits.
         """
+        from metier.catalog import search  # with the values of results, a quarter of the import
+
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
         text, cwd = query.strip(), self.settings.place.cwd
@@ -328,7 +329,7 @@ class Skills:
         scope: str | None = None,
         among: Container[str] | None = None,
         context: str | None = None,
-    ) -> SearchResult:
+    ) -> "SearchResult":
         """`search` for asyncio."""
         return await _in_thread(self.search, query, limit=limit, scope=scope, among=among, context=context)
 
@@ -336,7 +337,7 @@ class Skills:
         """Wait until the text of all skills can be searched. Returns false if that takes more than so many seconds."""
         return self.profile.search.scoring == "overlap" or self._find().wait(timeout)
 
-    def explain(self, result: SearchResult) -> SearchResult:
+    def explain(self, result: "SearchResult") -> "SearchResult":
         """The same result, with the query words that occur in each skill, including its body."""
         text = result.query.strip()
         if self.profile.search.scoring == "overlap" or not result.results:

@@ -11,15 +11,16 @@ import sys
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from textwrap import TextWrapper
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from metier import limits
-from metier.files.beneath import read_start
 from metier.files.shapes import is_iterator, is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
-from metier.model import Diagnostic
+
+if TYPE_CHECKING:
+    from metier.model import Diagnostic
 
 _CHUNK: Final = 1 << 16
 """How many characters of JSON are printed at once."""
@@ -186,7 +187,7 @@ def _document(data: object) -> Iterator[str]:
         yield encode(data)
 
 
-def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
+def diagnostic(d: "Diagnostic", cwd: str, *, source: bool = True) -> None:
     """Print a diagnostic as a compiler does: message, place, source line with a caret, and hint."""
     head = click.style(f"{d.severity}[{d.code}]", fg=COLOURS[d.severity], bold=True)
     click.echo(f"{head}: {printable(d.message)}")
@@ -219,14 +220,16 @@ def note(text: str, as_json: bool = False) -> None:
         click.echo(printable(text), err=True)
 
 
-def warnings(found: Iterable[Diagnostic], as_json: bool = False) -> None:
+def warnings(found: "Iterable[Diagnostic]", as_json: bool = False) -> None:
     """Print diagnostics on stderr, one line each."""
     for d in found:
         path = f"{d.path}: " if d.path and d.path not in d.message else ""
         note(f"{d.severity}: {path}{d.message}{f'; {d.hint}' if d.hint else ''}", as_json)
 
 
-def _line(d: Diagnostic) -> str | None:
+def _line(d: "Diagnostic") -> str | None:
+    from metier.files.beneath import read_start
+
     try:
         lines = read_start(d.path, limits.REGISTRY_BYTES).split(b"\n", d.line)
     except (OSError, ValueError):
