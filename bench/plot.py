@@ -70,7 +70,7 @@ def growth(points: Sequence[Point]) -> list[float]:
     return [math.log(b[1] / a[1]) / math.log(b[0] / a[0]) for a, b in itertools.pairwise(points)]
 
 
-def bend(points: Sequence[Point], least: float = 0.3) -> float | None:
+def bend(points: Sequence[Point], least: float = 0.4) -> float | None:
     """Where the growth changes most, if it changes by at least that much."""
     slopes = growth(points)
     changes = [abs(after - before) for before, after in itertools.pairwise(slopes)]

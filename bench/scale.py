@@ -58,10 +58,11 @@ A query reads the postings of its words, which grow with the catalog. The index 
 catalogs than 10,000 are left out here, because building their index takes long."""),
 )  # fmt: skip
 LOAD = (
-    Plot("rate", "Durable loads", "per second", {"rate": "a server", "appends_per_s": "a store alone"}, """
-One client waits for the flush of each of its loads. More clients share transactions, so the rate grows until one core
-is busy with Python: a server is one process. From there on, more clients only wait longer. The store alone, without
-HTTP and sessions, has its limit above that."""),
+    Plot("rate", "Durable loads", "per second of processor time",
+         {"capacity": "a server", "store_capacity": "a store alone"}, """
+This is what one process can do with a core of its own. More clients share transactions, so a load costs less the more
+of them there are. The store alone has its limit far above: most of a load is HTTP and the session, which is Python, and
+a server is one process. From there on more clients only wait longer, and more processes help."""),
     Plot("wait", "Waiting for a durable load", "ms", {"p50": "p50", "p99": "p99"}, """
 Few clients wait for one flush, or for the end of the one before and then their own. Many clients queue for the core,
 and the wait grows with their number."""),
@@ -125,6 +126,7 @@ def measure_clients(run: Run, folder: str, counts: Sequence[int]) -> None:
                 "p50": found.p50,
                 "p99": found.p99,
                 "processor_ms": spent / max(found.requests, 1),
+                "capacity": 1e3 * found.requests / max(spent, 1),
                 **_one("store", folder, str(count), "1.5"),
             }
 
@@ -146,7 +148,7 @@ def page(run: Run, plots: Path) -> str:
     lines = [
         "# How costs grow",
         "",
-        _INTRODUCTION.format(cores=os.cpu_count(), python=platform.python_version()),
+        _INTRODUCTION.format(cores=os.cpu_count(), load=os.getloadavg()[0], python=platform.python_version()),
         "",
     ]
     if run.left_out:
@@ -169,13 +171,16 @@ def page(run: Run, plots: Path) -> str:
 
 
 _INTRODUCTION = """\
-`python -m bench.scale` measured this on a machine with {cores} cores, which clients, servers and other work shared
-(Python {python}). Scans, prompts, loads and searches are processor time of one process. Rates and waits of clients are
-by the clock, so they are lower and longer than on a machine of your own; what to look at is the shape. Both axes are
-logarithmic: a line of slope 1 is a constant cost per skill, and a flat line a constant cost."""
+`python -m bench.scale` measured this on a machine with {cores} cores, which clients, servers and other work shared: the
+load average was {load:.0f} (Python {python}). Scans, prompts, loads and searches are processor time of one process.
+Rates and waits of clients are by the clock, so they are lower and longer than on a machine of your own; what to look at
+is the shape. Both axes are logarithmic: a line of slope 1 is a constant cost per skill, and a flat line a constant
+cost."""
 _CLIENTS = """\
 One server on SQLite with {skills} skills; each client loads a skill in one of 64 sessions, and gets its answer when the
 load is durable. The store alone is measured with as many threads."""
+_FLAT = 1.5
+"""A smaller factor between the ends is the noise of the machine."""
 _CATALOG_HEADS = {
     "cold_s": "cold scan s",
     "warm_s": "warm scan s",
@@ -187,7 +192,7 @@ _CATALOG_HEADS = {
     "search_ms": "search ms",
 }
 _LOAD_HEADS = {
-    "rate": "loads/s",
+    "rate": "loads/s by the clock",
     "p50": "p50 ms",
     "p99": "p99 ms",
     "processor_ms": "processor ms a load",
@@ -216,12 +221,11 @@ def _growth(line: Series, what: str) -> str:
     points = line.points
     (first, low), (last, high) = points[0], points[-1]
     slope = growth([points[0], points[-1]])[0]
+    is_flat = max(low, high) < _FLAT * min(low, high)
     text = f"**{line.name}**: {figure(low)} at {first:,.0f}, {figure(high)} at {last:,.0f}, "
-    text += (
-        "about the same" if abs(slope) < 0.1 else f"so it grows with the number of {what} to the power of {slope:.2f}"
-    )
+    text += "about the same" if is_flat else f"so it grows with the number of {what} to the power of {slope:.2f}"
     where = bend(points)
-    if where is None:
+    if where is None or is_flat:
         return f"{text}. It does not bend."
     slopes = growth(points)
     at = [point[0] for point in points].index(where)

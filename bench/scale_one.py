@@ -35,25 +35,30 @@ def catalog(folder: str, tree: str, count: int) -> dict[str, float]:
 
     before = _resident()
     found: dict[str, float] = {}
+    rounds = 3 if count <= INDEXED else 1  # large catalogs average out their own noise
+    start = time.process_time()
     skills = discover(False)
+    found["cold_s"] = time.process_time() - start
     if len(skills) != count:
         raise AssertionError(f"{len(skills)} of {count} skills found")
     found["memory_mib"] = (_resident() - before) / (1 << 20)
-    found["cold_s"] = _best(lambda: discover(False), 3 if count <= INDEXED else 1)
+    if rounds > 1:
+        found["cold_s"] = min(found["cold_s"], _best(lambda: discover(False), rounds - 1))
     discover(True)
-    found["warm_s"] = _best(lambda: discover(True))
+    found["warm_s"] = _best(lambda: discover(True), rounds)
     session = skills.session()
     names = [skill.name for skill in skills][:: max(1, len(skills) // 50)]
     session.call("skill_load", {"name": names[0]})  # which decides what the model may see
     found["load_ms"] = statistics.median(
         _spent(lambda name=name: session.call("skill_load", {"name": name})) * 1e3 for name in names[1:]
     )
-    found["prompt_ms"] = _best(lambda: session.prompt(budget=8_000)) * 1e3
+    found["prompt_ms"] = _best(lambda: session.prompt(budget=8_000), rounds) * 1e3
     if count <= INDEXED:
         found["index_s"] = _spent(lambda: session.prompt("quarterly report", 8_000))
         queries = ("convert a table", "release notes", "check broken tests", "spreadsheet with charts", "log file")
         found["search_ms"] = min(_spent(lambda one=one: skills.search(one)) * 1e3 for one in queries * 4)
-        found["message_ms"] = _best(lambda: session.prompt("convert a report into a chart", 8_000)) * 1e3
+        message = "convert a report into a chart"
+        found["message_ms"] = _best(lambda: session.prompt(message, 8_000), rounds) * 1e3
     return found
 
 
@@ -72,7 +77,7 @@ def store(folder: str, writers: int, seconds: float) -> dict[str, float]:
             return commit()
 
         file.writing = counted
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), time.process_time()
         end = begun + seconds
 
         def write(writer: int) -> None:
@@ -90,17 +95,18 @@ def store(folder: str, writers: int, seconds: float) -> dict[str, float]:
             thread.start()
         for thread in threads:
             thread.join()
-        taken = time.perf_counter() - begun
+        taken, spent = time.perf_counter() - begun, time.process_time() - spent
     times.sort()
     return {
         "appends_per_s": len(times) / taken,
+        "store_capacity": len(times) / spent,
         "p50_ms": times[len(times) // 2] * 1e3,
         "p99_ms": times[int(len(times) * 0.99)] * 1e3,
         "per_transaction": len(times) / max(transactions, 1),
     }
 
 
-def _best(work: Callable[[], object], rounds: int = 3) -> float:
+def _best(work: Callable[[], object], rounds: int) -> float:
     return min(_spent(work) for _ in range(rounds))
 
 
