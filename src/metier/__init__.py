@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metier.skills import Skills
 
 if TYPE_CHECKING:
-    from metier.catalog.search.fusion import Ranker
+    from metier.catalog.search.fusion import CatalogRanker, Ranker, Reranker
     from metier.errors import (
         AmbiguousSkill,
         BadArguments,
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
         Artifact,
         ChangedFile,
         Compaction,
+        Fit,
         Hit,
+        IndexProgress,
         Invocation,
+        LikeIt,
         Loaded,
         Prompt,
         Request,
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search.fusion": ("Ranker",),
+    "metier.catalog.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
     "metier.errors": (
         "AmbiguousSkill",
         "BadArguments",
@@ -100,7 +103,10 @@ _HOMES = {
         "Artifact",
         "ChangedFile",
         "Compaction",
+        "Fit",
         "Hit",
+        "IndexProgress",
+        "LikeIt",
         "SearchResult",
         "Invocation",
         "Loaded",
@@ -125,6 +131,7 @@ __all__ = [
     "Artifact",
     "BadArguments",
     "BinaryResource",
+    "CatalogRanker",
     "ChangedFile",
     "Changes",
     "Compaction",
@@ -134,12 +141,15 @@ __all__ = [
     "Counts",
     "Diagnostic",
     "Files",
+    "Fit",
     "Hit",
     "HostFormats",
+    "IndexProgress",
     "InstallError",
     "InvalidSkill",
     "Invocation",
     "InvocationError",
+    "LikeIt",
     "Loaded",
     "MetierError",
     "MissingExtra",
@@ -150,6 +160,7 @@ __all__ = [
     "Question",
     "Ranker",
     "Request",
+    "Reranker",
     "Resource",
     "ResourceError",
     "ResourceNotFound",
