@@ -4,6 +4,7 @@ import pytest
 
 from calling import caller
 from metier import Skills, replay
+from metier.catalog.search.finder import THRESHOLD
 from metier.record.store.memory import MemoryStore
 from worlds import World
 
@@ -33,14 +34,21 @@ def test_a_context_decides_between_skills_that_match_and_finds_nothing_by_itself
     )
 
 
-def test_a_context_makes_no_match_strong_and_moves_none_past_a_much_better_one(shelf: Skills) -> None:
-    vague = "is there something about the code of our old ship, its sails, masts, ropes, anchors and the sea?"
+def test_a_context_makes_no_match_strong(shelf: Skills) -> None:
+    vague, context = "unit tests code old ship sails masts ropes", "python unit tests project writes"
     (alone,), (helped,) = (
-        [fit for name, fit in found(shelf, vague, context) if name == "b-pytest"]
-        for context in (None, "python unit tests project")
+        [hit for hit in shelf.search(vague, context=given).results if hit.skill.name == "b-pytest"]
+        for given in (None, context)
     )
-    assert (alone, helped) == ("weak", "weak")
-    assert found(shelf, "count zebras", "typescript unit tests, code of a project " * 900)[0][0] == "c-herd"
+    assert alone.score < THRESHOLD <= helped.score
+    assert (alone.fit, helped.fit) == ("weak", "weak")
+
+
+def test_however_long_a_context_is_it_moves_none_past_a_much_better_match(world: World) -> None:
+    words = " ".join(f"{first}{second}um" for first in "bcdfgh" for second in "aeiou")
+    world.skill(f"{SKILLS}/a", description="Counts zebras.")
+    world.skill(f"{SKILLS}/b", description=f"Counts all of these: {words}.")
+    assert found(world.discover(), "count zebras", words * 99)[0][0] == "a"
 
 
 def test_models_hosts_and_people_give_a_context_and_a_replay_is_the_same(
