@@ -135,8 +135,6 @@ class PartFolder:
             searcher = _searcher(tantivy.Index.open(place))
         except ValueError as error:  # the engine's errors have a text and no code
             raise DamagedPart(f"{name}: {error}") from error
-        if searcher.num_docs < sum(map(bool, stamps.values())):
-            raise DamagedPart(name)
         return IndexPart(name, stamps, searcher)
 
     # --- writing ---
