@@ -7,7 +7,7 @@ the help of the command line pays for none of them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metier.catalog.search.fusion import Ranker
+    from metier.catalog.search.fusion import CatalogRanker, Ranker, Reranker
     from metier.errors import (
         AmbiguousSkill,
         BadArguments,
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
         Artifact,
         ChangedFile,
         Compaction,
+        Fit,
         Hit,
+        IndexProgress,
         Invocation,
+        LikeIt,
         Loaded,
         Prompt,
         Request,
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search.fusion": ("Ranker",),
+    "metier.catalog.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
     "metier.errors": (
         "AmbiguousSkill",
         "BadArguments",
@@ -100,7 +103,10 @@ _HOMES = {
         "Artifact",
         "ChangedFile",
         "Compaction",
+        "Fit",
         "Hit",
+        "IndexProgress",
+        "LikeIt",
         "SearchResult",
         "Invocation",
         "Loaded",
@@ -126,6 +132,7 @@ __all__ = [
     "Artifact",
     "BadArguments",
     "BinaryResource",
+    "CatalogRanker",
     "ChangedFile",
     "Changes",
     "Compaction",
@@ -135,12 +142,15 @@ __all__ = [
     "Counts",
     "Diagnostic",
     "Files",
+    "Fit",
     "Hit",
     "HostFormats",
+    "IndexProgress",
     "InstallError",
     "InvalidSkill",
     "Invocation",
     "InvocationError",
+    "LikeIt",
     "Loaded",
     "MetierError",
     "MissingExtra",
@@ -151,6 +161,7 @@ __all__ = [
     "Question",
     "Ranker",
     "Request",
+    "Reranker",
     "Resource",
     "ResourceError",
     "ResourceNotFound",

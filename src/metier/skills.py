@@ -27,7 +27,7 @@ from metier.record import telemetry
 
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
-    from metier.catalog.search.fusion import Ranker
+    from metier.catalog.search.fusion import Ranker, Reranker
     from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
     from metier.record.state import OpenedState
@@ -74,6 +74,7 @@ class Skills:
         progress: Callable[[int], None] | None = None,
         only: Sequence[Root] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        reranker: "Reranker | None" = None,
         source: SkillSource | None = None,
     ) -> None:
         self.settings = config
@@ -82,7 +83,7 @@ class Skills:
         self._only = tuple(only) if only is not None else None
         self._memory: scan_cache.Memory | None = None
         self._progress = progress
-        self._rankers = tuple(rankers)
+        self._rankers, self._reranker = tuple(rankers), reranker
         self._finder: Finder | None = None
         self._indexed: Catalog | None = None
         self._looking = threading.Lock()
@@ -102,16 +103,18 @@ class Skills:
         env: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        reranker: "Reranker | None" = None,
         source: SkillSource | None = None,
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
         `roots` are searched before the profile's own, in any profile. A missing one is an error. `settings` override
         values of the profile, with the keys of a configuration file. `progress` is called with the number found so far.
-        `rankers` are your own ranking models to combine with word search, each with its weight (words have 1.0).
+        `rankers` are your own ranking models to combine with word search, each with its weight (words have 1.0), and
+        `reranker` puts the best 20 results into order.
         """
         config = resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env)
-        return cls(config, roots, progress, rankers=rankers, source=source)
+        return cls(config, roots, progress, rankers=rankers, reranker=reranker, source=source)
 
     @classmethod
     def scan(
@@ -353,7 +356,7 @@ class Skills:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
             rules = self.profile.search
-            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms))
+            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms), self._reranker)
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
             self._finder.sync(current.skills, self._progress, current.shadowed)

@@ -177,6 +177,14 @@ def test_a_vague_request_gets_the_nearest_skills_and_a_model_reads_that_they_are
     ]
 
 
+def test_a_word_among_function_words_is_less_than_a_word_that_was_chosen(world: World) -> None:
+    world.skill(f"{SKILLS}/still-life", description="Paints a still life.")
+    skills = world.discover()
+    assert [hit.fit for hit in skills.search("still").results] == ["strong"]
+    assert [hit.fit for hit in skills.search("life").results] == ["strong"]
+    assert [hit.fit for hit in skills.search("are you still there?").results] == ["weak"]
+
+
 def test_strong_matches_come_first_without_a_word_and_weak_ones_below_a_line(world: World, shelf: Skills) -> None:
     world.skill(f"{SKILLS}/letters", description="Drafts letters.")
     shelf.refresh()

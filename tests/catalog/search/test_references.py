@@ -29,6 +29,7 @@ def found(skills: Skills, query: str) -> list[tuple[str, str]]:
 
 
 def test_a_hit_names_the_file_that_has_more_of_the_query_than_the_skill_itself(world: World, animals: Path) -> None:
+    (animals / "references" / "overview.md").write_text("About animals.\n" * 9)
     skills = world.discover()
     assert found(skills, ASKED)[0] == ("animals", "references/okapi.md")
     assert found(skills, "does a zebra eat grass?")[0] == ("animals", "references/zebra.md")

@@ -20,7 +20,7 @@ from metier import limits
 from metier.catalog.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, background, in_order
 from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.folding import fold
-from metier.catalog.search.fusion import Ranker, fuse
+from metier.catalog.search.fusion import CatalogRanker, Ranker, Reranker, fuse
 from metier.catalog.search.index import Scored, TextIndex
 from metier.catalog.search.parts import SMALL, IndexBusy, IndexUnavailable
 from metier.catalog.search.plan import FITS, NO_ALIASES
@@ -37,6 +37,12 @@ TAIL: Final = 0.6
 
 _FUSED: Final = 100
 """The number of results that each ranking gives before they are blended."""
+
+RERANKED: Final = 20
+"""The number of results that a reranker puts into order."""
+
+UNJUDGED: Final = 0.25
+"""The score of the best result that only a ranker found which does not judge whether it fits."""
 
 _COPIES: Final = 24
 """The number of further results that are looked at, because copies are folded into one."""
@@ -61,11 +67,16 @@ class Finder:
     """Ranked search over one catalog at a time; `sync` sets the catalog."""
 
     def __init__(
-        self, folder: str, rankers: Sequence[tuple[float, Ranker]] = (), aliases: Aliases = NO_ALIASES
+        self,
+        folder: str,
+        rankers: Sequence[tuple[float, Ranker]] = (),
+        aliases: Aliases = NO_ALIASES,
+        reranker: Reranker | None = None,
     ) -> None:
         """An empty `folder` means an index in memory. `rankers` have a weight each; the ranking by words has 1.0."""
         self._folder = folder
         self._rankers = tuple(rankers)
+        self._reranker = reranker
         self._aliases = aliases
         self._index = self._open()
         self._skills: Mapping[str, Skill] = {}
@@ -109,6 +120,9 @@ class Finder:
         self._skills = offered | {entry.skill.path: entry.skill for entry in hidden}
         self._names = sorted((skill.name, path) for path, skill in offered.items())
         self._quick, self._next, self._missing, self._attempts = None, None, {}, 0
+        for _, ranker in self._rankers:
+            if isinstance(ranker, CatalogRanker):
+                ranker.sync(self._skills.values())
         try:
             return self._update(progress)
         except IndexBusy:
@@ -285,7 +299,9 @@ class Finder:
             at += 1
 
     def _matching(self, query: str, limit: int, allowed: Callable[[str], bool], context: str) -> list[Hit]:
-        scored = self._scored(query, limit, allowed, context=context[: limits.CONTEXT_CHARACTERS])
+        depth = limit if self._reranker is None else max(limit, RERANKED)
+        scored = self._scored(query, depth, allowed, context=context[: limits.CONTEXT_CHARACTERS])
+        scored = self._reranked(query, scored)[:limit]
         return [
             Hit(
                 self._skills[one.key],
@@ -323,9 +339,19 @@ class Finder:
         fused = fuse(rankings, limit)
         # Only the ranking by words knows how well its best result fits. What a ranker lists counts as a match.
         best = words[0].score if words else 0.0
-        if any(ranking for _, ranking in rankings[1:]):
+        judges = [getattr(ranker, "matches", True) for _, ranker in self._rankers]
+        if any(ranking and judge for (_, ranking), judge in zip(rankings[1:], judges, strict=True)):
             best = max(best, FITS)
+        best = best or UNJUDGED
         return [Scored(key, best * score / fused[0][1]) for key, score in fused]
+
+    def _reranked(self, query: str, scored: list[Scored]) -> list[Scored]:
+        if self._reranker is None or not scored:
+            return scored
+        top = scored[:RERANKED]
+        marks = self._reranker.rerank(query, [self._skills[one.key] for one in top])
+        order = sorted(zip(marks, range(len(top)), strict=True), key=lambda pair: (-pair[0], pair[1]))
+        return [replace(place, key=top[at].key) for place, (_, at) in zip(top, order, strict=True)] + scored[RERANKED:]
 
     def _with_index(self, use: Callable[[TextIndex], _Answer]) -> _Answer:
         try:

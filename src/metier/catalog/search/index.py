@@ -59,6 +59,7 @@ class TextIndex:
         self._folder = folder
         self._signature: tuple[int, ...] | None = None
         self._parts: tuple[IndexPart, ...] = ()
+        self._joined: dict[str, IndexPart] = {}
         self._view = _View(())
         self.refresh()
 
@@ -103,8 +104,7 @@ class TextIndex:
             part = in_memory(skills)
             at = max((at for at, one in enumerate(self._parts) if one.name in dropped), default=len(self._parts) - 1)
             following = (*self._parts[: at + 1], part, *self._parts[at + 1 :])
-            self._parts = tuple(joined_parts([one for one in following if one.name not in dropped]))
-            self._view = _View(self._parts)
+            self._show([one for one in following if one.name not in dropped])
             return True
         part = self._folder.write(skills)
         if part is None and not dropped:
@@ -144,11 +144,15 @@ class TextIndex:
             else:
                 if not damaged:
                     self._signature = signature
-                    self._parts = tuple(known[name] for name in names)
-                    self._view = _View(joined_parts(self._parts))
+                    self._show([known[name] for name in names])
                     return
                 self._folder.publish(None, damaged)
         raise IndexUnavailable("the parts of the search index change all the time")
+
+    def _show(self, parts: Sequence[IndexPart]) -> None:
+        joined = joined_parts(parts, self._joined)
+        self._parts, self._joined = tuple(parts), {part.name: part for part in joined}
+        self._view = _View(joined)
 
     def stamps(self) -> dict[str, str]:
         """Return the key and stamp of every document."""

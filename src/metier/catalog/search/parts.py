@@ -21,12 +21,11 @@ from typing import Any, Final
 import tantivy
 
 from metier.catalog.search.documents import SCHEMA, PreparedSkill
-from metier.files.replace import replace_file
 
 SMALL: Final = 32
 """The most skills of a small part."""
 
-_SEPARATE: Final = 4
+_TOGETHER: Final = 6
 _MANIFEST: Final = "parts"
 _LOCK: Final = "lock"
 _KEYS: Final = "keys"
@@ -74,15 +73,24 @@ def in_memory(skills: Iterable[PreparedSkill], name: str = "") -> IndexPart:
     return IndexPart(name or _new("memory"), stamps, _searcher(index), tuple(few) if rest is None else ())
 
 
-def joined_parts(parts: Sequence[IndexPart]) -> list[IndexPart]:
-    """The same parts. Small ones that follow each other are one if there are many: each costs every search a little."""
+def joined_parts(parts: Sequence[IndexPart], known: Mapping[str, IndexPart]) -> list[IndexPart]:
+    """The same parts, of which every few small ones that follow each other are one: each costs every search a little.
+
+    `known` are parts that were joined before, by their names.
+    """
     joined: list[IndexPart] = []
-    for small, group in groupby(parts, lambda part: bool(part.skills)):
+    for small, group in groupby(parts, lambda part: bool(part.skills) and len(part.skills) <= SMALL):
         run = list(group)
-        if small and len(run) > _SEPARATE:
-            newest = {one.key: one for part in run for one in part.skills}
-            run = [in_memory(newest.values(), "+".join(part.name for part in run))]
-        joined += run
+        for start in range(0, len(run), _TOGETHER):
+            some = run[start : start + _TOGETHER]
+            name = "+".join(part.name for part in some)
+            if not small or len(some) < _TOGETHER:
+                joined += some
+            elif name in known:
+                joined.append(known[name])
+            else:
+                newest = {one.key: one for part in some for one in part.skills}
+                joined.append(in_memory(newest.values(), name))
     return joined
 
 
@@ -127,8 +135,6 @@ class PartFolder:
             searcher = _searcher(tantivy.Index.open(place))
         except ValueError as error:  # the engine's errors have a text and no code
             raise DamagedPart(f"{name}: {error}") from error
-        if searcher.num_docs < sum(map(bool, stamps.values())):
-            raise DamagedPart(name)
         return IndexPart(name, stamps, searcher)
 
     # --- writing ---
@@ -169,7 +175,7 @@ class PartFolder:
             following = [*names[:at], *([added] if added is not None else []), *names[at:]]
             following = [name for name in following if name not in dropped]
             text = "".join(f"{name}\n" for name in following)
-            replace_file(os.path.join(self.path, _MANIFEST), text.encode(), 0o600)
+            _replace(os.path.join(self.path, _MANIFEST), text.encode())
             self._remove(dropped)
             self._remove_orphans(set(following))
         return True
@@ -257,6 +263,19 @@ def _searcher(index: tantivy.Index) -> tantivy.Searcher:
 
 def _new(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex}"
+
+
+def _replace(place: str, data: bytes) -> None:
+    """Replace a file at once, without waiting for the disk: after a crash of the machine the index is made again."""
+    temporary = f"{place}.{uuid.uuid4().hex}"
+    try:
+        with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as file:
+            file.write(data)
+        os.replace(temporary, place)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _store(place: str, value: Any) -> None:

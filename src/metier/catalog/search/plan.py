@@ -5,7 +5,7 @@ it is stored.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from tantivy import Occur, Query
@@ -25,6 +25,8 @@ NAME_LENGTH: Final = 64
 """A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
 QUERY_LIMIT: Final = 32
 """The number of terms of a query that count, the rarest first. More take time and find nothing else."""
+LONGEST_QUERY: Final = 64
+"""The number of terms from which on a longer query says nothing more."""
 COMMON: Final = 0.5
 COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
@@ -51,9 +53,19 @@ NO_ALIASES: Final[Aliases] = {}
 
 
 def confidence(share: float, length: int) -> float:
-    """Return the score from 0 to 1 of a share of a query of so many terms."""
-    found = share * (max(length, 3) / 10) ** _LENGTH_POWER
+    """Return the score from 0 to 1 of a share of a query of this length."""
+    found = share * (length / 10) ** _LENGTH_POWER
     return found / (found + _EVEN)
+
+
+def length_of(query: str, found: Collection[str]) -> int:
+    """Return how much a query with these terms says. One or two words count as three, as in `excel`.
+
+    In "no, not like that" most words are function words, so nobody has chosen the one that is left to search for it.
+    """
+    distinct = len(set(found))
+    chosen = 2 * distinct > len(query.split())
+    return min(max(distinct, 3 if chosen else 1), LONGEST_QUERY)
 
 
 class View(Protocol):
@@ -93,11 +105,12 @@ class QueryPlan:
         self.potential = 0
         """The points of a document that has all terms with full weight."""
         self.length = 0
-        """The number of terms."""
+        """The number of terms that count for a score."""
         self._view = view
         self._aliases = aliases
         self._total = max(view.total, FEWEST)
         found = terms(query)
+        self.length = length_of(query, found)
         self._add_stems(found, words(query))
         self._add_words(exact(query))
         self._add_pairs(pairs(found))
@@ -122,7 +135,6 @@ class QueryPlan:
         word_of = dict(zip(reversed(found), reversed(spelled), strict=True))
         for term, count, idf in self._rarest(found, self._view.occurrences):
             self.potential += round(POINTS * idf)
-            self.length += 1
             word = word_of[term]
             if count:
                 self.wanted.append((term, idf))

@@ -14,7 +14,7 @@ from typing import Final
 
 from metier.catalog.search.documents import ABOUT_WEIGHT, LENGTH_SHARE, NAME_WEIGHT, SATURATION, USUAL_LENGTH, joined
 from metier.catalog.search.index import Scored
-from metier.catalog.search.plan import FEWEST, QUERY_LIMIT, confidence
+from metier.catalog.search.plan import FEWEST, QUERY_LIMIT, confidence, length_of
 from metier.catalog.search.words import terms, words
 from metier.model import Skill
 
@@ -45,12 +45,11 @@ class QuickSearch:
             potential += idf
             for at, count in occurrences.items():
                 points[at] = points.get(at, 0.0) + idf * count / (count + self._half(at))
-        name = joined(query)
+        name, length = joined(query), length_of(query, found)
         for at in [at for at in points if joined(self._skills[at].name) == name]:
             points[at] += potential
         scored = (
-            (-round(confidence(share / potential, len(found)), 9), self._skills[at].path)
-            for at, share in points.items()
+            (-round(confidence(share / potential, length), 9), self._skills[at].path) for at, share in points.items()
         )
         best = sorted(one for one in scored if one[1] in allowed)[:limit]
         return [Scored(key, -score) for score, key in best]
