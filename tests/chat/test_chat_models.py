@@ -93,6 +93,11 @@ def test_a_choice_for_one_chat_and_for_all_is_kept_over_a_restart_and_the_key_is
         assert chatting.say(usual, "hi")[-1]["text"] == "Hello."
         assert other.requests[0]["model"] == "big"
         assert KEY not in json.dumps(other.headers)
+        with serving(app_of(world, url)) as second:
+            assert second.http.get("/api/model").json()["model"] == "scripted", "every server on the store knows it"
+            choose(second, model="other-model", base_url=model.url)
+        assert chatting.http.get("/api/model").json()["model"] == "other-model"
+        choose(chatting, model="scripted", base_url=model.url)
     with serving(app_of(world, url)) as chatting:
         assert chatting.http.get("/api/model").json()["model"] == "scripted"
         assert chatting.http.get("/api/model", params={"chat": own}).json()["model"] == "big"

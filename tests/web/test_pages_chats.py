@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from metier.chat.chat_search import ChatSearch
 from metier.chat.chat_store import ChatStore
 from metier.chat.items import TextItem, UserItem
+from metier.record.events import ChatTurnStarted
 from metier.record.store.memory import MemoryStore
 from web.browser import SKILLS, Site, Watch, answered, new_page, say, serving
 from web.test_pages_axe import findings
@@ -46,9 +47,8 @@ def test_chats_are_found_renamed_pinned_removed_and_put_back(
         expect(beside.last).to_have_text("20 more")
         words = page.locator("[data-chats-words]")
         words.press_sequentially("rome")
-        expect(beside).to_have_count(1)
-        expect(beside).to_have_text("Chat 07")
-        beside.click()
+        expect(beside).to_have_text(["Chat 07", "All chats"])
+        beside.first.click()
         # The menu of the chat renames and pins it; a reload and another page show the same.
         menu = page.locator("[data-chat-menu]")
         menu.locator("summary").click()
@@ -138,31 +138,41 @@ class Counting(MemoryStore):
         self.asked.append("states")
         return super().states(*given, **named)  # type: ignore[arg-type]
 
+    def load_state(self, *given: object, **named: object) -> object:  # type: ignore[override]
+        self.asked.append("state")
+        return super().load_state(*given, **named)  # type: ignore[arg-type]
+
     def read(self, *given: object, **named: object) -> object:  # type: ignore[override]
         self.asked.append("read")
         return super().read(*given, **named)  # type: ignore[arg-type]
 
 
-def test_a_search_reads_only_chats_that_changed() -> None:
+def test_a_search_reads_only_chats_that_changed_also_in_another_process() -> None:
     stored = Counting()
-    store = ChatStore(stored)
-    ids = [store.create() for _ in range(30)]
+    here, elsewhere = ChatStore(stored), ChatStore(stored)
+    ids = [here.create() for _ in range(30)]
     for number, one in enumerate(ids):
-        store.keep(one, [UserItem(text=f"word{number} and more")])
-    search = ChatSearch(store)
+        here.keep(one, [UserItem(text=f"word{number} and more")])
+    search = ChatSearch(here)
     assert [one.id for one in search.find("word3 MORE")] == [ids[3]]
     stored.asked.clear()
     assert [one.id for one in search.find("word17 and")] == [ids[17]]
-    assert stored.asked == ["states", "states"], "two queries, whatever the number of chats"
-    head = store.head(ids[5])
-    store.keep(ids[5], [UserItem(text="a new text")])
-    store.hide(ids[6])
-    store.unhide(ids[5])  # not hidden, so nothing changes
+    assert stored.asked == [], "nothing changed, so no chat is read, whatever their number"
+    # A turn elsewhere is seen, while it runs and when it has ended, and only that chat is read.
+    turn = ChatTurnStarted("t", "offline", "offline guide", True)
+    head = elsewhere.claim(ids[5], elsewhere.head(ids[5]), turn, "A title")
+    elsewhere.keep(ids[5], [UserItem(text="a new text")])
+    assert search.find("a title")[0].head.busy
+    elsewhere.release(ids[5], head, [], "done")
     stored.asked.clear()
-    search.find("x")
-    assert stored.asked.count("read") == 0
-    store._save(ids[5], head)  # pyright: ignore[reportPrivateUsage] - as the end of a turn does
-    stored.asked.clear()
-    assert [one.id for one in search.find("new text")] == [ids[5]]
-    assert stored.asked.count("read") == 1
+    assert [(one.id, one.head.busy) for one in search.find("new text")] == [(ids[5], False)]
+    assert search.find("")[0].id == ids[5]
+    assert (stored.asked.count("states"), stored.asked.count("read")) == (0, 1)
+    # So is everything else that changes the list.
+    elsewhere.change(ids[8], title="Renamed", pinned=True)
+    assert (search.find("")[0].id, search.find("renamed")[0].id) == (ids[8], ids[8])
+    elsewhere.hide(ids[6])
     assert search.find("word6 and") == []
+    elsewhere.unhide(ids[6])
+    assert [one.id for one in search.find("word6 and")] == [ids[6]]
+    assert elsewhere.create() in [one.id for one in search.find("")]

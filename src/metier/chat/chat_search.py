@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metier.chat.chat_store import ChatStore, Head
+from metier.chat.known_chats import KnownChats
 from metier.record.events import ChatItem
 from metier.record.streams import chat_stream
 
@@ -44,12 +45,12 @@ class ChatSearch:
     """The searchable texts of one store's chats."""
 
     def __init__(self, store: ChatStore) -> None:
-        self._store, self._lock = store, threading.Lock()
+        self._store, self._lock, self._chats = store, threading.Lock(), KnownChats(store)
         self._known: dict[str, _Known] = {}
 
     def find(self, words: str) -> list[FoundChat]:
         """The chats that have all the words, those with them in the title first. Without words, all chats."""
-        chats = self._store.chats()
+        chats = self._chats.all()
         wanted = words.casefold().split()
         if not wanted:
             return [FoundChat(chat_id, head) for chat_id, head in chats]
@@ -67,7 +68,7 @@ class ChatSearch:
 
     def warm(self) -> None:
         """Read the texts before they are needed."""
-        chats = self._store.chats()
+        chats = self._chats.all()
         with self._lock:
             self._update(chats)
 

@@ -25,6 +25,9 @@ KEY: Final = CHAT
 LEASE_MS: Final = 20_000
 """How long a claim lasts without a renewal."""
 
+LIST_CHANGED: Final = "chats.changed"
+"""The channel of the store on which processes tell each other that the list of chats changed, but for its turns."""
+
 LISTED: Final = 500
 """Chats that the HTTP API lists. Older ones can still be found by their words, and opened by their id."""
 
@@ -100,6 +103,7 @@ class ChatStore:
     def create(self) -> str:
         chat_id, now = random_ids(), system_clock()
         self._save(chat_id, Head(created_ms=now, updated_ms=now))
+        self.store.notify(LIST_CHANGED)
         return chat_id
 
     def head(self, chat_id: str) -> Head:
@@ -126,13 +130,16 @@ class ChatStore:
     def change(self, chat_id: str, **changes: object) -> ChatLabel:
         """Change what a person chose for a chat. A turn that is running goes on."""
         self.head(chat_id)
-        return change_label(self.store, chat_id, **changes)
+        label = change_label(self.store, chat_id, **changes)
+        self.store.notify(LIST_CHANGED)
+        return label
 
     def hide(self, chat_id: str) -> None:
         head = self.head(chat_id)
         if head.busy:
             raise ChatBusy("a turn is running on this chat; stop it first")
         self._save(chat_id, replace(head, hidden=True))
+        self.store.notify(LIST_CHANGED)
 
     def unhide(self, chat_id: str) -> None:
         """Put a hidden chat back into the list, as it was."""
@@ -142,6 +149,7 @@ class ChatStore:
         head = Head.read(document.value, document.version)
         if head.hidden:
             self._save(chat_id, replace(head, hidden=False))
+            self.store.notify(LIST_CHANGED)
 
     # --- turns ---
 

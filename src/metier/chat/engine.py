@@ -75,7 +75,6 @@ class Chats:
         self.store = ChatStore(app.store)
         self.configured = model_choice.configured(app.config.model)
         self.kept = KeptModels(app.store, app.config.config_folder, self.configured)
-        self.choice = self.kept.server_choice()
         self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
         self._turns: dict[str, Turn] = {}
         self._learned: dict[str, int] = {}
@@ -95,8 +94,12 @@ class Chats:
             self.store.change(chat_id, model=chosen.kept())
         else:
             self.kept.keep(chosen)
-            self.choice = chosen
         return chosen
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The model of all chats that have none of their own, as every server on the store knows it."""
+        return self.kept.server_choice()
 
     def requested(self, given: Mapping[str, object]) -> ModelChoice:
         """The model that a page asks for, with the key that belongs to its address. Nothing changes."""

@@ -42,8 +42,13 @@ class ChatsBeside:
     more: int
 
 
-def beside(found: Sequence[FoundChat]) -> ChatsBeside:
-    return ChatsBeside(list(dated(found[:BESIDE])), max(0, len(found) - BESIDE))
+def beside(found: Sequence[FoundChat], words: str = "") -> ChatsBeside:
+    return ChatsBeside(grouped(found[:BESIDE], words), max(0, len(found) - BESIDE))
+
+
+def grouped(found: Sequence[FoundChat], words: str) -> list[DatedChats]:
+    """Chats by their time or, where they were searched for, in the order of how well they match."""
+    return list(dated(found)) if not words else [DatedChats("", found)] if found else []
 
 
 def dated(found: Sequence[FoundChat], today: date | None = None) -> Iterator[DatedChats]:
@@ -87,13 +92,13 @@ class ChatListPages:
         found = self.search.find(words)
         if part == "beside":
             current = request.query_params.get("chat", "")
-            return self.site.page(request, "chat/list.html", beside=beside(found), chat_id=current, words=words)
+            return self.site.page(request, "chat/list.html", beside=beside(found, words), chat_id=current, words=words)
         last = max(1, -(-len(found) // PER_PAGE))
         number = min(whole(request.query_params.get("page"), 1, 1), last)
         return self.site.page(
             request,
             "chats/list.html" if part else "chats/index.html",
-            groups=list(dated(found[(number - 1) * PER_PAGE : number * PER_PAGE])),
+            groups=grouped(found[(number - 1) * PER_PAGE : number * PER_PAGE], words),
             total=len(found),
             number=number,
             last=last,
