@@ -57,7 +57,7 @@ def _answers(url: str, server: "subprocess.Popen[Any]", log: Path) -> bool:
 
 @pytest.fixture
 def chatting(world: World, model_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatting]:
-    monkeypatch.setattr(served, "PATIENCE", 600.0)
+    monkeypatch.setattr(served, "WAIT_SECONDS", 600.0)
     world.skill(".agents/skills/greeting", description="Greets a person.", body=BODY)
     forced: list[str] = ["skill_load"]
 
