@@ -1,6 +1,7 @@
 """A chat that is longer than its model takes goes on: the model gets the newest part, and the page keeps all of it."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from chat.openai_server import Handler, ModelServer, Reply, calls, status, text
 from chat.serving import Chatting, kinds, serving
 from chat.turns import LOAD, RUN, answer, app_with, printing
+from metier import replay
 from metier.chat import fitting
 from metier.chat.items import TextItem, ToolItem, UserItem
 from worlds import World
@@ -74,6 +76,11 @@ def test_a_result_that_is_too_large_is_cut_for_the_model_and_whole_on_the_page(
     assert shown[-1]["text"] == "I saw the beginning."
     result = next(one["content"] for one in model.messages() if "line of output" in str(one.get("content")))
     assert "[cut here: " in result
+    ref = re.findall(r'reads the rest by its ref "([^"]+)"', result)[0]
+    model.plays(calls(("skill_output", {"ref": ref, "start": 59_999})), text("I saw the end."))
+    rest = next(item for item in chatting.say(chat, "and the end?") if item.get("role") == "output")
+    assert (rest["state"], rest["text"].count("line of output")) == ("done", 2)
+    assert replay.replay(replay.from_store(chatting.app.store, chat)).differences == []
     card = next(item for item in chatting.read(chat)["items"] if item.get("role") == "run")
     assert card["stdout"].count("line of output") == 60_000
 

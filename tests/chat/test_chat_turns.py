@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,27 @@ def test_once_asks_again_always_does_not_and_no_refuses_with_the_rule(
     assert ran("always")["state"] == "done"
     assert ran(None)["state"] == "done"
     assert len(runner.jobs) == 3
+
+
+def test_always_answers_the_same_question_of_every_other_chat_with_one_rule(
+    chatting: Chatting, model: ModelServer, runner: FakeRunner, skilled: World
+) -> None:
+    chats = [chatting.chat() for _ in range(3)]
+    with ExitStack() as stack:
+        turns: list[list[JsonItem]] = []
+        for chat in chats:
+            model.plays(calls(LOAD, RUN), text("Well."))
+            turns.append(stack.enter_context(chatting.saying(chat, "run it")))
+            chatting.waiting(chat)
+        assert answer(chatting, chats[0], chatting.waiting(chats[0])["id"], "always") == 204
+    for shown in turns:
+        assert [item["state"] for item in shown if item["type"] == "ask"] == ["always"]
+        assert next(item for item in shown if item.get("role") == "run")["state"] == "done"
+    assert len(runner.jobs) == 3
+    rules = (skilled.home / ".config/metier/permissions.toml").read_text()
+    assert rules.count("[[allow]]") == 1
+    model.plays(calls(LOAD, RUN), text("Well."))
+    assert "ask" not in kinds(chatting.say(chatting.chat(), "run it")), "nor does a new chat ask"
 
 
 def test_a_rule_that_denies_shows_on_the_card(skilled: World, model: ModelServer, runner: FakeRunner) -> None:
@@ -166,6 +188,8 @@ def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
             if event == "item" and item.get("stdout") == "begun\n" and item["state"] == "running":
                 chatting.http.post(f"/api/chats/{chat}/stop")
         assert [item["state"] for item in chatting.items(chat, "tool")] == ["done", "failed"]
+        stopped = chatting.items(chat, "tool")[1]
+        assert (stopped["stdout"], stopped["code"]) == ("begun\n", "STOPPED")
         model.plays(text("Free again."))
         assert chatting.say(chat, "and now?")[-1]["text"] == "Free again."
         failed = [frame for frame in chatting.app.store.read(chat) if frame["type"] == "tool_failed"]
@@ -270,6 +294,27 @@ def test_retry_after_a_whole_answer_makes_another_one(chatting: Chatting, model:
         ("Two.", None),
     ]
     assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool"]
+
+
+def test_a_message_that_replaces_another_sets_aside_what_followed_and_keeps_the_skills(
+    chatting: Chatting, model: ModelServer
+) -> None:
+    chat = chatting.chat()
+    model.plays(text("Zero."))
+    chatting.say(chat, "the beginning")
+    model.plays(calls(LOAD), text("One."))
+    first = chatting.say(chat, "with a typo")[0]
+    model.plays(text("Two."))
+    sent = {"text": "without", "replaces": first["id"]}
+    chatting.stream("POST", f"/api/chats/{chat}/messages", sent)
+    told = model.messages()
+    assert [one["role"] for one in told] == ["user", "assistant", "user"]
+    assert "the beginning" in told[0]["content"]
+    assert "# " in told[0]["content"], "the instructions of the loaded skill are there still"
+    assert told[2]["content"] == "without"
+    assert [item["text"] for item in chatting.items(chat, "text")] == ["Zero.", "One.", "Two."], "nothing is lost"
+    wrong = chatting.http.post(f"/api/chats/{chat}/messages", json=sent)
+    assert wrong.status_code == 422, "it is set aside already"
 
 
 def test_retry_of_an_empty_chat_says_that_there_is_nothing(chatting: Chatting) -> None:

@@ -80,6 +80,7 @@ def _note(card: ToolItem, frame: Frame) -> None:
         card.ref = ref_of(frame["output"])
     elif kind == "tool_ended":
         card.made = [dict(one) for one in frame["artifacts"]]
+        card.ref = ref_of(frame["stdout"]) if frame["stdout"] else ""
     elif kind in ("skill_resource_read", "skill_resource_refused"):
         card.skill, card.path, card.truncated = frame["name"], frame["path"], frame.get("truncated", False)
 

@@ -19,11 +19,11 @@ from metier.app import App
 from metier.catalog.build import Catalog
 from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
-from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, files_of
+from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, UserItem, files_of, in_use
 from metier.chat.kept_models import KeptModels
 from metier.chat.live import TurnMessage, Wakeup, begun, ended, idle
 from metier.chat.model_choice import ModelChoice
-from metier.errors import ResourceError, report_missing
+from metier.errors import BadArguments, ResourceError, report_missing
 from metier.files.digests import digest_of
 from metier.model import Skill
 from metier.record.events import ChatTurnStarted
@@ -121,8 +121,8 @@ class Chats:
 
     # --- turns ---
 
-    async def start(self, chat_id: str, text: str | None) -> "Turn":
-        """Answer a message, or, without one, the last message again."""
+    async def start(self, chat_id: str, text: str | None, replaces: str = "") -> "Turn":
+        """Answer a message, or, without one, the last message again. A message may replace an earlier one."""
         if len(self._turns) >= TURNS:
             raise ChatBusy(f"{TURNS} chats are being answered here; try again in a moment", here=True)
         try:
@@ -133,6 +133,10 @@ class Chats:
         started = ChatTurnStarted(random_ids(), choice.provider, choice.label, choice.tools)
         title = self._redact(" ".join((text or "").split())[:TITLE_CHARACTERS])
         head = await asyncio.to_thread(self._settled, chat_id)
+        if replaces:
+            kept, _ = await asyncio.to_thread(self.store.items, chat_id)
+            if not any(isinstance(item, UserItem) and item.id == replaces for item in in_use(kept)):
+                raise BadArguments("there is no such message to replace")
         head = await asyncio.to_thread(self.store.claim, chat_id, head, started, title)
 
         def open_session() -> Session:
@@ -155,7 +159,7 @@ class Chats:
             learned=self._learned,
         )
         self._turns[chat_id] = turn
-        turn.task = asyncio.create_task(turn.run(text))
+        turn.task = asyncio.create_task(turn.run(text, replaces))
         turn.task.add_done_callback(lambda _: self._turns.pop(chat_id, None))
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._listen())

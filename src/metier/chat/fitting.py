@@ -12,7 +12,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from metier.chat import history
-from metier.chat.items import Item, TextItem, ToolItem, UserItem
+from metier.chat.items import Item, TextItem, ToolItem, UserItem, in_use
 
 CHARACTERS: Final = 600_000
 """What a model takes if nothing is known about it, about 150,000 tokens."""
@@ -122,10 +122,11 @@ class FittedMessages:
         await self._build()
 
     async def _build(self) -> None:
-        items = self._items()
+        items = in_use(self._items())
         fitted = fit(items, self._room)
+        aside = (item for item in self._items() if item not in items)
         put_back = ""
-        if fitted.forgets_skills:
+        if fitted.forgets_skills or any(_has_instructions(item) for item in aside):
             put_back = await self._put_back(self._room // 4)
             fitted = fit(items, self._room - len(put_back))
         self.shortened = any(text != card.text for card, text in _texts(fitted)) or bool(fitted.messages_left_out)

@@ -59,6 +59,8 @@ class UserItem(Item):
     message: str | None = field(default=None, metadata=_OPTIONAL)
     loaded: bool = field(default=False, metadata=_OPTIONAL)
     """Whether the skill was loaded by the host, and its instructions are a card of their own."""
+    replaces: str = field(default="", metadata=_OPTIONAL)
+    """The id of an earlier message that this one stands for. That one and what followed it are set aside."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -262,6 +264,17 @@ class ErrorItem(Item):
 def files_of(kept: Iterable[Item]) -> dict[str, FileItem]:
     """The files of a chat by name, of each name the latest."""
     return {item.name: item for item in kept if isinstance(item, FileItem)}
+
+
+def in_use(kept: Iterable[Item]) -> list[Item]:
+    """The items of a chat without those that a message set aside."""
+    used: list[Item] = []
+    for item in kept:
+        if isinstance(item, UserItem) and item.replaces:
+            places = (number for number, one in enumerate(used) if one.id == item.replaces)
+            del used[next(places, len(used)) :]
+        used.append(item)
+    return used
 
 
 _CLASSES: Final[Mapping[str, type[Item]]] = {

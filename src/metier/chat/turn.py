@@ -144,12 +144,12 @@ class Turn:
 
     # --- the turn ---
 
-    async def run(self, text: str | None) -> None:
-        """Answer a message, or, without one, the last message again."""
+    async def run(self, text: str | None, replaces: str = "") -> None:
+        """Answer a message, or, without one, the last message again. See `UserItem` for `replaces`."""
         outcome = "failed"
         renewing = asyncio.create_task(self._renew())
         try:
-            await self._answer(text)
+            await self._answer(text, replaces)
             outcome = "done"
         except asyncio.CancelledError:
             if self.task is not None:
@@ -202,10 +202,10 @@ class Turn:
         except MetierError as error:
             _LOG.warning("the claim on chat %s could not be renewed: %s", self.chat_id, error)
 
-    async def _answer(self, text: str | None) -> None:
+    async def _answer(self, text: str | None, replaces: str) -> None:
         self._before, _ = await asyncio.to_thread(self._store.items, self.chat_id)
         if text is not None:
-            await self.live.show(UserItem(text=text))
+            await self.live.show(UserItem(text=text, replaces=replaces))
         else:
             await self._prepare_retry()
         message = next((item for item in reversed(self._all) if isinstance(item, UserItem)), None)
@@ -358,14 +358,11 @@ class Turn:
         usable = 0 < len(name) <= TEXT_CHARACTERS and name.isprintable()
         return replace(self._own_choice, name=name) if usable else self._own_choice
 
-    def _system(self, session: Session, question: str) -> str:
-        return session.system_prompt(BASE, message=question, wire=True)
-
     async def _ask_model(
         self, model: Model, session: Session, messages: Sequence[ModelMessage], question: str
     ) -> tuple[ModelResponse, list[ToolCallPart]]:
         """One answer of the model, shown as it arrives, and the calls in it."""
-        system = await self._work(self._system, session, question)
+        system = await self._work(session.system_prompt, BASE, message=question, wire=True)
         parameters = ModelRequestParameters(
             function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
             instruction_parts=[InstructionPart(content=system)],

@@ -156,7 +156,7 @@ def _title(request: Request) -> str:
 
 def _facts(request: Request) -> Iterator[tuple[str, str]]:
     if request.folder:
-        about = ", ".join(part for part in (request.scope, request.source) if part)
+        about = ", ".join(part for part in dict.fromkeys((request.scope, request.source)) if part)
         yield "Folder", request.folder + (f" ({about})" if about else "")
         yield "Trust", _trust(request)
     if request.tool == REMOTE_LOAD:

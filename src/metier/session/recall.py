@@ -18,6 +18,9 @@ def text_of(context: SessionContext, ref: str) -> str:
     if text:
         return text
     entry = context.state.by_ref(ref) or _given_before(context, ref)
+    printed = _printed(context, ref) if entry is None else None
+    if printed is not None:
+        return printed
     if entry is None:
         raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
     try:
@@ -39,6 +42,18 @@ def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
         if ref_of(frame["output"]) == ref and not frame.get("already_loaded"):
             state = apply(SessionState(), {**frame, "chain": ""})
             return state.by_ref(ref)
+    return None
+
+
+def _printed(context: SessionContext, ref: str) -> str | None:
+    """What a script of the session printed, if the ref is that of its output."""
+    store = context.recorder.store
+    for frame in store.read(context.id, context.id, ("tool_ended",)):
+        if frame["stdout"] and ref_of(frame["stdout"]) == ref:
+            try:
+                return store.get_artifact(frame["stdout"]).decode(errors="replace")
+            except StoreError:
+                return None
     return None
 
 

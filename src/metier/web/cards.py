@@ -31,7 +31,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
         *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
         *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
         *("command", "message", "retry", "question", "foreign", "name", "candidates", "chosen", "shown", "size"),
-        *("made", "growing", "sources", "last", "at_ms", "ended_ms", "step", "by", "spent"),
+        *("made", "growing", "sources", "last", "at_ms", "ended_ms", "step", "by", "spent", "replaces"),
     )
 )
 """Every field that some item has, for templates that fail on an undefined one."""
@@ -47,7 +47,17 @@ class Cards:
         """All blocks of a page. Without `idle`, the last turn has not ended."""
         turns = _turns([self.shown(item) for item in items])
         ended = [_with_sources(turn) if idle or number + 1 < len(turns) else turn for number, turn in enumerate(turns)]
-        return [self.block(block) for turn in ended for block in blocks(turn)]
+        shown: list[tuple[object, str]] = []
+        for item, html in ((block[0], self.block(block)) for turn in ended for block in blocks(turn)):
+            places = (
+                number for number, (known, _) in enumerate(shown) if item["replaces"] and known == item["replaces"]
+            )
+            start = next(places, len(shown))
+            if start < len(shown):
+                aside = self._site.render("chat/aside.html", blocks=[one for _, one in shown[start:]])
+                shown[start:] = [(None, aside)]
+            shown.append((item["id"], html))
+        return [html for _, html in shown]
 
     def block(self, block: Sequence[ShownItem]) -> str:
         return self._site.render("chat/block.html", block=block, chat_id=self._chat_id, **_LIMITS)
@@ -108,7 +118,9 @@ class CardStream:
 def of_page(message: TurnMessage, stream: CardStream) -> list[tuple[str, Mapping[str, object]]]:
     """What a page is told of a message, apart from what surrounds the items."""
     if message.event == "item":
-        return [("item", stream.item(message.data))]
+        replaced = message.data.get("replaces")
+        before = [("aside", {"first": replaced})] if replaced else []
+        return [*before, ("item", stream.item(message.data))]
     if message.event == "delta":
         grown = stream.grown(message.data)
         return [] if grown is None else [("grow", grown)]

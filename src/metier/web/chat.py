@@ -16,6 +16,7 @@ from metier.chat import ChatBusy, NoSuchChat
 from metier.chat.chat_store import LISTED
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.model_choice import PROVIDERS
+from metier.errors import BadArguments
 from metier.record.streams import chat_stream
 from metier.session.json_schema import Schema
 from metier.web import files, model_api, sse
@@ -103,16 +104,18 @@ async def send_message(api: "Api", request: Request) -> Response:
         raise RequestRefused("the message is empty")
     if len(text) > MESSAGE_CHARACTERS:
         raise RequestRefused(f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
-    return await _begin(api, _id(request), text)
+    return await _begin(api, _id(request), text, given.get("replaces") or "")
 
 
 async def retry(api: "Api", request: Request) -> Response:
     return await _begin(api, _id(request), None)
 
 
-async def _begin(api: "Api", chat_id: str, text: str | None) -> Response:
+async def _begin(api: "Api", chat_id: str, text: str | None, replaces: str = "") -> Response:
     try:
-        turn = await api.chats.start(chat_id, text)
+        turn = await api.chats.start(chat_id, text, replaces)
+    except BadArguments as error:
+        raise RequestRefused(str(error)) from error
     except NoSuchChat as error:
         raise NotFound(str(error)) from error
     except ChatBusy as error:
@@ -219,9 +222,9 @@ _TURN: Final = {200: {sse.EVENT_STREAM: TEXT}}
 SEND: Final = Endpoint(
     method="POST",
     path="/api/chats/{chat_id}/messages",
-    summary="Send a message; the answer is a stream",
+    summary="Send a message, or another one in the place of an earlier one; the answer is a stream",
     handler=send_message,
-    body=record({"text": TEXT}),
+    body=record({"text": TEXT}, {"replaces": MAYBE}),
     body_required=True,
     answers=_TURN,
 )

@@ -19,7 +19,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.texmath import texmath_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import find_lexer_class_by_name
 from pygments.util import ClassNotFound
 
 from metier.files.text import visible
@@ -132,7 +132,7 @@ def _coloured(code: str, language: str, attributes: str) -> str:
     if not language or len(code) > CODE_CHARACTERS:
         return ""
     try:
-        lexer = get_lexer_by_name(language)
+        lexer = find_lexer_class_by_name(language)()
     except ClassNotFound:
         return ""
     return highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix=_COLOUR))

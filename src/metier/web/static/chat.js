@@ -1,5 +1,6 @@
 // The chat: messages go to the API, and items come back as cards that the server rendered.
 import { $, later, put, say } from "./app.js";
+import * as editing from "./editing.js";
 import { dialog, openModel } from "./model.js";
 import { change, keepAtEnd, toEnd } from "./frames.js";
 import { draft, queue } from "./queue.js";
@@ -123,7 +124,6 @@ function goOn() {
 function end({ title, chips, chats }) {
   $("[data-title]").textContent = title || "New chat";
   document.title = `${title || "Chat"} · Metier`;
-  $("[data-title]").classList.toggle("sr", !title);
   put($("[data-chips]"), chips);
   put($("[data-chats]"), chats);
   if (main.dataset.status !== "idle") words.textContent = "The answer is complete.";
@@ -137,6 +137,7 @@ function follow() {
   leave = connect(() => `/chat/${encodeURIComponent(chat)}/stream?after=${encodeURIComponent(position)}`, {
     start: ({ elapsed_ms: elapsed }) => change(() => { sent = false; working(true, elapsed); }),
     item: ({ id, html }) => change(() => show(id, html)),
+    aside: ({ first }) => change(() => { editing.setAside(items, first); }),
     grow: (grown) => change(() => { grow(grown); }),
     end: (around) => change(() => { sent = false; end(around); }),
     idle: (around) => change(() => { if (!sent) end(around); }),
@@ -152,13 +153,13 @@ export async function ensureChat() {
   draft.save("", "");
 }
 
-async function send(text) {
+async function send(text, replaces = "") {
   working(true);
   sent = true;
   try {
     await ensureChat();
     follow();
-    await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, { text });
+    await begin(`/api/chats/${encodeURIComponent(chat)}/messages`, replaces ? { text, replaces } : { text });
   } catch (error) {
     sent = false;
     if (error.status === 409) { queue.add(text); return; } // a turn has just begun through another page
@@ -224,7 +225,17 @@ composer.addEventListener("submit", (event) => {
   close();
   message.value = "";
   written();
-  if (main.dataset.status === "idle") send(text); else queue.add(text);
+  if (main.dataset.status === "idle") send(text, editing.take()); else queue.add(text);
+});
+
+document.addEventListener("click", (event) => {
+  const edit = event.target.closest("[data-edit], [data-edit-cancel]");
+  if (!edit) return;
+  if ("editCancel" in edit.dataset) { editing.end(); message.value = ""; }
+  else if (main.dataset.status !== "idle") { say("Stop the answer first."); return; }
+  else { editing.begin(edit.dataset.edit); message.value = $(".message", edit.closest(".user")).textContent; }
+  written();
+  message.focus();
 });
 
 $("[data-stop]").addEventListener("click", () => {

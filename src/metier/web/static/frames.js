@@ -2,15 +2,21 @@
 
 let waiting = [];
 let scroller = null;
+let atEnd = false;
 
-const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
-export const toEnd = () => { scroller.scrollTop = scroller.scrollHeight; };
+export const toEnd = () => { scroller.scrollTop = scroller.scrollHeight; atEnd = true; };
 
-/** The element that stays at its end while its content grows, unless the reader has scrolled up. */
-export function keepAtEnd(element) { scroller = element; }
+/** The element that stays at its end while it or its content changes, unless the reader has scrolled up. */
+export function keepAtEnd(element) {
+  scroller = element;
+  scroller.addEventListener("scroll", () => {
+    atEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
+  }, { passive: true });
+  new ResizeObserver(() => { if (atEnd) toEnd(); }).observe(scroller);
+}
 
 function work() {
-  const todo = waiting, stay = atEnd();
+  const todo = waiting, stay = atEnd;
   waiting = [];
   let wanted = false;
   for (const change of todo) wanted = change() || wanted;
