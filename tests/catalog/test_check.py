@@ -312,7 +312,8 @@ def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, mon
     with HeldVerdicts() as held:
         for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
             held.add(verdicts)
-            told = list(held.by_skill())
+            assert list(held.by_skill()), "they can be read while more come"
+        told = list(held.by_skill())
         assert [verdict for each in told for verdict in each] == together
         assert len(told) == len({verdict.path for verdict in together})
 
