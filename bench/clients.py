@@ -25,8 +25,8 @@ class Plan:
     """Which servers to ask for what, by how many connections and for how long. Connections take the targets in turn."""
 
     targets: Sequence[tuple[str, int]]
-    requests: Sequence[str]
-    """Requests without their `Host`, of which each connection takes one after the other at random."""
+    requests: Sequence[Sequence[str]]
+    """Lists of requests, which connections take in turn, too. Each sends requests of its list at random."""
     connections: int
     seconds: float
     warm_up: float = 1.0
@@ -104,8 +104,11 @@ class _Client:
 def run(plan: Plan) -> Measured:
     """Run a plan here. What happens in the time to warm up is not counted."""
     choice = random.Random(1)
-    requests = [one.encode() for one in plan.requests]
-    clients = [_Client(plan.targets[n % len(plan.targets)], requests, choice) for n in range(plan.connections)]
+    lists = [[one.encode() for one in requests] for requests in plan.requests]
+    clients = [
+        _Client(plan.targets[number % len(plan.targets)], lists[number % len(lists)], choice)
+        for number in range(plan.connections)
+    ]
     times: list[float] = []
     refused = failed = 0
     with selectors.DefaultSelector() as selector:

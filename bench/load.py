@@ -73,17 +73,17 @@ def service(name: str, folder: Path, names: list[str], store: str, replicas: int
 KINDS = ("list", "search", "load")
 
 
-def requests(setup: Setup, kind: str) -> list[str]:
-    """The requests of a kind, of which the clients choose."""
+def requests(setup: Setup, kind: str) -> list[list[str]]:
+    """The requests of a kind. Loads are those of one session for each client, as conversations are."""
     token = setup.replicas[0].token
     if kind == "list":
-        return [request("GET", "/api/skills", token)]
+        return [[request("GET", "/api/skills", token)]]
     if kind == "search":
         words = sorted({word for name in setup.names for word in name.split("-") if word.isalpha()})[:100]
-        return [request("GET", f"/api/search?q={word}", token) for word in words]
+        return [[request("GET", f"/api/search?q={word}", token) for word in words]]
     loads = [{"tool": "skill_load", "args": {"name": name}} for name in setup.names[:200]]
     return [
-        request("POST", f"/api/sessions/{session}/call", token, load) for session in setup.sessions for load in loads
+        [request("POST", f"/api/sessions/{session}/call", token, load) for load in loads] for session in setup.sessions
     ]
 
 
