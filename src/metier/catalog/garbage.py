@@ -4,12 +4,12 @@ The collector would look at all of them again and again, which takes a third of 
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def no_collection() -> Generator[None]:
     """Switch the collector off for a block, and on again if it was on."""
     collecting = gc.isenabled()
     gc.disable()
