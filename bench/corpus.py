@@ -1,8 +1,9 @@
 """Real skills and real requests to search with: an archive of public skills, and queries that say which one is right.
 
-The folder holds `skills.tar.xz` and `queries.jsonl`, one query a line: `query`, `repo`, `kind`, `expected` (paths in
-the archive), `negative_for` (a skill that must not answer), `name_leak` (the query says the skill's name, so it does
-not count). It lies beside the project or where `--corpus` says; benchmarks that need it are left out where it is not.
+The folder holds `skills.tar.xz`, `references.tar.xz` with their further files, and `queries.jsonl`, one query a line:
+`query`, `repo`, `kind`, `expected` (paths in the archive), `negative_for` (a skill that must not answer), `name_leak`
+(the query says the skill's name, so it does not count). It lies beside the project or where `--corpus` says; benchmarks
+that need it are left out where it is not.
 """
 
 import json
@@ -41,10 +42,12 @@ class Corpus:
     def __init__(self, folder: str, workspace: Workspace) -> None:
         self.path = os.path.join(workspace.path, "corpus")
         if not os.path.isdir(self.path):
-            with tarfile.open(os.path.join(folder, "skills.tar.xz")) as archive:
-                # Python 3.11.4 and later have filters.
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                archive.extractall(self.path)
+            for name in ("skills.tar.xz", "references.tar.xz"):
+                if os.path.exists(os.path.join(folder, name)):
+                    with tarfile.open(os.path.join(folder, name)) as archive:
+                        # Python 3.11.4 and later have filters.
+                        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                        archive.extractall(self.path)
         with open(os.path.join(folder, "queries.jsonl"), encoding="utf-8") as lines:
             self.queries = [self._query(line) for line in lines]
         home = workspace.folder("home")

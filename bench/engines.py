@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 import tantivy
 
-from metier.catalog.search.index import IndexedSkill
+from metier.catalog.search.documents import IndexedSkill
 
 Search = Callable[[str, int], list[str]]
 """A query and how many answers are wanted, to the keys of the documents, the best first."""
 
 
 def tantivy_bm25(documents: Sequence[IndexedSkill]) -> Search:
-    """BM25 of the engine with English stems; name, description, keywords and body of equal weight."""
-    fields = ("name", "description", "keywords", "body")
+    """BM25 of the engine with English stems; name, description, keywords, body and references of equal weight."""
+    fields = ("name", "description", "keywords", "body", "references")
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("key", stored=True, tokenizer_name="raw")
     for field in fields:
@@ -28,6 +28,7 @@ def tantivy_bm25(documents: Sequence[IndexedSkill]) -> Search:
     writer = index.writer(256_000_000, 1)
     for one in documents:
         given = {"name": one.name, "description": one.description, "body": one.body}
+        given["references"] = "\n".join(text for _, text in one.references)
         writer.add_document(tantivy.Document(key=one.key, keywords=" ".join(one.keywords), **given))
     writer.commit()
     writer.wait_merging_threads()

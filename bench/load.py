@@ -1,6 +1,7 @@
-"""The web server under load: two replicas on PostgreSQL and one on SQLite, with `wrk` on loopback.
+"""The web server under load: one and two replicas on PostgreSQL, one on SQLite, and clients on loopback.
 
-    python -m bench.load [--seconds 3] [--skills 500] [--connections 32] [--streams 1000] [--only rates,streams,trouble]
+    python -m bench.load [--seconds 3] [--skills 500] [--connections 64] [--streams 1000] [--only rates,streams,trouble]
+                         [--kinds list,search,load]
 
 Requests a second and the 99th percentile of listing, searching and loading (a call of a session, recorded before it is
 answered); a thousand open streams of events; and then calls while the database restarts and while one replica is
@@ -10,13 +11,10 @@ killed, with every acknowledged event looked for afterwards. It prints tables an
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import resource
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,40 +34,11 @@ from processes import Process, serve  # noqa: E402
 from record.store.server import PostgresServer, programs  # noqa: E402
 from worlds import World  # noqa: E402
 
+from .clients import Measured, Plan, measure, request  # noqa: E402
 from .generate import generate  # noqa: E402
 
-SCRIPT = """
-local targets, threads = %(targets)s, {}
-function setup(thread)
-  local target = targets[#threads %% #targets + 1]
-  thread.addr = wrk.lookup(target[1], target[2])[1]
-  thread:set("number", #threads)
-  table.insert(threads, thread)
-end
-local sessions, names, queries = %(sessions)s, %(names)s, %(queries)s
-local headers = {["Host"] = "localhost", ["Content-Type"] = "application/json", ["Authorization"] = "Bearer %(token)s"}
-function init() math.randomseed(number + 1) end
-function request()
-  %(request)s
-end
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.stderr:write(string.format('{"requests":%%d,"micros":%%d,"p50":%%d,"p99":%%d,"failed":%%d,"refused":%%d}\\n',
-    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
-    e.connect + e.read + e.write + e.timeout, e.status))
-end
-"""
-KINDS = {
-    "list": 'return wrk.format("GET", "/api/skills", headers)',
-    "search": 'return wrk.format("GET", "/api/search?q=" .. queries[math.random(#queries)], headers)',
-    "load": (
-        'return wrk.format("POST", "/api/sessions/" .. sessions[math.random(#sessions)] .. "/call", headers, '
-        '\'{"tool":"skill_load","args":{"name":"\' .. names[math.random(#names)] .. \'"}}\')'
-    ),
-}
-
-
 SESSIONS = 64
+TOKEN = "a-token-of-all-replicas"
 
 
 @dataclass
@@ -92,7 +61,7 @@ def service(name: str, folder: Path, names: list[str], store: str, replicas: int
         for number in range(replicas):
             world = World(folder / f"home-{name}-{number}", folder / "project")
             world.home.mkdir()
-            running.append(stack.enter_context(serve(world, "--rate", "0", store=store)))
+            running.append(stack.enter_context(serve(world, "--rate", "0", store=store, env={"METIER_TOKEN": TOKEN})))
         setup = Setup(name, running, names)
         setup.begin(SESSIONS)
         yield setup
@@ -101,38 +70,46 @@ def service(name: str, folder: Path, names: list[str], store: str, replicas: int
 # --- requests a second ---
 
 
-def _lua(values: Sequence[str]) -> str:
-    return "{" + ",".join(json.dumps(value) for value in values) + "}"
+KINDS = ("list", "search", "load")
 
 
-def hammer(setup: Setup, kind: str, folder: Path, seconds: int, connections: int) -> dict[str, Any]:
-    """One run of wrk, its connections shared evenly between the replicas."""
-    targets = "{" + ",".join(f'{{"{one.host}","{one.port}"}}' for one in setup.replicas) + "}"
-    words = sorted({word for name in setup.names for word in name.split("-") if word.isalpha()})[:100]
-    file = folder / f"{kind}.lua"
-    file.write_text(
-        SCRIPT % {"targets": targets, "token": setup.replicas[0].token,
-                  "sessions": _lua(setup.sessions), "names": _lua(setup.names[:200]),
-                  "queries": _lua(words), "request": KINDS[kind]}
-    )  # fmt: skip
-    command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds}s", "--latency", "-s", str(file)]
-    done = subprocess.run([*command, setup.replicas[0].url], capture_output=True, text=True, check=True)
-    return json.loads(done.stderr.splitlines()[-1])
+def requests(setup: Setup, kind: str) -> list[str]:
+    """The requests of a kind, of which the clients choose."""
+    token = setup.replicas[0].token
+    if kind == "list":
+        return [request("GET", "/api/skills", token)]
+    if kind == "search":
+        words = sorted({word for name in setup.names for word in name.split("-") if word.isalpha()})[:100]
+        return [request("GET", f"/api/search?q={word}", token) for word in words]
+    loads = [{"tool": "skill_load", "args": {"name": name}} for name in setup.names[:200]]
+    return [
+        request("POST", f"/api/sessions/{session}/call", token, load) for session in setup.sessions for load in loads
+    ]
 
 
-def rates(setups: Sequence[Setup], folder: Path, seconds: int, connections: int) -> None:
-    print(f"\n{'REQUESTS':<10} {'SERVICE':<28} {'PER SECOND':>10} {'P50 ms':>8} {'P99 ms':>8} {'ERRORS':>7}")
-    for kind in KINDS:
+def hammer(setup: Setup, kind: str, seconds: float, connections: int) -> Measured:
+    """One run of the clients, their connections shared evenly between the replicas."""
+    targets = [(one.host, one.port) for one in setup.replicas]
+    return measure(
+        Plan(targets=targets, requests=requests(setup, kind), connections=connections, seconds=seconds, warm_up=0)
+    )
+
+
+def rates(setups: Sequence[Setup], kinds: Sequence[str], seconds: float, connections: int) -> None:
+    heads = f"{'PER SECOND':>10} {'P50 ms':>8} {'P99 ms':>8} {'CPU ms':>7} {'ERRORS':>7}"
+    print(f"\n{'REQUESTS':<10} {'SERVICE':<28} {heads}")
+    for kind in kinds:
         for setup in setups:
             for replica in setup.replicas:  # so that the index is built before anything is measured
                 assert replica.client.get("/api/search?q=anything").status_code == 200
-            hammer(setup, kind, folder, 1, connections)
-            found = hammer(setup, kind, folder, seconds, connections)
-            rate = found["requests"] * 1e6 / found["micros"]
-            errors = found["failed"] + found["refused"]
+            hammer(setup, kind, 1, connections)
+            before = sum(processor_ms(replica.process.pid) for replica in setup.replicas)
+            found = hammer(setup, kind, seconds, connections)
+            spent = sum(processor_ms(replica.process.pid) for replica in setup.replicas) - before
             print(
-                f"  {kind:<8} {setup.name:<28} {rate:>10,.0f} {found['p50'] / 1000:>8.1f} {found['p99'] / 1000:>8.1f}"
-                f" {errors:>7,}",
+                f"  {kind:<8} {setup.name:<28} {found.rate:>10,.0f} {found.p50:>8.1f} {found.p99:>8.1f}"
+                f" {spent / max(found.requests, 1):>7.2f}"
+                f" {found.failed + found.refused:>7,}",
                 flush=True,
             )
 
@@ -197,6 +174,13 @@ class Audience:
         for number, session in enumerate(self.setup.sessions):
             replica = self.setup.replicas[(number + 1) % len(self.setup.replicas)]
             replica.call(session, "skill_search", query=WORD)
+
+
+def processor_ms(pid: int) -> float:
+    """The processor time of a process so far, which other work on the machine hardly disturbs."""
+    with open(f"/proc/{pid}/stat") as status:
+        user, system = status.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(pid: int) -> int:
@@ -310,15 +294,16 @@ def trouble(setup: Setup, database: Any, seconds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.load", description="Measure the web server under load.")
-    parser.add_argument("--seconds", type=int, default=3, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
     parser.add_argument("--skills", type=int, default=500, help="in the catalog")
-    parser.add_argument("--connections", type=int, default=32, help="of wrk")
+    parser.add_argument("--connections", type=int, default=64, help="of the clients")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of requests, with commas between them")
     parser.add_argument("--streams", type=int, default=1_000, help="open at once")
     parser.add_argument("--only", default="rates,streams,trouble", help="which parts, with commas between them")
     given = parser.parse_args()
     parts = set(given.only.split(","))
-    if not programs() or not shutil.which("wrk"):
-        parser.error("PostgreSQL and wrk must be installed")
+    if not programs():
+        parser.error("PostgreSQL must be installed")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, given.streams * 4), hard), hard))
     random.seed(1)
@@ -331,10 +316,11 @@ def main() -> int:
         sqlite = f"sqlite:///{folder}/events.db"
         with (
             service("1 server, SQLite", folder, names, sqlite, 1) as alone,
+            service("1 server, PostgreSQL", folder, names, database.url, 1) as single,
             service("2 servers, PostgreSQL", folder, names, database.url, 2) as pair,
         ):
             if "rates" in parts:
-                rates((alone, pair), folder, given.seconds, given.connections)
+                rates((alone, single, pair), given.kinds.split(","), given.seconds, given.connections)
             if "streams" in parts:
                 streams((alone, pair), given.streams)
             if "trouble" in parts:

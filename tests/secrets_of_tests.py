@@ -37,6 +37,7 @@ for number, name in enumerate(names):
             sys.stdout.write(part)
             sys.stdout.flush()
         print()
+    print("the last line is", value.splitlines()[-1])
     print(name, value[: len(value) // 2], value[len(value) // 2 :], sep="\\n   ")
     try:
         raise KeyError(value)

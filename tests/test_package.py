@@ -25,6 +25,7 @@ LAYERS = [
     ["replay"],
     ["app"],
     ["install", "clients"],
+    ["editing"],
     ["rpc", "mcp", "adapters"],
     ["chat"],
     ["web"],

@@ -53,6 +53,7 @@ def run(options: Options) -> list[Row]:
     alphabet = [skill.path for skill in chosen]
     finder = Finder("")
     finder.sync(chosen)
+    finder.wait()
     described = named = first = 0
     known: list[str] = []
     counts: list[int] = []

@@ -40,10 +40,26 @@ def run(options: Options) -> list[Row]:
     for kind in _KINDS:
         peak = _peak(options, scan[kind]) - bare
         rows.append(Row(what, f"metier, {kind}", peak / 1e6, "MB", peak / floor, "text", at_most=4))
+    peak = _listed(options, tree.path)
+    rows.append(Row(what, "list --json, in all", peak / 1e6, "MB", at_most=350))
     return rows
 
 
 _KINDS = ("no cache", "cache written", "cache read")
+
+
+_WATCHED = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(os.wait4(child.pid, 0)[2].ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+def _listed(options: Options, path: str) -> int:
+    """The peak of the whole command, which prints the catalog item by item."""
+    env = clean_environment(options.workspace.folder("home"))
+    call = [sys.executable, "-c", _WATCHED, sys.executable, "-m", "metier", "list", "--json", "--skills", path]
+    return int(subprocess.run(call, env=env, capture_output=True, check=True).stdout)
 
 
 def _peak(options: Options, arguments: object) -> int:

@@ -66,7 +66,7 @@ def _changed(options: Options, tree: Tree) -> list[Row]:
             "s",
             best[name] / best["floor"],
             "floor",
-            at_most=2.5 if name == "refresh()" else None,
+            at_most=3 if name == "refresh()" else None,
         )
         for name in parsed
     )

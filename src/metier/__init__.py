@@ -1,14 +1,13 @@
 """Metier: the runtime for Agent Skills. `Skills.discover()` is the way in.
 
-Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores.
+Names are loaded when they are first used: a program that only lists skills does not pay for sessions and stores, and
+the help of the command line pays for none of them.
 """
 
 from typing import TYPE_CHECKING
 
-from metier.skills import Skills
-
 if TYPE_CHECKING:
-    from metier.catalog.search.fusion import Ranker
+    from metier.catalog.search.fusion import CatalogRanker, Ranker, Reranker
     from metier.errors import (
         AmbiguousSkill,
         BadArguments,
@@ -40,8 +39,11 @@ if TYPE_CHECKING:
         Artifact,
         ChangedFile,
         Compaction,
+        Fit,
         Hit,
+        IndexProgress,
         Invocation,
+        LikeIt,
         Loaded,
         Prompt,
         Request,
@@ -56,11 +58,12 @@ if TYPE_CHECKING:
     from metier.session.policy import Policy, Rule
     from metier.session.question import Question
     from metier.session.session import Session
+    from metier.skills import Skills
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search.fusion": ("Ranker",),
+    "metier.catalog.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
     "metier.errors": (
         "AmbiguousSkill",
         "BadArguments",
@@ -100,7 +103,10 @@ _HOMES = {
         "Artifact",
         "ChangedFile",
         "Compaction",
+        "Fit",
         "Hit",
+        "IndexProgress",
+        "LikeIt",
         "SearchResult",
         "Invocation",
         "Loaded",
@@ -116,6 +122,7 @@ _HOMES = {
     "metier.session.policy": ("Policy", "Rule"),
     "metier.session.question": ("Question",),
     "metier.session.session": ("Session",),
+    "metier.skills": ("Skills",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -125,6 +132,7 @@ __all__ = [
     "Artifact",
     "BadArguments",
     "BinaryResource",
+    "CatalogRanker",
     "ChangedFile",
     "Changes",
     "Compaction",
@@ -134,12 +142,15 @@ __all__ = [
     "Counts",
     "Diagnostic",
     "Files",
+    "Fit",
     "Hit",
     "HostFormats",
+    "IndexProgress",
     "InstallError",
     "InvalidSkill",
     "Invocation",
     "InvocationError",
+    "LikeIt",
     "Loaded",
     "MetierError",
     "MissingExtra",
@@ -150,6 +161,7 @@ __all__ = [
     "Question",
     "Ranker",
     "Request",
+    "Reranker",
     "Resource",
     "ResourceError",
     "ResourceNotFound",

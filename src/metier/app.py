@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
 from metier.model import Changes, JsonObject
@@ -24,6 +24,10 @@ from metier.sandbox import Runner
 from metier.session.context import Approve
 from metier.session.session import Session
 from metier.skills import PathLike, Skills, SkillSource
+
+if TYPE_CHECKING:
+    from metier.catalog.build import Catalog
+    from metier.catalog.watch import LiveCatalog
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -125,6 +129,15 @@ class App:
         """
         with self._lock:
             changes = [skills.refresh() for skills in self._catalogs.values()]
+        return self._told(changes)
+
+    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+        """`refresh` with what a `Watcher` just found."""
+        with self._lock:
+            changes = [skills.adopt(found) for skills in self._catalogs.values()]
+        return self._told(changes)
+
+    def _told(self, changes: Sequence[Changes]) -> Changes:
         together = Changes(
             tuple(sorted({name for one in changes for name in one.added})),
             tuple(sorted({name for one in changes for name in one.removed})),

@@ -25,9 +25,10 @@ Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit r
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from metier.model import Diagnostic
+if TYPE_CHECKING:
+    from metier.model import Diagnostic
 
 StoreReason = Literal[
     "unopenable",
@@ -90,7 +91,7 @@ class AmbiguousSkill(MetierError):
 class InvalidSkill(MetierError):
     """The requested skill did not pass validation."""
 
-    def __init__(self, path: str, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, path: str, diagnostics: "Sequence[Diagnostic]") -> None:
         self.path, self.diagnostics = path, tuple(diagnostics)
         reasons = "; ".join(f"{d.message}{f' (line {d.line})' if d.line else ''}" for d in diagnostics)
         super().__init__(f"{path} is not a valid skill: {reasons}")

@@ -76,12 +76,29 @@ RACY_WINDOW_NS: Final = 20_000_000
 COARSE_WINDOW_NS: Final = 2_000_000_000
 """The same on file systems that store whole seconds. FAT stores every other second."""
 
+LISTING_CHARACTERS: Final = 50_000
+"""How much of a prompt lists skills where neither the host nor the caller says: about twelve thousand tokens, or what
+Zed allows. 150 skills have room with their descriptions, 400 with short ones."""
+
 LISTED_FILES: Final = 200
 LISTED_BYTES: Final = 512 * KIB
 """The number and total size of a skill's files that are listed when it is loaded, as in Codelia."""
 
 INDEXED_BYTES: Final = 64 * KIB
 """How much of a SKILL.md is read for the search index. Later text does not describe a skill any better."""
+
+INDEXED_FILES: Final = 64
+INDEXED_CHARACTERS: Final = 120_000
+INDEXED_ENTRIES: Final = 2_000
+INDEXED_DEPTH: Final = 4
+"""How many reference files of a skill are in the search index, how much text they have together, and how many entries
+and levels of its folder are looked at to find them."""
+
+INDEXED_AT_ONCE: Final = 500
+"""A search waits for the index of so many skills. That of a larger catalog is built in the background."""
+
+CONTEXT_CHARACTERS: Final = 4_000
+"""How much of the context of a search counts."""
 
 SCRIPT_BYTES: Final = 4 * MIB
 """The size of a script that is run. A person who approves it must be able to read it."""

@@ -8,7 +8,7 @@ for a model's tool call.
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from metier.model import Fields, JsonObject, Skill
 
@@ -63,6 +63,19 @@ CHOICES: Final = ("once", "always", "no")
 Reason = Literal["exact_path", "exact_name", "prefix", "token_overlap"]
 """Why a skill matches a query."""
 
+Fit = Literal["strong", "weak", ""]
+"""How much of a query a skill matches. Empty where a host counts words and judges nothing."""
+
+WEAK_MATCHES: Final = "Weak matches; load one only if its description fits:"
+"""What stands above the weak hits of a search."""
+
+
+class LikeIt(NamedTuple):
+    """A skill with the same description as a hit."""
+
+    name: str
+    path: str
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -73,14 +86,48 @@ class Hit:
     reason: Reason
     matched: tuple[str, ...] = ()
     """The words of the query that the skill has; see `Skills.explain`."""
+    fit: Fit = ""
+    """Whether so much of the query was found that the skill is probably for it. A weak hit may still be right."""
+    file: str = ""
+    """The reference file that has more of the query than SKILL.md: the one to read after the skill is loaded."""
+    shadowed_by: str = ""
+    """The path of the skill that is offered instead, because it has the same name. Load this one by its path."""
+    like: tuple[LikeIt, ...] = ()
+    """Copies of the skill, which match as well and are not among the results."""
 
     @property
     def line(self) -> str:
         """The skill as a line of text."""
         return f"- {self.skill.name}: {' '.join(self.skill.description.split())}"
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The lines below that line."""
+        notes: list[str] = []
+        if self.shadowed_by:
+            notes.append("  shadowed by another skill of this name; load this one by its path")
+        if self.file:
+            notes.append(f"  found in its file {' '.join(self.file.split())}")
+        if self.like:
+            others = [name for name in dict.fromkeys(one.name for one in self.like) if name != self.skill.name]
+            notes.append(f"  and {len(self.like):,} like it" + (f": {', '.join(others)}" if others else ""))
+        return tuple(notes)
+
     def as_dict(self) -> JsonObject:
-        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason}
+        return {"skill": self.skill.as_dict(), "score": self.score, "reason": self.reason, **self.details()}
+
+    def details(self) -> JsonObject:
+        """What is known besides score and reason. A host that only counts words knows nothing more."""
+        like = [one._asdict() for one in self.like]
+        known = {"fit": self.fit, "file": self.file, "shadowed_by": self.shadowed_by, "like": like}
+        return {key: value for key, value in known.items() if value}
+
+
+class IndexProgress(NamedTuple):
+    """How many skills of a large catalog are in its index, while that is being built."""
+
+    done: int
+    total: int
 
 
 MORE_MATCH: Final = "More skills match; ask more precisely or for more results."
@@ -94,13 +141,34 @@ class SearchResult:
     count: int
     truncated: bool
     results: tuple[Hit, ...]
+    indexing: IndexProgress | None = None
+    """Set while the index is being built: then only names and descriptions were searched."""
 
     @property
     def text(self) -> str:
-        """The result as one line for each skill."""
+        """The result as one line for each skill, the weak ones below a line that says so."""
         if not self.results:
-            return f"No skill matches {self.query!r}."
-        return "\n".join([*(hit.line for hit in self.results), *([MORE_MATCH] if self.truncated else [])])
+            return "\n".join([f"No skill matches {self.query!r}.", *self.closing])
+        lines = [line for hit in self.results for line in (*self.heading(hit), hit.line, *hit.notes)]
+        return "\n".join([*lines, *([MORE_MATCH] if self.truncated else []), *self.closing])
+
+    @property
+    def closing(self) -> tuple[str, ...]:
+        """The line below all others: what was not searched yet."""
+        if self.indexing is None:
+            return ()
+        done, total = self.indexing
+        return (f"Only names and descriptions were searched: {done:,} of {total:,} skills are fully indexed so far.",)
+
+    @property
+    def weak(self) -> bool:
+        """Whether there are hits and all of them are weak."""
+        return bool(self.results) and all(hit.fit == "weak" for hit in self.results)
+
+    def heading(self, hit: Hit) -> tuple[str, ...]:
+        """The line above a hit: above the first weak one, what a weak match is."""
+        first = next((one for one in self.results if one.fit == "weak"), None)
+        return (WEAK_MATCHES,) if hit is first else ()
 
     def as_dict(self) -> JsonObject:
         return {
@@ -108,7 +176,7 @@ class SearchResult:
             "count": self.count,
             "truncated": self.truncated,
             "results": [hit.as_dict() for hit in self.results],
-        }
+        } | ({"indexing": self.indexing._asdict()} if self.indexing else {})
 
 
 @dataclass(frozen=True, slots=True)

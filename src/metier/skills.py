@@ -6,16 +6,16 @@
 A `Skills` holds an immutable catalog and replaces it on `refresh`. All other methods read that catalog.
 """
 
-import gc
 import os
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
-from metier.catalog import discover, scan_cache, search, snapshot, switched_off
+from metier.catalog import discover, scan_cache, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.foreign import mark_foreign
+from metier.catalog.garbage import no_collection
 from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
 from metier.files.text import utf8
@@ -24,21 +24,24 @@ from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
 from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
 from metier.record import telemetry
-from metier.results import SearchResult
 
 if TYPE_CHECKING:
     from metier.catalog.search.finder import Finder
-    from metier.catalog.search.fusion import Ranker
+    from metier.catalog.search.fusion import Ranker, Reranker
+    from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
     from metier.record.state import OpenedState
     from metier.record.store import Store
-    from metier.results import Prompt
+    from metier.results import Prompt, SearchResult
     from metier.sandbox import Runner
     from metier.session.context import Approve
     from metier.session.policy import Policy
     from metier.session.session import Session
 
 PathLike = str | os.PathLike[str]
+
+_REWRITTEN: Final = 100
+"""The number of changed files for which a process that scans again writes the cache. The next one reads fewer anew."""
 
 
 class SkillSource(Protocol):
@@ -62,6 +65,7 @@ class Skills:
     """An ordered collection of skills: iterate over it, look up a name, search it, open a session on it."""
 
     _snapshot: tuple[Catalog, bytes] | None = None
+    _latest: Catalog | None = None
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Skills:
         progress: Callable[[int], None] | None = None,
         only: Sequence[Root] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        reranker: "Reranker | None" = None,
         source: SkillSource | None = None,
     ) -> None:
         self.settings = config
@@ -78,7 +83,7 @@ class Skills:
         self._only = tuple(only) if only is not None else None
         self._memory: scan_cache.Memory | None = None
         self._progress = progress
-        self._rankers = tuple(rankers)
+        self._rankers, self._reranker = tuple(rankers), reranker
         self._finder: Finder | None = None
         self._indexed: Catalog | None = None
         self._looking = threading.Lock()
@@ -98,16 +103,18 @@ class Skills:
         env: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         rankers: "Sequence[tuple[float, Ranker]]" = (),
+        reranker: "Reranker | None" = None,
         source: SkillSource | None = None,
     ) -> "Skills":
         """Find the skills that the profile sees from `cwd`.
 
         `roots` are searched before the profile's own, in any profile. A missing one is an error. `settings` override
         values of the profile, with the keys of a configuration file. `progress` is called with the number found so far.
-        `rankers` are your own ranking models to combine with word search, each with its weight (words have 1.0).
+        `rankers` are your own ranking models to combine with word search, each with its weight (words have 1.0), and
+        `reranker` puts the best 20 results into order.
         """
         config = resolve_settings(cwd, home=home, profile=profile, overrides=settings, env=env)
-        return cls(config, roots, progress, rankers=rankers, source=source)
+        return cls(config, roots, progress, rankers=rankers, reranker=reranker, source=source)
 
     @classmethod
     def scan(
@@ -126,17 +133,12 @@ class Skills:
         return cls(config, only=[root])
 
     def _scan(self, progress: Callable[[int], None] | None = None) -> Catalog:
-        # A scan makes many objects and no cycles. Garbage collection would take a third of its time.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collection():
             watched = telemetry.active
             catalog = self._look(progress) if watched is None else watched.discovery(self._look, progress)
+            self._latest = catalog
             self._logged = log_left_out(catalog, self._logged)
             return catalog
-        finally:
-            if collecting:
-                gc.enable()
 
     def _look(self, progress: Callable[[int], None] | None = None) -> Catalog:
         config = self.settings
@@ -161,9 +163,11 @@ class Skills:
         file = scan_cache.location(config.cache_folder, profile, found_roots) if config.cache_folder else ""
         memory = self._memory or (scan_cache.read(file) if file else None)
         found, self._memory = discover.scan(profile, place, found_roots, memory, progress, state.trusted)
-        kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
-        if kept:
-            self._memory = None  # the next scan reads it from disk, so a process that never rescans saves the memory
+        first = not hasattr(self, "catalog")
+        if first or found.parsed > _REWRITTEN:
+            kept = bool(file) and (not found.changed or scan_cache.write(file, self._memory))
+            if kept and first:
+                self._memory = None  # a process that never scans again saves the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._only is None and profile.collisions.switched_off == "count":
             switched_off.hide(found, profile, place, state.trusted)
@@ -192,9 +196,14 @@ class Skills:
         with self._looking:
             return self._scan()
 
-    def _rescan(self) -> Changes:
+    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+        """`refresh` with what `look` just found, for a `Watcher`. It is not scanned again if it is still the latest."""
+        return Changes() if self.profile.catalog.refresh == "start" else self._rescan(found.get(self))
+
+    def _rescan(self, found: Catalog | None = None) -> Changes:
         with self._looking:  # one scan at a time, so that an older result never replaces a newer one
-            new = self._scan()
+            new = found if found is not None and found is self._latest else self._scan()
+            self._indexed = None  # references are not part of a catalog, and may have changed
             changes = snapshot.compare(self.catalog, new)
             # A catalog is replaced only by a different one, so callers can detect a change by identity.
             if changes or not snapshot.same(self.catalog, new):
@@ -278,12 +287,24 @@ class Skills:
     # --- search, prompts and sessions ---
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
-    ) -> SearchResult:
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
+    ) -> "SearchResult":
         """The skills that match a query, best first. `among` limits the search to these paths.
 
-        Skills in mode `off` are never found. A query that matches nothing returns no results.
+        Skills in mode `off` are never found. A query that matches nothing returns no results. `context` is what else is
+        known, such as names of files or the messages before: it can change the order of what the query finds.
+
+        The index of a large catalog is built in the background. Until then only names and descriptions are searched,
+        and `indexing` of the result says so; `wait_for_index` waits.
         """
+        from metier.catalog import search  # with the values of results, a quarter of the import
+
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
         text, cwd = query.strip(), self.settings.place.cwd
@@ -296,16 +317,30 @@ class Skills:
         if rules.scoring == "overlap":
             hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
         else:
-            hits = self._find().search(text, wanted + 1, allowed, cwd)
+            finder = self._find()
+            indexing = finder.progress()
+            hits = finder.search(text, wanted + 1, allowed, cwd, context or "")
+            finder.build_soon()
+            return search.cut(query, hits, wanted, indexing)
         return search.cut(query, hits, wanted)
 
     async def asearch(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
-    ) -> SearchResult:
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
+    ) -> "SearchResult":
         """`search` for asyncio."""
-        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among)
+        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among, context=context)
 
-    def explain(self, result: SearchResult) -> SearchResult:
+    def wait_for_index(self, timeout: float | None = None) -> bool:
+        """Wait until the text of all skills can be searched. Returns false if that takes more than so many seconds."""
+        return self.profile.search.scoring == "overlap" or self._find().wait(timeout)
+
+    def explain(self, result: "SearchResult") -> "SearchResult":
         """The same result, with the query words that occur in each skill, including its body."""
         text = result.query.strip()
         if self.profile.search.scoring == "overlap" or not result.results:
@@ -314,15 +349,17 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
+        from metier.catalog.search.aliases import aliases
         from metier.catalog.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
             folder = scan_cache.location(cache_folder, self.profile, self.roots, "index") if cache_folder else ""
-            self._finder = Finder(folder, self._rankers)
+            rules = self.profile.search
+            self._finder = Finder(folder, self._rankers, aliases(rules.expand, rules.synonyms), self._reranker)
         current = self.catalog  # a watcher may replace it meanwhile
         if self._indexed is not current:
-            self._finder.sync(current.skills, self._progress)
+            self._finder.sync(current.skills, self._progress, current.shadowed)
             self._indexed = current
         return self._finder
 
@@ -335,7 +372,9 @@ class Skills:
         rest = [skill for skill in skills if skill.mode != "pinned"]
         if message and message.strip():
             paths = {skill.path for skill in rest}
-            fitting = self._find().rank(message, lambda skill: skill.path in paths, len(rest))
+            finder = self._find()
+            fitting = finder.rank(message, lambda skill: skill.path in paths, len(rest))
+            finder.build_soon()
             found = {skill.path for skill in fitting}
             last = {name: -position for position, name in enumerate(reversed(used))}
             others = sorted(

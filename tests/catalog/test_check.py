@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metier import ConfigError, Skills
-from metier.catalog import check
+from metier.catalog import check, held_verdicts
 from metier.catalog.check import FINDINGS, HostVerdict
+from metier.catalog.held_verdicts import HeldVerdicts
 from metier.hosts import profiles
 from worlds import World
 
@@ -267,6 +268,62 @@ def test_a_listing_that_is_full_shortens_descriptions_and_then_leaves_skills_out
     told = [of(world, world.project / f".agents/skills/s{number:02}", "codex").cuts[0] for number in (0, 200, 899)]
     ends = ["descriptions are shortened", "this one is listed by name only", "this one is not listed"]
     assert [cut.rpartition(": ")[2] for cut in told] == ends
+
+
+def odd_skills(world: World) -> None:
+    """Skills of the same name in several forms and places, beside others."""
+    world.skill(".agents/skills/one")
+    world.skill(".claude/skills/one")
+    world.skill("~/.agents/skills/one", description="Another.")
+    for form in ("wide", "padded", "escaped"):
+        world.skill(f".agents/skills/t-{form}")
+    for folder, name in (("a-wide", "\uff54-wide"), ("a-padded", '" t-padded "'), ("a-escaped", '"\\x74-escaped"')):
+        world.skill(f".agents/skills/{folder}", text=f"---\nname: {name}\ndescription: d\n---\n")
+    world.skill(".claude/skills/t-folder", text="---\nname: other\ndescription: d\n---\n")
+    world.skill("~/.claude/skills/t-folder", text="---\nname: third\ndescription: d\n---\n")
+    world.skill(".agents/skills/label", text="---\nname: Not the folder\ndescription: d\n---\n")
+    world.skill(".agents/skills/number", text="---\nname: 1.0\ndescription: d\n---\n")
+    world.skill(".cursor/skills/1.0", text="---\nname: 1.0\ndescription: d\n---\n")
+    world.skill(".agents/skills/colon", text="---\nname: one\ndescription: when: now\n---\n")
+    world.skill(".agents/skills/broken", text=BROKEN)
+    world.skill(".agents/skills/outer")
+    world.skill(".agents/skills/outer/inner/one")
+    world.skill(".agents/skills/team/deep/two")
+    world.skill(".agents/skills/extra-keys", text="---\nname: extra-keys\ndescription: d\nhide: true\n---\n")
+    (world.project / ".agents/skills/alias").symlink_to("../../elsewhere/three")
+    world.skill("elsewhere/three")
+
+
+def test_one_skill_is_judged_as_among_all_of_them(world: World) -> None:
+    odd_skills(world)
+    together = check.examine([world.project], cwd=world.project, home=world.home)
+    files = sorted({verdict.path for verdict in together})
+    assert len(files) == 19
+    for file in files:
+        alone = check.examine([Path(file).parent], cwd=world.project, home=world.home)
+        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+
+
+def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd_skills(world)
+    together = check.examine([world.project], cwd=world.project, home=world.home)
+    monkeypatch.setattr(held_verdicts, "_IN_MEMORY", 50)
+    monkeypatch.setattr(held_verdicts, "_PART", 7)
+    with HeldVerdicts() as held:
+        for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
+            held.add(verdicts)
+            told = list(held.by_skill())
+        assert [verdict for each in told for verdict in each] == together
+        assert len(told) == len({verdict.path for verdict in together})
+
+
+def test_files_that_other_hosts_read_first_are_judged_by_the_rules_of_each(world: World) -> None:
+    file = world.skill(".agents/skills/x", description="Longer than ten.")
+    standard = profiles.build(profiles.load("standard"))
+    rules = replace(standard.validation, description_length=10, description_breach="error")
+    narrow = replace(standard, name="narrow", validation=rules)
+    found = check.verdicts(file, ["standard", narrow, "codex"], cwd=world.project, home=world.home)
+    assert [verdict.status for verdict in found] == ["offered", "invalid", "offered"]
 
 
 def test_fields_without_a_meaning_are_named_for_each_host(world: World) -> None:

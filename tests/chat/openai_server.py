@@ -121,6 +121,16 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # the client may have disconnected
             reply(self)
 
+    def do_GET(self) -> None:
+        """The list of models."""
+        self.owner.listed.append(dict(self.headers))
+        body = json.dumps({"object": "list", "data": [{"id": name} for name in self.owner.models]}).encode()
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def begin(self) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
@@ -153,6 +163,9 @@ class ModelServer:
         self.requests: list[JsonObject] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.models: list[str] = ["scripted", "other-model"]
+        self.listed: list[dict[str, str]] = []
+        """The headers of requests for the list of models."""
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._server = _Server(("127.0.0.1", 0), Handler)

@@ -109,7 +109,7 @@ def test_a_page_may_name_this_machine_and_public_https_addresses_only(
 
     monkeypatch.setattr(socket, "getaddrinfo", known)
     before = chatting.http.get("/api/model").json()
-    given = {"provider": "openai", "model": "m", "base_url": address}
+    given = {"provider": "openai", "model": "m", "base_url": address, "confirmed": True}
     answer = chatting.http.put("/api/model", json=given)
     if refused:
         assert answer.status_code == 422

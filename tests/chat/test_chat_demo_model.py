@@ -46,6 +46,7 @@ def test_it_says_what_it_is_finds_the_skill_loads_it_and_shows_its_steps(chattin
         "base_url": "",
         "has_key": False,
         "tools": True,
+        "images": False,
         "offline": True,
     }
 

@@ -216,7 +216,7 @@ def test_while_off_the_pages_the_guide_and_the_model_are_told_so(skilled: World,
             assert "No skills yet" not in shown
         answer = chatting.say(chatting.chat(), "probe it")[-1]["text"]
         assert f"Skills are switched off in the profile remcochat: {hint}." in answer
-        chosen = {"provider": "openai", "model": "scripted", "base_url": model.url}
+        chosen = {"provider": "openai", "model": "scripted", "base_url": model.url, "confirmed": True}
         chatting.http.put("/api/model", json=chosen)
         chatting.say(chatting.chat(), "/probe it")
         assert "tools" not in model.requests[-1]

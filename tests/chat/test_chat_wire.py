@@ -72,6 +72,8 @@ def test_a_skill_is_loaded_and_its_resource_read_with_cards_and_the_results_go_b
     assert (read["role"], read["path"], read["text"]) == ("read", "references/a.md", "REFERENCE-MARKER")
     told = model.messages()
     assert [one["role"] for one in told] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert told[1]["content"] == "Let me look."
+    assert told[3]["content"] == "", "some servers refuse null, and some that there is none"
     assert told[2]["content"] == load["text"]
     assert told[4]["content"] == "REFERENCE-MARKER"
     assert {"skill_load", "skill_search", "skill_read"} <= set(model.tools(0))
@@ -409,7 +411,7 @@ def test_a_key_is_sent_to_its_server_and_is_nowhere_else(
 ) -> None:
     url = f"sqlite://{tmp_path}/chats.db"
     with caplog.at_level(logging.DEBUG), serving(app_of(skilled, url)) as chatting:
-        given = {"provider": "openai", "model": "scripted", "base_url": model.url, "api_key": KEY}
+        given = {"provider": "openai", "model": "scripted", "base_url": model.url, "api_key": KEY, "confirmed": True}
         answers = [chatting.http.put("/api/model", json=given).text, chatting.http.get("/api/model").text]
         chat = chatting.chat()
         model.plays(text("Hello."), status(401, f"Incorrect API key provided: {KEY}."), status(500, KEY))
@@ -426,9 +428,9 @@ def test_a_key_is_sent_to_its_server_and_is_nowhere_else(
 
 def test_a_key_does_not_follow_to_another_address(skilled: World, model: ModelServer) -> None:
     with serving(app_of(skilled)) as chatting, ModelServer(text("Mine now.")) as other:
-        first = {"provider": "openai", "model": "a", "base_url": model.url, "api_key": KEY}
+        first = {"provider": "openai", "model": "a", "base_url": model.url, "api_key": KEY, "confirmed": True}
         assert chatting.http.put("/api/model", json=first).json()["has_key"] is True
-        second = {"provider": "openai", "model": "a", "base_url": other.url}
+        second = {"provider": "openai", "model": "a", "base_url": other.url, "confirmed": True}
         assert chatting.http.put("/api/model", json=second).json()["has_key"] is False
         chatting.say(chatting.chat(), "hi")
         assert KEY not in json.dumps(other.headers)
@@ -441,7 +443,7 @@ def test_the_key_of_the_environment_goes_to_the_address_of_the_configuration_onl
     with with_model(skilled, model) as chatting, ModelServer(text("Mine now.")) as other:
         chatting.say(chatting.chat(), "hi")
         assert model.headers[0]["authorization"] == f"Bearer {KEY}"
-        given = {"provider": "openai", "model": "a", "base_url": other.url}
+        given = {"provider": "openai", "model": "a", "base_url": other.url, "confirmed": True}
         assert chatting.http.put("/api/model", json=given).json()["has_key"] is False
         chatting.say(chatting.chat(), "hi")
         assert KEY not in json.dumps(other.headers)

@@ -8,7 +8,7 @@ import pytest
 
 from calling import Run, caller
 from metier import Skills
-from metier.cli import scaffold
+from metier.editing import new_skill
 from metier.files import text
 from metier.hosts import settings
 from metier.hosts.profiles import BUILT_IN
@@ -156,4 +156,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(world: World, run: Run) -> 
 
 
 def test_the_template_has_no_sentence_left_to_fill_in_but_the_description() -> None:
-    assert "TODO" not in scaffold.SKILL + scaffold.GUIDE + scaffold.SCRIPT
+    assert "TODO" not in new_skill.SKILL + new_skill.GUIDE + new_skill.SCRIPT

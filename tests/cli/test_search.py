@@ -92,7 +92,7 @@ def test_an_explanation_says_why_with_which_words_and_from_which_score(
     assert "why it shares words with the query (token_overlap)" in text
     assert re.search(r"matched (?=.*draft)(?=.*changelog)(?=.*tags)", text)
     assert "quickly" not in text
-    assert "a first hit below 150 counts as none" in text
+    assert "a hit below 150 is weak" in text
     assert all(len(line) <= 80 for line in result.out.splitlines() if "/SKILL.md" not in line)
 
 
@@ -122,7 +122,7 @@ def test_json_has_the_matched_words_when_asked_to_explain(run: Run) -> None:
     explained = json.loads(run("search", "draft a changelog", "--json", "--explain").out)
     assert explained["results"][0].pop("matched") == ["draft", "changelog"]
     assert explained == plain
-    assert sorted(plain["results"][0]) == ["reason", "score", "skill"]
+    assert sorted(plain["results"][0]) == ["fit", "reason", "score", "skill"]
 
 
 @pytest.mark.parametrize("more", [(), ("--explain",)])
@@ -130,6 +130,31 @@ def test_a_query_that_nothing_fits_ends_with_one_and_one_line(run: Run, more: tu
     result = run("search", "what is the weather like", *more)
     assert (result.code, result.out) == (1, "")
     assert result.err == "no skill matches 'what is the weather like'\n"
+
+
+def test_weak_matches_are_shown_and_said_to_be_weak(run: Run) -> None:
+    query = "please tell my grandmother about the missing trains of yesterday evening in Paris"
+    result = run("search", query)
+    assert result.code == 0
+    assert [line.split()[1:3] for line in result.out.splitlines()] == [["FIT", "NAME"], ["weak", "csv-profile"]]
+    assert result.err == "no skill fits this well; these are the nearest\n"
+    explained = " ".join(run("search", query, "--explain").out.split())
+    assert "fit weak: too little of the query was found to be sure, so read the description" in explained
+    assert "matched missing" in explained
+    (hit,) = json.loads(run("search", query, "--json").out)["results"]
+    assert (hit["skill"]["name"], hit["fit"]) == ("csv-profile", "weak")
+
+
+def test_a_query_that_names_a_skill_which_was_left_out_says_why(shelf: World, run: Run) -> None:
+    shelf.skill(f"{SKILLS}/build", description="Builds the thing.")
+    shelf.skill(f"{SKILLS}/slash", name="a/b", description="Is broken.")
+    lower = shelf.skill(f"{SKILLS}/lower", description="Has the wrong case.")
+    os.rename(lower, os.path.join(os.path.dirname(lower), "skill.md"))
+    assert "build/SKILL.md: folders named build are not searched\n" in run("search", "build").err
+    assert "slash/SKILL.md: `name` contains '/'" in run("search", "slash").err
+    assert "skill.md is not found by hosts: they look for SKILL.md" in run("search", "lower").err
+    assert "build" not in run("search", "draft a changelog").err
+    assert "folders named build are not searched" in run("load", "build").err
 
 
 def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) -> None:

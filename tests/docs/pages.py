@@ -38,9 +38,11 @@ def steps(text: str) -> list[Step]:
     found: list[Step] = []
     for match in STEP.finditer(text):
         block = re.sub(rf"^{match['indent']}", "", match["block"], flags=re.MULTILINE)
+        if match["reason"]:
+            continue
         if match["language"] == "python":
             found.append(Step(f"python - <<'END-OF-BLOCK'\n{block}END-OF-BLOCK", ""))
-        elif not match["reason"]:
+        else:
             for command, shown in re.findall(r"^\$ (.*\n(?:> ?.*\n|>\n)*)((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
                 found.append(Step(re.sub(r"^> ?", "", command, flags=re.MULTILINE).rstrip("\n"), shown))
     return found

@@ -124,6 +124,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "policy.unasked": ("loads", "allow", "refuse"),
     "policy.enforce_hints": (True, False, True),
     "policy.trust": ("required", "ignore", "required"),
+    "policy.edits": (False, True, False),
 }
 HARMLESS: dict[str, Any] = {
     "summary": "x",
@@ -132,6 +133,8 @@ HARMLESS: dict[str, Any] = {
     "catalog.reads": ["x"],
     "prompt.order": "relevance",
     "search.scoring": "overlap",
+    "search.expand": False,
+    "search.synonyms": ["crm, salesforce"],
     "tools.enumerate_names": False,
 }
 

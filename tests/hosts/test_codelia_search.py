@@ -238,7 +238,7 @@ def test_another_profile_names_scope_and_path_of_a_hit_only_where_names_repeat(w
     assert "scope: user" in veiled
     assert str(world.home) not in veiled
     plain = world.discover().session().call("skill_search", {"query": "release"}).text
-    assert sorted(plain.split("\n")) == ["- solo: Another release.", "- twin: Draft release notes."]
+    assert sorted(plain.split("\n")) == ["  and 1 like it", "- solo: Another release.", "- twin: Draft release notes."]
 
 
 @pytest.mark.behaviour("N-012", "N-013")

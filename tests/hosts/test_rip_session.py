@@ -78,6 +78,7 @@ def test_after_discovery_no_root_is_walked_again(world: World) -> None:
         world.skill(f".rip/skills/skill-{number}", body=BODY, files=FILES)
     session = open_session(world)
     roots = {str(world.project / ".rip/skills"), str(world.home / ".rip/skills")}
+    session.call("skill_search", {"query": "first"})  # the first search reads the skills and their references once
     with listening() as heard:
         session.system_prompt("BASE", message="do something")
         session.tools()

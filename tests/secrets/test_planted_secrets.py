@@ -6,12 +6,21 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import forking
 import parts
+from limited import NOBODY
+from limited import open_folder as open_folder  # a fixture
+from metier.record import telemetry
+from metier.record.store import open_store
+from sandbox.boxes import IDENTITIES, as_user
 from secrets_of_tests import SKILL, all_bytes, found, plant, values
 from surfaces import Http, JsonRpc, Mcp, Python
 from worlds import World
@@ -65,6 +74,44 @@ def test_a_session_and_its_logs(world: World, store: str, caplog: pytest.LogCapt
         assert '"--token", "[secret PLANTED_001]", "a=[secret PLANTED_002]"' in frames
     finally:
         surface.close()
+
+
+def test_spans_with_their_content(world: World, store: str) -> None:
+    exported, traces = InMemorySpanExporter(), TracerProvider()
+    traces.add_span_processor(SimpleSpanProcessor(exported))
+    surface = Python(world, store)
+    telemetry.enable(content=True, tracer_provider=traces)
+    try:
+        surface.session.load(SKILL)
+        called = surface.session.call("skill_run", GIVEN)
+        spans = "".join(span.to_json() for span in exported.get_finished_spans())
+    finally:
+        telemetry.disable()
+        traces.shutdown()
+        surface.close()
+    assert "[secret PLANTED_001]" in spans, "the spans have the arguments, masked"
+    assert found(VALUES, spans.encode()) == []
+    check(store, called.text, spans)
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_a_run_of_each_user(open_folder: Path, identity: str) -> None:
+    parts.require_sandbox()
+    world = World(open_folder / "home", open_folder / "project")
+    world.project.mkdir()
+    plant(world, VALUES)
+    store = world.home / "store/record.db"
+    store.parent.mkdir()
+    if identity == "nobody":
+        for folder, folders, files in os.walk(open_folder):
+            for name in (".", *folders, *files):
+                os.chown(os.path.join(folder, name), NOBODY, NOBODY)
+
+    def ran() -> str:
+        with open_store(str(store)) as opened:
+            return world.discover().session(id="s", store=opened).run(**GIVEN).text
+
+    check(str(store), as_user(identity, ran))
 
 
 def test_the_command_line_and_what_other_processes_find(world: World, store: str) -> None:

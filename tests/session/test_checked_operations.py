@@ -21,6 +21,7 @@ GOOD = {"string": "notes", "integer": 1, "boolean": True, "array": ["x"]}
 FREE = {
     ("load", "arguments"),
     ("search", "query"),
+    ("search", "context"),
     ("run", "stdin"),
     ("output", "grep"),
     ("invoke", "message"),

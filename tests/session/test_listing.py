@@ -236,3 +236,36 @@ def test_escaped_text_is_well_formed_and_reads_back(text: str) -> None:
     element = ElementTree.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>')
     assert invisible(element.text or "") == []
     assert "\n" not in one_line(text)
+
+
+# --- no budget ---
+
+
+def test_a_prompt_without_a_budget_is_bounded_and_says_how_to_find_the_rest(world: World) -> None:
+    world.trust()
+    for one in described(600, 300):
+        world.skill(f".agents/skills/{one.name}-{'long-' * 9}name", description=one.description)
+    for name, most, tool in (("standard", 50_000, "skill_search"), ("omp", 50_300, "read"), ("zed", 51_200, "")):
+        skills = world.discover(name)
+        prompt = skills.prompt()
+        assert len(prompt.text) <= most
+        assert 0 < prompt.shown < prompt.total == 600
+        (left, told), *_ = re.findall(r"(\d+) (?:of 600 skills|more) are not shown[.;](.*)", prompt.text)
+        assert int(left) == 600 - prompt.shown
+        assert tool in told
+        assert prompt.text in skills.session().system_prompt("base"), "every prompt of a session is the same"
+        whole = skills.prompt(budget=10_000_000)
+        assert whole.shown == 600
+        assert all(one.description.strip() in whole.text for one in described(600, 300))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("codelia", {}), ("mycodeagent", {}), ("standard", {"max_chars": 70_000})]
+)
+def test_a_limit_of_the_host_or_the_user_replaces_the_default(world: World, name: str, settings: Any) -> None:
+    for one in described(220, 300):
+        world.skill(f".agents/skills/{one.name}", description=one.description)
+        world.skill(f"skills/{one.name}", description=one.description)
+    skills = world.discover(name, settings={"prompt": settings})
+    own = {"codelia": 33_500, "mycodeagent": 13_500, "standard": 70_000}[name]
+    assert 0.8 * own < len(skills.prompt().text) <= own

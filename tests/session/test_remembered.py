@@ -221,3 +221,24 @@ def test_a_file_that_is_a_link_stays_one_and_keeps_its_mode(world: World, tmp_pa
     assert answers(world).is_symlink()
     assert mine.read_text() == '# mine\n\n[[allow]]\ntool = "skill_run"\nskill_name = "one"\n'
     assert mine.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_operation_goes_by_one_reading_of_the_file_and_by_what_it_adds_itself(world: World) -> None:
+    mine, other = remembered(world), remembered(world)
+    first, second, third = (Rule("skill_run", name) for name in ("first", "second", "third"))
+    mine.add(first)
+
+    def known() -> set[str | None]:
+        return {rule.skill_name for rule in mine.current().allow}
+
+    with mine.held():
+        assert known() == {"first"}
+        other.add(second)
+        assert known() == {"first"}, "one operation, one set of rules"
+        mine.add(third)
+        assert known() == {"first", "second", "third"}, "what it added itself holds at once"
+        other.revoke()
+        mine.look_again()
+        assert known() == set(), "after it waited for something, the file is read again"
+    other.add(first)
+    assert known() == {"first"}

@@ -13,6 +13,7 @@ import pytest
 
 from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
+from metier.record.store.memory import MemoryStore
 from metier.web import server, sse
 from metier.web.api import build
 from metier.web.sse import EventFeed, FrameSubscriber, Subscriber
@@ -47,6 +48,69 @@ async def numbers(messages: AsyncIterator[bytes], last: int) -> list[int]:
 
 def shown(frame: Mapping[str, object]) -> Mapping[str, object]:
     return frame
+
+
+class _LateStore(MemoryStore):
+    """A store that another process writes to just before the feed learns where it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_read = threading.Event()
+        self._is_late = False
+
+    def cursor(self) -> int:
+        if not self._is_late:
+            self._is_late = True
+            assert self.was_read.wait(30)
+            self.append("s", "session", "s", drafts(1, 1))
+        return super().cursor()
+
+
+def test_a_frame_that_is_written_while_the_feed_wakes_up_does_not_wait_for_the_next() -> None:
+    async def check() -> None:
+        with _LateStore() as store:
+            store.append("s", "session", "s", drafts(0, 1))
+            feed = EventFeed(store, shown)
+            await feed.start()
+            reading = feed.frames("s", -1)
+            assert await numbers(reading, 0) == [0]
+            store.was_read.set()
+            following = await anext(reading)
+            assert following != sse.HEARTBEAT
+            assert NUMBER.findall(following) == [b"1"]
+            await reading.aclose()
+            await feed.stop()
+
+    run(check)
+
+
+class _WatchedStore(MemoryStore):
+    """A store that notes whether anybody asked where it ends, as a feed does before it reads."""
+
+    asked = False
+
+    def cursor(self) -> int:
+        self.asked = True
+        return super().cursor()
+
+
+def test_events_that_nobody_follows_are_not_read() -> None:
+    async def check() -> None:
+        with _WatchedStore() as store:
+            feed = EventFeed(store, shown)
+            await feed.start()
+            store.append("s", "session", "s", drafts(0, 1))
+            await asyncio.sleep(0.05)  # a feed that reads would have begun; this one has no reason to
+            assert not store.asked
+            reading = feed.frames("s", -1)
+            assert await numbers(reading, 0) == [0]
+            store.append("s", "session", "s", drafts(1, 1))
+            assert await numbers(reading, 1) == [1]
+            assert store.asked
+            await reading.aclose()
+            await feed.stop()
+
+    run(check)
 
 
 def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> None:

@@ -55,7 +55,7 @@ def test_a_file_added_to_a_chat_is_profiled_and_what_a_script_made_is_saved(worl
         say(page, "/maker run scripts/make.py")
         page.locator('.ask.waiting [data-answer="once"]').click()
         answered(page)
-        link = page.locator('[data-card="run"] .made a').last
+        link = page.locator('[data-card="run"] .made a[download]').last
         expect(link).to_contain_text(ODD)
         with page.expect_download() as saved:
             link.click()
@@ -64,7 +64,10 @@ def test_a_file_added_to_a_chat_is_profiled_and_what_a_script_made_is_saved(worl
         assert not list(Path(world.project).rglob("*.csv")), "nothing of it is in the folder of the user"
         page.reload()
         expect(page.locator(".added-file")).to_contain_text("people.csv")
-        expect(page.locator('[data-card="run"] .made a')).to_have_count(1)
+        expect(page.locator('[data-card="run"] .made a[download]')).to_have_count(1)
+        page.locator("[data-preview-file]").click()
+        expect(page.locator("td").first).to_have_text("ADA")
+        page.go_back()
         address = link.get_attribute("href")
         assert address
         status, headers, data = ask(site, "GET", address)

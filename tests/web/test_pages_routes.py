@@ -16,6 +16,7 @@ from metier.web.access import COOKIE
 from metier.web.api import Application, build
 from metier.web.guard import Gate
 from metier.web.markdown import to_html
+from metier.web.pages.overview import key_of
 from metier.web.site import CSP
 from worlds import World
 
@@ -90,36 +91,47 @@ def test_a_page_travels_compressed_where_the_browser_takes_it(client: TestClient
 
 
 @pytest.mark.behaviour("K-069")
-def test_no_page_or_route_changes_or_fetches_a_skill(world: World, app: App, client: TestClient) -> None:
+def test_no_page_or_route_changes_or_fetches_a_skill_where_the_host_has_no_editor(world: World) -> None:
+    file = world.skill(f"{SKILLS}/notes", body="# Notes\n", files={"references/a.md": "a reference"})
+
     def tree() -> dict[str, str]:
         files = (file for file in Path(world.project, SKILLS).rglob("*") if file.is_file())
         return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     before = tree()
-    application = client.app
-    assert isinstance(application, Application)
-    offered = {
-        (route.path, method)
-        for route in application.routes
-        if isinstance(route, Route)
-        for method in route.methods or ()
-    }
-    changing = {
-        path
-        for path, method in offered
-        if method not in ("GET", "HEAD") and path.startswith(("/skills", "/api/skills"))
-    }
-    assert changing == {"/skills/mode", "/skills/refresh"}, "only the switch and the rescan; nothing writes a skill"
-    words = re.compile(r"install|download|upload|edit|import|market|store|fetch", re.IGNORECASE)
-    assert [path for path, _ in offered if words.search(path)] == []
-    key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
-    assert key
-    for mode in ("pinned", "off", "auto"):
-        assert client.post("/skills/mode", content=f"key={key[1]}&mode={mode}&back=/skills").status_code == 200
-    client.post("/skills/refresh", content="back=/skills")
-    for path in ("/skills/notes", "/skills/notes?file=references/a.md", "/prompt", "/usage", "/activity"):
-        assert "attachment" not in client.get(path).headers.get("content-disposition", "")
-        assert not re.search(r"<a[^>]*\sdownload|<textarea|contenteditable|type=\"file\"", client.get(path).text)
+    on = {"enabled": True}
+    app = App(world.project, home=world.home, store="memory:", surface="http", profile="remcochat", settings=on)
+    with TestClient(build(app, watch=False), base_url=HOST, raise_server_exceptions=False) as client:
+        application = client.app
+        assert isinstance(application, Application)
+        changing = {
+            route.path
+            for route in application.routes
+            if isinstance(route, Route) and not {"GET", "HEAD"} >= set(route.methods or ())
+        }
+        words = re.compile(r"^/edit|install|download|upload|import|market|store|fetch", re.IGNORECASE)
+        for path in (one for one in changing if words.search(one) and "/api/chats" not in one):
+            answer = client.post(
+                path.replace("{key}", key_of(str(file))), content="name=x&path=SKILL.md&text=x&digest="
+            )
+            assert answer.status_code == 403, path
+        key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
+        assert key
+        for mode in ("pinned", "off", "auto"):
+            assert client.post("/skills/mode", content=f"key={key[1]}&mode={mode}&back=/skills").status_code == 200
+        client.post("/skills/refresh", content="back=/skills")
+        for path in (
+            "/skills",
+            "/skills/notes",
+            "/skills/notes?file=references/a.md",
+            "/prompt",
+            "/usage",
+            "/activity",
+        ):
+            assert "attachment" not in client.get(path).headers.get("content-disposition", "")
+            assert not re.search(r"<a[^>]*\sdownload|<textarea|type=\"file\"|/edit/", client.get(path).text), path
+        assert client.get("/edit/new").status_code == 403
+    app.close()
     assert tree() == before
 
 

@@ -1,14 +1,13 @@
 """The modules that the Python and Node scripts of a skill import, and whether they are standard, its own or others'."""
 
-import ast
 import posixpath
 import re
 import sys
-import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from metier.capabilities.sources import Named, SourceFile, collected
+from metier.packages.python_imports import python_imports
 
 STANDARD: Final = "standard"
 OWN: Final = "own"
@@ -42,18 +41,11 @@ def imports(sources: Iterable[SourceFile]) -> tuple[Named, ...]:
 
 
 def _python(text: str) -> Iterator[str]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # Python 2, or no Python at all
+    found = python_imports(text)
+    if found is None:  # Python 2, or no Python at all
         yield from _IMPORT.findall(text)
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+    yield from (name.partition(".")[0] for name, level in found if not level)
 
 
 def _python_kind(name: str, own: Collection[str]) -> str:

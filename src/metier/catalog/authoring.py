@@ -55,9 +55,12 @@ class SkillText:
         return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
 
 
-def review(folder: str, known: Collection[str] = ()) -> list[Diagnostic]:
-    """Review the skill in a folder. `known` are the codes that the validation of its SKILL.md already reported."""
-    return list(_Review(folder).findings(known))
+def review(folder: str, known: Collection[str] = (), draft: "SkillText | None" = None) -> list[Diagnostic]:
+    """Review the skill in a folder. `known` are the codes that the validation of its SKILL.md already reported.
+
+    `draft` stands for one of its files, as it would be once it is saved.
+    """
+    return list(_Review(folder, draft).findings(known))
 
 
 def reached_texts(folder: str) -> list[SkillText]:
@@ -81,14 +84,17 @@ def text_of(folder: str, path: str) -> SkillText | None:
 
 
 class _Review:
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, draft: SkillText | None = None) -> None:
+        self.folder, self.draft = folder, draft
         listed = list_files(folder, limits.REVIEWED_FILES, 1 << 62).files
         inner = [path.removesuffix(SKILL_FILE) for path in listed if path.endswith(f"/{SKILL_FILE}")]
         self.files = [path for path in listed if not any(path.startswith(below) for below in inner)]
 
+    def text(self, path: str) -> SkillText | None:
+        return self.draft if self.draft is not None and self.draft.path == path else text_of(self.folder, path)
+
     def findings(self, known: Collection[str]) -> Iterator[Diagnostic]:
-        skill = text_of(self.folder, SKILL_FILE)
+        skill = self.text(SKILL_FILE)
         if skill is None:
             return
         parsed = frontmatter.parse(skill.text.encode())
@@ -145,7 +151,7 @@ class _Review:
         while pending and left:
             for path in sorted(self.named(pending.pop(0), left)):
                 left.discard(path)
-                text = text_of(self.folder, path)
+                text = self.text(path)
                 if text is not None:
                     reached[path] = text
                     pending.append(text)

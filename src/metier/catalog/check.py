@@ -7,23 +7,25 @@ and environment are ignored, so a repository gets the same verdict for everyone.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from metier import limits
-from metier.catalog import certainty, discover, frontmatter
+from metier.catalog import certainty, discover
 from metier.catalog.build import build_catalog
+from metier.catalog.certainty import Basis
+from metier.catalog.checked_files import CheckedFiles, FileFacts, anywhere, asked_root, has_body
+from metier.catalog.garbage import no_collection
 from metier.catalog.modes import Modes
+from metier.catalog.scan_cache import Memory
 from metier.catalog.validate import keys_of
 from metier.catalog.verdict import HostVerdict, Status
 from metier.errors import ConfigError
-from metier.files.beneath import read_regular
 from metier.hosts import documentation, formats, profiles, roots
 from metier.hosts.documentation import Documentation
 from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill, as_text
+from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill
 from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]
@@ -41,7 +43,8 @@ FINDINGS: Final[Mapping[str, str]] = {
 }
 """The codes of findings, which are about a host, and what they mean. Diagnostics are about the file."""
 
-_NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
+_UNBOUNDED: Final = ("xml", "list", "json")
+"""The formats that list every skill where the profile sets no limit."""
 _SKIPPED_BY: Final[Mapping[str, str]] = {
     "link": "discovery.file_links",
     "outside": "discovery.file_links",
@@ -81,17 +84,33 @@ def examine(
     extra: Sequence[PathLike] = (),
 ) -> list[HostVerdict]:
     """Return the verdicts on every skill in or below these folders, sorted by path, then in the order of `profiles`."""
+    held = list(by_host(paths, profiles, cwd, home, extra))
+    found = {(verdict.path, number): verdict for number, each in enumerate(held) for verdict in each}
+    return [found[key] for key in sorted(found)]
+
+
+def by_host(
+    paths: Iterable[PathLike],
+    profiles: Sequence[str | Profile] | None = None,
+    cwd: PathLike | None = None,
+    home: PathLike | None = None,
+    extra: Sequence[PathLike] = (),
+) -> Iterator[list[HostVerdict]]:
+    """Yield the verdicts of one profile after the other, sorted by path. Files are read once for all of them."""
     where, own_home = _absolute(cwd, "."), _absolute(home, "~")
     folders = list(dict.fromkeys(folder_of(os.fspath(path), where) for path in paths))
-    facts: dict[str, _Facts] = {}
-    result: list[HostVerdict] = []
-    for profile, sources in _built(profiles):
-        host = _Host(profile, sources, where, own_home, [os.fspath(path) for path in extra], facts)
-        for folder in folders:
-            result += host.judge(folder)
-    order = {profile: number for number, profile in enumerate(dict.fromkeys(v.profile for v in result))}
-    unique = {(verdict.path, verdict.profile): verdict for verdict in result}
-    return sorted(unique.values(), key=lambda verdict: (verdict.path, order[verdict.profile]))
+    known = CheckedFiles()
+    known.look_for(folders, where, own_home)
+
+    def judged(profile: Profile, sources: Documentation | None) -> list[HostVerdict]:
+        with no_collection():
+            host = _Host(profile, sources, where, own_home, [os.fspath(path) for path in extra], known)
+            found = {verdict.path: verdict for folder in folders for verdict in host.judge(folder)}
+        return [found[path] for path in sorted(found)]
+
+    built = {profile.name: (profile, sources) for profile, sources in _built(profiles)}  # each once
+    for profile, sources in built.values():
+        yield judged(profile, sources)  # the host's catalog is gone before the next one is built
 
 
 def _built(given: Sequence[str | Profile] | None) -> Iterator[tuple[Profile, Documentation | None]]:
@@ -118,30 +137,6 @@ def folder_of(path: str, cwd: str) -> str:
     return folder
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What a SKILL.md contains, whatever the host."""
-
-    lines: dict[str, int]
-    """The line of each key."""
-    size: int = 0
-    name: str = ""
-    has_body: bool = False
-
-
-def _read(file: str) -> _Facts:
-    try:
-        data = read_regular(os.path.realpath(file), limits.SKILL_FILE_BYTES)
-    except (OSError, ValueError):
-        return _Facts({})
-    parsed = frontmatter.parse(data)
-    if parsed is None or parsed.fields is None:
-        return _Facts({}, len(data))
-    lines = {key: parsed.locate(key)[0] for key in parsed.fields}
-    body = data[parsed.body_offset :].strip()
-    return _Facts(lines, len(data), as_text(parsed.fields.get("name")) or "", bool(body))
-
-
 class _Standing(NamedTuple):
     """The status of a skill, why it has that status, where the host would find it, and the rules that decided."""
 
@@ -161,34 +156,40 @@ class _Host:
         cwd: str,
         home: str,
         extra: list[str],
-        facts: dict[str, _Facts],
+        known: CheckedFiles,
     ) -> None:
         self.needs_trust = profile.policy.trust == "required"
         profile = replace(profile, policy=replace(profile.policy, trust="ignore"))  # the verdict is for a trusted one
-        self.profile, self.sources, self.facts = profile, sources, facts
+        self.profile, self.sources, self.known = profile, sources, known
         self.place, _ = roots.locate(profile, cwd, home, {})
         self.roots, _ = roots.resolve(profile, self.place, extra)
-        found, _ = discover.scan(profile, self.place, self.roots)
+        self.bounded = _is_bounded(profile)
+        names = None if self.bounded or profile.catalog.max_skills else known.names
+        listings = known.listings(profile, pruned=names is not None)
+        memory = Memory({}, listings, known.listed_ns)
+        found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
+        known.keep_listings(profile, memory.folders, pruned=names is not None)
+        # Rows of this scan are those of the next, except where the rules of a folder differ.
+        uniform = all(root.require_description for root in self.roots)
+        self.rows = memory.files if uniform else {}
         no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
-        self.left_out = {os.path.realpath(s.path): s for s in self.catalog.skipped}
+        names = known.names
+        # Of those beyond the most that a host takes, there may be thousands.
+        skipped = (s for s in self.catalog.skipped if names is None or s.reason != "too-many" or s.name in names)
+        self.left_out = {os.path.realpath(one.path): one for one in skipped}
         self.broken = {os.path.realpath(file): file for file in self.catalog.failed}
-        self.prompt = self._prompt() if self.offered else formats.NOTHING
-        # The same rules, but for a scan that finds a file wherever it is.
-        self.anywhere = replace(
-            profile,
-            discovery=replace(
-                profile.discovery,
-                nested=True,
-                depth=0,
-                root_is_skill=True,
-                hidden=True,
-                ignore=_NOT_SEARCHED,
-                folder_links="never",
-            ),
+        self.prompt = self._prompt() if self.offered and self.bounded else formats.NOTHING
+        self.described_names, self.other_names = frozenset(self.prompt.names), frozenset(self.prompt.more)
+        self.keys = frozenset(keys_of(profile))
+        rules = profile.prompt
+        self.uncut = (
+            replace(profile, prompt=replace(rules, description_chars=0)) if rules.description_chars else profile
         )
+        self.bases: dict[tuple[str, ...], Basis] = {}
+        self.anywhere = anywhere(profile)
 
     def _prompt(self) -> Prompt:
         offered = self.profile.tools.by_role()
@@ -196,8 +197,8 @@ class _Host:
 
     def judge(self, folder: str) -> Iterator[HostVerdict]:
         """Yield the verdicts on every SKILL.md in or below a folder."""
-        root = Root(path=folder, scope="extra", source="argument", explicit=True)
-        found, _ = discover.scan(self.anywhere, self.place, (root,))
+        memory = Memory(self.rows, self.known.folders, self.known.listed_ns)
+        found, _ = discover.scan(self.anywhere, self.place, (asked_root(folder),), memory, heads=self.known.heads)
         reports: dict[str, list[Diagnostic]] = {}
         for diagnostic in (*found.diagnostics, *self.catalog.diagnostics):
             if diagnostic not in reports.setdefault(diagnostic.path, []):
@@ -223,10 +224,9 @@ class _Host:
         loser = self.shadowed.get(skill.real_path)
         known = entry or (loser.skill if loser else None)
         standing = self.status_of(skill, entry, loser)
-        diagnostics = reports.get(known.path if known else skill.path, [])
-        verdict = self.described(skill.path, known or skill, standing.status, standing.why)
+        diagnostics = reports.get(known.path if known else skill.path, ())
         told = tuple(d for d in diagnostics if d.code != "collision")
-        return self.sure(replace(verdict, put=standing.put, diagnostics=told), standing.rules)
+        return self.described(skill.path, known or skill, standing, told)
 
     def of_file(self, file: str, real: str, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
         """The verdict on a file that is not a skill by the host's general rules. Its folder's rules may be laxer."""
@@ -242,56 +242,77 @@ class _Host:
             why=errors[0].message if errors else "the host does not accept it as a skill",
             name=os.path.basename(os.path.dirname(file)),
             diagnostics=tuple(reports.get(file, ())),
-            lines=self.fact(file).lines,
+            lines=self.known.fact(file).lines,
         )
         return self.sure(verdict)
 
     def sure(self, verdict: HostVerdict, decided: tuple[str, ...] = ()) -> HostVerdict:
-        """The verdict with how sure it is. `decided` are the rules that decided its status."""
+        """The verdict on a file that is no skill here with how sure it is. `decided` are the rules that decided."""
         if self.sources is None:
             return verdict
-        rules = ["directories" if self.profile.directories else "roots", *decided]
-        if not verdict.valid:
-            rules = [*certainty.behind(verdict.diagnostics)] or rules
-        elif verdict.status not in ("shadowed", "left-out"):
-            rules += certainty.shown(verdict.lines)
-        rules += ["catalog.reads"] if verdict.ignored else []
-        rules += certainty.cut(self.profile) if verdict.cuts else ()
-        basis = certainty.weigh(rules, self.sources)
+        rules = () if verdict.valid else tuple(certainty.behind(verdict.diagnostics))
+        basis = self.basis(rules or (self.place_rule, *decided), self.sources)
         return replace(verdict, certainty=basis.certainty, assumed=basis.assumed)
 
-    def fact(self, file: str) -> _Facts:
-        if file not in self.facts:
-            self.facts[file] = _read(file)
-        return self.facts[file]
+    @property
+    def place_rule(self) -> str:
+        """The rule that says where the host looks for skills."""
+        return "directories" if self.profile.directories else "roots"
 
-    def described(self, path: str, skill: Skill, status: Status, why: str) -> HostVerdict:
+    def basis(self, rules: tuple[str, ...], sources: Documentation) -> Basis:
+        """How sure a verdict is that rests on these rules."""
+        known = self.bases.get(rules)
+        if known is None:
+            known = self.bases[rules] = certainty.weigh(rules, sources)
+        return known
+
+    def described(
+        self, path: str, skill: Skill, standing: _Standing, diagnostics: tuple[Diagnostic, ...]
+    ) -> HostVerdict:
         """The verdict with everything that the host would do with the skill."""
-        facts, rules = self.fact(path), self.profile
-        forms, known = rules.invocation.forms, keys_of(rules)
+        facts, rules, status = self.known.fact(path), self.profile, standing.status
+        forms = rules.invocation.forms
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
+        cuts = tuple(self.cuts(skill, facts, status))
+        ignored = tuple(key for key in facts.lines if key not in self.keys)
+        basis: Basis | None = None
+        if self.sources is not None:
+            behind = [self.place_rule, *standing.rules]
+            if status == "invalid":
+                behind = [*certainty.behind(diagnostics)] or behind
+            elif status not in ("shadowed", "left-out"):
+                behind += certainty.shown(facts.lines)
+            behind += ["catalog.reads"] if ignored else []
+            behind += certainty.cut(rules) if cuts else ()
+            basis = self.basis(tuple(behind), self.sources)
         return HostVerdict(
             profile=rules.name,
             path=path,
             status=status,
-            why=why,
+            why=standing.why,
+            put=standing.put,
             name=skill.name,
             description=description_of(skill, rules),
             root=skill.root.path if status in ("offered", "shadowed") else "",
             model=on and skill.visible,
             user=on and skill.user_invocable and bool(forms),
             called=forms[0].replace("name", skill.name) if forms else "",
-            listed=status != "offered" or not rules.enabled or skill.name in (*self.prompt.names, *self.prompt.more),
-            cuts=tuple(self.cuts(skill, facts, status)),
-            ignored=tuple(key for key in facts.lines if key not in known),
+            listed=status != "offered"
+            or not (rules.enabled and self.bounded)
+            or skill.name in self.described_names
+            or skill.name in self.other_names,
+            cuts=cuts,
+            ignored=ignored,
             notes=tuple(self.notes(skill, facts, status)),
+            diagnostics=diagnostics,
             lines=facts.lines,
+            certainty=basis.certainty if basis is not None else None,
+            assumed=basis.assumed if basis is not None else (),
         )
 
-    def cuts(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
+    def cuts(self, skill: Skill, facts: FileFacts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
-        uncut = replace(rules, prompt=replace(rules.prompt, description_chars=0)) if most else rules
-        length = len(description_of(skill, uncut))
+        length = len(description_of(skill, self.uncut)) if most else 0
         if most and length > most:
             more = "".join(f", with `{key}`," for key in rules.prompt.description_fields if key in skill.frontmatter)
             yield f"the description{more} is cut at {most:,} of {length:,} characters"
@@ -303,18 +324,20 @@ class _Host:
     def budget(self, skill: Skill) -> Iterator[str]:
         """What the limits of the whole listing leave of this skill."""
         rules, prompt = self.profile.prompt, self.prompt
+        if not self.bounded or (not prompt.shortened and skill.name in self.described_names):
+            return
         chars = rules.char_limit
         bounds = ((rules.max_bytes, "bytes"), (rules.max_entries, "entries"))
         others = [f"{number:,} {what}" for number, what in bounds if number]
         limit = " or ".join([f"{chars:,} characters", *others] if chars is not None else others)
-        if skill.name in prompt.more:
+        if skill.name in self.other_names:
             yield f"the listing of {prompt.total:,} skills is limited to {limit}: this one is listed by name only"
-        elif skill.name not in prompt.names:
+        elif skill.name not in self.described_names:
             yield f"the listing of {prompt.total:,} skills is limited to {limit}: this one is not listed"
         elif prompt.shortened:
             yield f"the listing of {prompt.total:,} skills is limited to {limit}: descriptions are shortened"
 
-    def notes(self, skill: Skill, facts: _Facts, status: Status) -> Iterator[str]:
+    def notes(self, skill: Skill, facts: FileFacts, status: Status) -> Iterator[str]:
         rules = self.profile
         if not rules.enabled:
             yield "skills are disabled in this host by default"
@@ -322,7 +345,7 @@ class _Host:
             yield "the host uses it only if the user trusts the project"
         if rules.validation.name_source == "folder" and facts.name and facts.name != skill.name:
             yield "`name` is only a label: the host uses the name of the folder"
-        if not skill.description and rules.validation.description_missing == "body" and facts.has_body:
+        if not skill.description and rules.validation.description_missing == "body" and has_body(skill.path):
             yield "there is no description: the host shows the first paragraph of the body instead"
         bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
         if bound:
@@ -397,6 +420,12 @@ class _Host:
             if parts:
                 return prefix + "/".join(parts)
         return path
+
+
+def _is_bounded(profile: Profile) -> bool:
+    """Whether the listing of a host may leave a skill out."""
+    rules = profile.prompt
+    return rules.format not in _UNBOUNDED or rules.char_limit is not None or bool(rules.max_bytes or rules.max_entries)
 
 
 def _below(path: str, folder: str) -> list[str] | None:

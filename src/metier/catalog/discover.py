@@ -15,22 +15,31 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from metier import limits
-from metier.catalog import frontmatter, invocation, validate
-from metier.catalog.scan_cache import FileRow, Memory, NoteRow, settled
+from metier.catalog import invocation
+from metier.catalog.scan_cache import FileRow, Memory, settled
+from metier.catalog.skill_file import (
+    IS_LINK,
+    OPEN,
+    Heads,
+    failed_row,
+    read_head,
+    reason_of,
+    row_of,
+    skipped_row,
+    unpack,
+    unreadable_row,
+)
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
-from metier.model import NO_FIELDS, SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
+from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
 
-_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"
 _UNSETTLED: Final = -1
-_ELOOP: Final = 40 if sys.platform.startswith("linux") else 62
 
 
 @dataclass(slots=True)
@@ -57,12 +66,17 @@ def scan(
     memory: Memory | None = None,
     progress: Callable[[int], None] | None = None,
     trusted: bool = False,
+    heads: Heads | None = None,
+    names: Collection[str] | None = None,
 ) -> tuple[Found, Memory]:
     """Search the roots. Returns what was found, and the rows to cache for the next scan.
 
-    `trusted`: links may lead out of the project.
+    `trusted`: links may lead out of the project. `heads` has what other scans read just now, and gets what this one
+    reads. With `names`, files that `heads` knows to have other names are left out, and nothing is said of them.
     """
-    walker = _Walker(profile, place, roots, memory or Memory(), progress, trusted)
+    walker = _Walker(
+        profile, place, roots, memory or Memory(), progress=progress, trusted=trusted, heads=heads, names=names
+    )
     for root in roots:
         walker.search(root)
     return walker.finish()
@@ -96,9 +110,13 @@ class _Walker:
         place: Place,
         roots: tuple[Root, ...],
         memory: Memory,
+        *,
         progress: Callable[[int], None] | None,
         trusted: bool,
+        heads: Heads | None,
+        names: Collection[str] | None,
     ) -> None:
+        self.heads, self.names = heads, names
         self.profile, self.place, self.roots, self.trusted = profile, place, roots, trusted
         self.real_project = os.path.realpath(place.project).rstrip("/")
         self.real_root = ""
@@ -279,7 +297,7 @@ class _Walker:
         if os.path.lexists(child + _SUFFIX):
             name = os.path.basename(child)
             self.found.skipped.append(
-                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched")
+                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched", name)
             )
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
@@ -303,7 +321,7 @@ class _Walker:
         return folders, links
 
     def unreadable_folder(self, path: str, error: OSError | ValueError) -> None:
-        message = f"the folder cannot be read: {_reason(error)}"
+        message = f"the folder cannot be read: {reason_of(error)}"
         self.report("unreadable", "error", message, path, "check its permissions")
 
     def read_folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
@@ -334,6 +352,9 @@ class _Walker:
     def candidate(self, root: Root, path: str, real: str) -> bool:
         """Read the SKILL.md in a folder. Returns whether there is one."""
         file = path + _SUFFIX
+        if self.names is not None and self.heads is not None and self.heads.rules_out(file, self.names):
+            self.left -= 1
+            return True
         # A policy file can change without its SKILL.md, so a host that has one reads both every time.
         row = None if self.has_policy_file else self.old_files.get(file)
         real_file = real + _SUFFIX if path is not real else file
@@ -368,7 +389,7 @@ class _Walker:
         self.seen_files.add(real_file)
         mtime_ns, _, size, _, status, _, name, description, fields, flags, notes = row
         if notes:
-            found.diagnostics += (_unpack(note, file) for note in notes)
+            found.diagnostics += (unpack(note, file) for note in notes)
         if status == "skill":
             skill = Skill(
                 name=name,
@@ -388,66 +409,43 @@ class _Walker:
 
     def read_file(self, root: Root, file: str, real_folder: str, folder: str) -> FileRow | None:
         """Read and check a SKILL.md. Returns `None` if there is none."""
+        if self.heads is not None:
+            row = self.heads.row(file, self.profile, require_description=root.require_description)
+            if row is not None:
+                return row
         linked: str | None = None
         try:
-            descriptor = os.open(file, _OPEN)
+            descriptor = os.open(file, OPEN)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno != _ELOOP:
-                return self.unreadable(file, error)
+            if error.errno != IS_LINK:
+                return unreadable_row(file, error)
             linked, refused = self.resolve_link(file, real_folder)
             if refused:
                 return refused
             try:
-                descriptor = os.open(linked, _OPEN)
+                descriptor = os.open(linked, OPEN)
             except OSError as inner:
-                return self.unreadable(file, inner)
+                return unreadable_row(file, inner)
         except ValueError as error:
-            return self.unreadable(file, error)
+            return unreadable_row(file, error)
         if _FOLDS_CASE and SKILL_FILE not in os.listdir(folder):
             os.close(descriptor)
             return None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                return self.failure(file, "not-a-file", f"{SKILL_FILE} is not a regular file")
-            parsed = validate.tolerate(self.read_head(descriptor, file, status.st_size), self.profile.validation)
+                return failed_row(file, "not-a-file", f"{SKILL_FILE} is not a regular file")
+            parsed = read_head(descriptor, file, status.st_size, self.profile.validation)
         except OSError as error:
-            return self.unreadable(file, error)
+            return unreadable_row(file, error)
         finally:
             os.close(descriptor)
         self.found.parsed += 1
-        name = os.path.basename(folder)
-        checked = validate.check(
-            parsed, name, self.profile.validation, file, require_description=root.require_description
-        )
-        fields: Mapping[str, object] = checked.fields if checked.fields is not NO_FIELDS else {}
-        return (
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            status.st_size,
-            status.st_ino,
-            "skill" if checked.valid else "failed",
-            linked,
-            checked.name,
-            checked.description,
-            fields,
-            invocation.flags_of(fields, self.profile.catalog, folder),
-            tuple(_pack(diagnostic) for diagnostic in checked.diagnostics),
-        )
-
-    def read_head(self, descriptor: int, file: str, size: int) -> frontmatter.Parsed:
-        data = os.read(descriptor, limits.HEAD_BYTES)
-        complete = len(data) >= size
-        rules = self.profile.validation
-        while True:
-            parsed = validate.parse(data, file, rules, complete=complete)
-            if parsed is not None:
-                return parsed
-            more = os.read(descriptor, limits.HEAD_BYTES * 4)
-            complete = not more
-            data += more
+        if self.heads is not None and linked is None:
+            self.heads.keep(file, status, parsed)
+        return row_of(status, parsed, self.profile, file, linked=linked, require_description=root.require_description)
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
         """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.
@@ -458,43 +456,18 @@ class _Walker:
         try:
             target = os.path.realpath(file, strict=True)
         except (OSError, ValueError) as error:
-            return "", self.unreadable(file, error)
+            return "", unreadable_row(file, error)
         inside = target.startswith(real_folder + "/") or self.leads_inside(target)
         if rule == "never":
-            return target, self.skip_row(file, "link", "SKILL.md is a symbolic link")
+            return target, skipped_row(file, "link", "SKILL.md is a symbolic link")
         if rule == "inside" and not inside:
-            return target, self.skip_row(file, "outside", "SKILL.md is a link that leads outside")
+            return target, skipped_row(file, "outside", "SKILL.md is a link that leads outside")
         if os.path.basename(target) != SKILL_FILE:
-            return target, self.skip_row(file, "link", "SKILL.md is a link to a file of another name")
+            return target, skipped_row(file, "link", "SKILL.md is a link to a file of another name")
         if self.leaves_project(target):
-            return target, self.skip_row(file, "outside", "SKILL.md is a link that leaves the project")
+            return target, skipped_row(file, "outside", "SKILL.md is a link that leaves the project")
         return target, None
 
     def leads_inside(self, target: str) -> bool:
         folders = (*self.inside, os.path.realpath(self.place.project))
         return target.startswith(tuple(f"{folder}/" for folder in folders))
-
-    def skip_row(self, file: str, reason: str, detail: str) -> FileRow:
-        name = os.path.basename(os.path.dirname(file))
-        return (0, 0, 0, 0, reason, None, name, detail, {}, 0, ())
-
-    def unreadable(self, file: str, error: OSError | ValueError) -> FileRow:
-        reason = "permission" if isinstance(error, PermissionError) else ""
-        return self.failure(file, "unreadable", f"the file cannot be read: {_reason(error)}", reason)
-
-    def failure(self, file: str, code: str, message: str, reason: str = "") -> FileRow:
-        name = os.path.basename(os.path.dirname(file))
-        return (0, 0, 0, 0, "failed", None, name, "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
-
-
-def _pack(d: Diagnostic) -> NoteRow:
-    return (d.code, d.severity, d.message, d.line, d.column, d.hint, d.reason)
-
-
-def _unpack(note: NoteRow, file: str) -> Diagnostic:
-    code, severity, message, line, column, hint, reason = note
-    return Diagnostic(code, severity, message, path=file, line=line, column=column, hint=hint, reason=reason)
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)

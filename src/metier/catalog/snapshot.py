@@ -137,12 +137,16 @@ def _skill(row: Row, roots: list[Root]) -> Skill:
 def compare(old: Catalog, new: Catalog) -> Changes:
     """Return the names of the skills that were added, removed or changed."""
     before = {(skill.name, skill.path): skill for skill in old.skills}
-    after = {(skill.name, skill.path): skill for skill in new.skills}
-    return Changes(
-        tuple(sorted(name for name, _ in after.keys() - before.keys())),
-        tuple(sorted(name for name, _ in before.keys() - after.keys())),
-        tuple(sorted(key[0] for key in after.keys() & before.keys() if _differs(before[key], after[key]))),
-    )
+    added: list[str] = []
+    changed: list[str] = []
+    for skill in new.skills:
+        known = before.pop((skill.name, skill.path), None)
+        if known is None:
+            added.append(skill.name)
+        elif known is not skill and _differs(known, skill):
+            changed.append(skill.name)
+    removed = [name for name, _ in before]
+    return Changes(tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)))
 
 
 def same(one: Catalog, other: Catalog) -> bool:

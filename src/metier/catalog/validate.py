@@ -170,6 +170,17 @@ def tolerate(parsed: Parsed, rules: Rules) -> Parsed:
     return replace(parsed, fields={}, diagnostics=notes)
 
 
+def accepts_plain(rules: Rules) -> bool:
+    """Whether a file in which `check_plain` finds nothing to report is the same skill under these rules."""
+    lengths = ((rules.name_length, limits.NAME_LENGTH), (rules.description_length, limits.DESCRIPTION_LENGTH))
+    return all(not length or length >= least for length, least in lengths)
+
+
+def check_plain(parsed: Parsed, folder: str) -> Validation | None:
+    """The outcome for a file that has only keys of the standard and no problem at all; `None` for any other."""
+    return _check_plain(parsed.fields, folder, STRICT) if parsed.fields is not None and not parsed.diagnostics else None
+
+
 def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Validation | None:
     """Return the outcome for a file without any problem, and `None` for the others. Nearly every file is the former."""
     name = fields.get("name")
@@ -381,10 +392,11 @@ def _metadata_flaw(metadata: object) -> str:
 
 def _has_commas(tools: str) -> bool:
     """Whether there are commas between the entries, not only inside them."""
-    return tools.count(",") > sum(entry.count(",") for entry in split_tools(tools))
+    return "," in tools and tools.count(",") > sum(entry.count(",") for entry in split_tools(tools))
 
 
-_INLINE_COMMAND: Final = re.compile(rb"(?:^|\s)!`[^`\n]+`", re.MULTILINE)
+_INLINE_COMMAND: Final = re.compile(rb"!`(?<!\S!`)[^`\n]+`")
+"""It begins a word. A pattern that starts with plain characters is found ten times as fast."""
 
 
 def check_body(data: bytes, path: str) -> Diagnostic | None:
@@ -392,7 +404,7 @@ def check_body(data: bytes, path: str) -> Diagnostic | None:
     command = _INLINE_COMMAND.search(data)
     if command is None:
         return None
-    line = data.count(b"\n", 0, command.start() + 1) + 1
+    line = data.count(b"\n", 0, command.start()) + 1
     message = "the body contains an inline shell command, which is text and never executed"
     hint = "move it into scripts/ and say when to run it"
     return Diagnostic("inline-command", "info", message, path=path, line=line, column=1, hint=hint)

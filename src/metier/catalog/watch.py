@@ -2,14 +2,15 @@
 
 Notices of the file system only say when to rescan. A change is the difference between the catalog that listeners know
 and a fresh scan, so a lost or doubled notice cannot make the live catalog wrong. A change is reported once writing has
-stopped, and a skill that disappears is scanned twice, so a file that is being written never shows up as an error.
+stopped, and a SKILL.md that disappears from its folder or breaks is scanned twice, so a file that is being written
+never shows up as an error.
 """
 
 import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,8 @@ STEP: Final = 0.05
 """Seconds between two checks for notices."""
 QUIET: Final = 0.1
 """Seconds without a notice before a rescan, so that a thousand changes are one."""
+BRIEF: Final = 0.05
+"""The same if things were only removed: there is nothing whose writing could go on."""
 SETTLE: Final = 0.4
 """Seconds before a skill that disappeared or broke is scanned again."""
 LONGEST: Final = 2.0
@@ -89,8 +92,8 @@ class Watched(Protocol):
     @property
     def catalogs(self) -> tuple[LiveCatalog, ...]: ...
 
-    def refresh(self) -> object:
-        """Bring the catalogs up to date."""
+    def adopt(self, found: Mapping[LiveCatalog, Catalog]) -> object:
+        """Bring the catalogs up to date. `found` are those of the last scans."""
         ...
 
 
@@ -224,8 +227,7 @@ class Watcher:
             if not missing - known or late:
                 break
             touched = self._collect(SETTLE)
-        if any(_differ(skills.catalog, new) for skills, new in found):
-            self.target.refresh()
+        self.target.adopt(dict(found))
         self._tell(catalogs, altered)
         return complete
 
@@ -279,7 +281,8 @@ class Watcher:
             now = time.monotonic()
             touched = self._folders.drain()
             if touched:
-                return touched | self._collect(QUIET)
+                removed = not any(os.path.lexists(path) for path in touched)
+                return touched | self._collect(BRIEF if removed else QUIET)
             if now - pulse >= PULSE:
                 pulse = now
                 if self._changed_unnoticed():
@@ -433,11 +436,11 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _differ(old: Catalog, new: Catalog) -> bool:
-    return bool(snapshot.compare(old, new)) or not snapshot.same(old, new)
-
-
 def _lost(old: Catalog, new: Catalog) -> set[str]:
-    """Skills that disappeared, and files that were not broken before. A file that is being written looks like this."""
+    """Skills that disappeared from a folder, and files that were not broken before. One that is being written looks so.
+
+    A skill that is gone with its folder is not being written.
+    """
     before, after = ({*(s.path for s in c.skills), *(e.skill.path for e in c.shadowed)} for c in (old, new))
-    return (before - after) | (set(new.failed) - set(old.failed))
+    gone = {path for path in before - after if os.path.lexists(os.path.dirname(path))}
+    return gone | (set(new.failed) - set(old.failed))

@@ -95,4 +95,5 @@ def _hit(found: Mapping[str, object]) -> dict[str, object]:
         "scope": about.get("scope"),
         "score": found.get("score"),
         "reason": found.get("reason"),
+        "fit": found.get("fit"),
     }

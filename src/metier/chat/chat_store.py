@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from metier.chat import items
+from metier.chat.chat_label import ChatLabel, change_label, label_of, labels
 from metier.chat.items import AskItem, ChoiceItem, ErrorItem, FileItem, Item, TextItem, ToolItem
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
@@ -24,8 +25,11 @@ KEY: Final = CHAT
 LEASE_MS: Final = 20_000
 """How long a claim lasts without a renewal."""
 
+LIST_CHANGED: Final = "chats.changed"
+"""The channel of the store on which processes tell each other that the list of chats changed, but for its turns."""
+
 LISTED: Final = 500
-"""Chats in the list. Older ones can still be opened by their id."""
+"""Chats that the HTTP API lists. Older ones can still be found by their words, and opened by their id."""
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _SERVER_STOPPED: Final = "The server stopped during the answer. Everything before it is stored. Try again."
@@ -61,6 +65,8 @@ class Head:
     turn: str = ""
     claimed_until_ms: int = 0
     hidden: bool = False
+    pinned: bool = field(default=False, compare=False)
+    """Whether a person pinned it. It is no part of the stored head; see `ChatLabel`."""
     version: int = field(default=0, compare=False)
 
     @classmethod
@@ -70,7 +76,7 @@ class Head:
         return cls(**known)
 
     def data(self) -> dict[str, object]:
-        return {key: value for key, value in asdict(self).items() if key != "version"}
+        return {key: value for key, value in asdict(self).items() if key not in ("version", "pinned")}
 
     @property
     def busy(self) -> bool:
@@ -97,28 +103,53 @@ class ChatStore:
     def create(self) -> str:
         chat_id, now = random_ids(), system_clock()
         self._save(chat_id, Head(created_ms=now, updated_ms=now))
+        self.store.notify(LIST_CHANGED)
         return chat_id
 
     def head(self, chat_id: str) -> Head:
         document = self.store.load_state(chat_id, KEY) if _ID.fullmatch(chat_id) else None
         if document is None or document.value.get("hidden"):
             raise NoSuchChat(chat_id)
-        return Head.read(document.value, document.version)
+        return _labelled(Head.read(document.value, document.version), label_of(self.store, chat_id))
 
     def chats(self) -> list[tuple[str, Head]]:
-        """The chats that are not hidden, the most recently used first."""
+        """The chats that are not hidden: pinned ones first, then the most recently used ones. Takes two queries."""
+        chosen, none = labels(self.store), ChatLabel()
         found = [
-            (session_id, Head.read(document.value, document.version))
+            (session_id, _labelled(Head.read(document.value, document.version), chosen.get(session_id, none)))
             for session_id, document in self.store.states(key=KEY)
             if not document.value.get("hidden")
         ]
-        return sorted(found, key=lambda chat: chat[1].updated_ms, reverse=True)[:LISTED]
+        return sorted(found, key=lambda chat: (chat[1].pinned, chat[1].updated_ms), reverse=True)
+
+    def label(self, chat_id: str) -> ChatLabel:
+        """What a person chose for a chat."""
+        self.head(chat_id)
+        return label_of(self.store, chat_id)
+
+    def change(self, chat_id: str, **changes: object) -> ChatLabel:
+        """Change what a person chose for a chat. A turn that is running goes on."""
+        self.head(chat_id)
+        label = change_label(self.store, chat_id, **changes)
+        self.store.notify(LIST_CHANGED)
+        return label
 
     def hide(self, chat_id: str) -> None:
         head = self.head(chat_id)
         if head.busy:
             raise ChatBusy("a turn is running on this chat; stop it first")
         self._save(chat_id, replace(head, hidden=True))
+        self.store.notify(LIST_CHANGED)
+
+    def unhide(self, chat_id: str) -> None:
+        """Put a hidden chat back into the list, as it was."""
+        document = self.store.load_state(chat_id, KEY) if _ID.fullmatch(chat_id) else None
+        if document is None:
+            raise NoSuchChat(chat_id)
+        head = Head.read(document.value, document.version)
+        if head.hidden:
+            self._save(chat_id, replace(head, hidden=False))
+            self.store.notify(LIST_CHANGED)
 
     # --- turns ---
 
@@ -198,6 +229,11 @@ class ChatStore:
 
     def _save(self, chat_id: str, head: Head) -> Head:
         return replace(head, version=self.store.save_state(chat_id, KEY, head.data(), head.version))
+
+
+def _labelled(head: Head, label: ChatLabel) -> Head:
+    """The head with what a person chose."""
+    return replace(head, title=label.title or head.title, pinned=label.pinned)
 
 
 def close(kept: Sequence[Item], why: str) -> list[Item]:

@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, Tool
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from metier.files.json_text import part_of
+from metier.results import WEAK_MATCHES
 
 INTRODUCTION: Final = (
     "I am the offline guide, not a language model. I find, load and show skills, but I write nothing myself. "
@@ -143,7 +144,7 @@ class DemoModel(FunctionModel):
         for one in reversed(so_far.done):
             if one.tool == self._roles.get("search"):
                 hit = _HIT.search(one.text)
-                return hit[1] if hit else None
+                return hit[1] if hit and not one.text.startswith(WEAK_MATCHES) else None
         words = set(re.findall(r"[a-z0-9][a-z0-9-]+", so_far.question.lower()))
         listed = re.findall(r'"name": ?"([a-z0-9-]+)"', so_far.instructions)
         return next((name for name in listed if name in words), None) if "search" not in self._roles else None
@@ -190,7 +191,9 @@ class DemoModel(FunctionModel):
             yield f"That did not work: {one.text}"
         elif one.tool == self._roles.get("search"):
             hits = list(dict.fromkeys(hit[1] for hit in _HIT.finditer(one.text)))
-            if hits:
+            if one.text.startswith(WEAK_MATCHES):
+                yield f"No skill fits that well. The nearest are: {', '.join(hits)}. Call one with `/name` if it fits."
+            elif hits:
                 others = f" Others that may match: {', '.join(hits[1:])}." if hits[1:] else ""
                 yield f"The best match is {hits[0]}.{others}"
             else:

@@ -20,6 +20,7 @@ from metier.catalog.build import Catalog
 from metier.chat import model_choice
 from metier.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
 from metier.chat.items import AskItem, ChoiceItem, FileItem, Item, UserItem, files_of, in_use
+from metier.chat.kept_models import KeptModels
 from metier.chat.live import TurnMessage, Wakeup, begun, ended, idle
 from metier.chat.model_choice import ModelChoice
 from metier.errors import BadArguments, ResourceError, report_missing
@@ -73,7 +74,7 @@ class Chats:
         self.app = app
         self.store = ChatStore(app.store)
         self.configured = model_choice.configured(app.config.model)
-        self.choice = self.configured
+        self.kept = KeptModels(app.store, app.config.config_folder, self.configured)
         self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
         self._turns: dict[str, Turn] = {}
         self._learned: dict[str, int] = {}
@@ -82,9 +83,37 @@ class Chats:
         self._commands: tuple[Catalog, dict[str, tuple[str, Skill]]] | None = None
 
     def choose(self, given: Mapping[str, object]) -> ModelChoice:
-        """Use another model from now on. The choice is kept in the memory of this process only."""
-        self.choice = model_choice.requested(given, self.configured, self.choice)
-        return self.choice
+        """Use another model from now on, in one chat if `given` names one, else in all that have no model of their own.
+
+        The choice is kept over restarts; see `KeptModels`.
+        """
+        chat_id = given.get("chat")
+        chosen = self.requested(given)
+        self.kept.keep_key(chosen)
+        if isinstance(chat_id, str) and chat_id:
+            self.store.change(chat_id, model=chosen.kept())
+        else:
+            self.kept.keep(chosen)
+        return chosen
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The model of all chats that have none of their own, as every server on the store knows it."""
+        return self.kept.server_choice()
+
+    def requested(self, given: Mapping[str, object]) -> ModelChoice:
+        """The model that a page asks for, with the key that belongs to its address. Nothing changes."""
+        chat_id = given.get("chat")
+        current = self.choice_of(chat_id if isinstance(chat_id, str) else "")
+        chosen = model_choice.requested(given, self.configured, current)
+        return self.kept.with_key(chosen) or chosen
+
+    def choice_of(self, chat_id: str) -> ModelChoice:
+        """The model that answers in a chat."""
+        label = self.store.label(chat_id) if chat_id else None
+        if label is None or not label.model:
+            return self.choice
+        return self.kept.with_key(model_choice.from_kept(label.model)) or self.choice
 
     def turn(self, chat_id: str) -> "Turn | None":
         """The turn of a chat that runs in this process."""
@@ -100,7 +129,7 @@ class Chats:
             turns = await asyncio.to_thread(importlib.import_module, "metier.chat.turn")
         except ImportError as error:
             report_missing(error, "the chat", "web")
-        choice = self.choice
+        choice = await asyncio.to_thread(self.choice_of, chat_id)
         started = ChatTurnStarted(random_ids(), choice.provider, choice.label, choice.tools)
         title = self._redact(" ".join((text or "").split())[:TITLE_CHARACTERS])
         head = await asyncio.to_thread(self._settled, chat_id)
@@ -271,7 +300,7 @@ class Chats:
         known = self._commands[1]
         chosen = [name for name in known if name.startswith(typed)][:limit]
         if typed and len(chosen) < limit:
-            hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results)
+            hits = (hit.skill.name for hit in skills.search(typed, limit=limit).results if hit.fit != "weak")
             chosen += [name for name in hits if name in known and name not in chosen][: limit - len(chosen)]
         return [{"name": name, "command": known[name][0], "description": known[name][1].description} for name in chosen]
 
@@ -302,7 +331,8 @@ class Chats:
                     yield TurnMessage("item", item.as_dict())
             if not head.busy and (working or first or (kept and not told)):
                 # A page that has just opened may still show a turn that has ended meanwhile.
-                yield idle(head.skills) if first and not working and not told else ended(head.skills)
+                nothing_new = first and not (working or told or kept)
+                yield idle(head.skills) if nothing_new else ended(head.skills)
             first = False
             working = head.busy
             if self.turn(chat_id) is None and not await wakeup.wait():

@@ -83,6 +83,8 @@ class TextItem(Item):
     step: int
     cut: bool = field(default=False, metadata=_OPTIONAL)
     superseded: bool = field(default=False, metadata=_OPTIONAL)
+    spent: Mapping[str, object] | None = field(default=None, metadata=_OPTIONAL)
+    """The tokens of the answer and of the calls before it, and their price; see `metier.chat.spending`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -1,9 +1,9 @@
 """The model that answers: a provider, a name, an address, and where its key comes from.
 
 The configuration belongs to the owner of the server and may name any address. A page may name only a provider's own
-address, this machine, or a public https address; redirects are never followed. A key from the environment is sent only
-to the configured address or the provider's own, and a key from a page only to the address given with it.
-Invariant: a key is kept in memory only, and no text of ours contains it.
+address, a public https address or, once a person has confirmed it, this machine; redirects are never followed. A key
+from the environment is sent only to the configured address or the provider's own, and a key from a page only to the
+address given with it. Invariant: a key is in memory and in the keyring only, and no text of ours contains it.
 """
 
 import ipaddress
@@ -33,7 +33,11 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     "ollama": ("OLLAMA_API_KEY",),
 }
-_KEYS: Final = ("provider", "name", "base_url", "tools", "timeout")
+_KEYS: Final = ("provider", "name", "base_url", "tools", "images", "timeout")
+
+
+class UnconfirmedAddress(ConfigError):
+    """A page names an address on this machine, and nobody has confirmed that it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class ModelChoice:
     name: str = ""
     base_url: str = ""
     tools: bool = True
+    images: bool = False
+    """Whether the model is sent the images of a chat."""
     timeout: float = SILENCE_SECONDS
     key: str = field(default="", repr=False)
 
@@ -55,7 +61,18 @@ class ModelChoice:
             "base_url": self.base_url,
             "has_key": bool(self.key),
             "tools": self.tools,
+            "images": self.images,
             "offline": self.provider == "offline",
+        }
+
+    def kept(self) -> dict[str, object]:
+        """The data to keep: everything but the key."""
+        return {
+            "provider": self.provider,
+            "name": self.name,
+            "base_url": self.base_url,
+            "tools": self.tools,
+            "images": self.images,
         }
 
     @property
@@ -81,10 +98,19 @@ def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None
     return _with_key(choice, key)
 
 
+def from_kept(value: Mapping[str, object]) -> ModelChoice | None:
+    """The choice of kept data, whose address was checked when it was chosen. `None` if it is no choice any more."""
+    try:
+        return _checked({key: value[key] for key in _KEYS if key in value}, "")
+    except ConfigError:
+        return None
+
+
 def requested(given: Mapping[str, object], own: ModelChoice, current: ModelChoice) -> ModelChoice:
     """The model that a page asks for. `own` is the configured one, whose address and key may be kept.
 
     `current` is the one in use. Its key stays as long as the address and the provider stay.
+    Raises `UnconfirmedAddress` for an address on this machine that was not `confirmed`.
     """
     choice = _checked({**given, "name": given.get("model", "")}, "")
     key = given.get("api_key")
@@ -96,6 +122,13 @@ def requested(given: Mapping[str, object], own: ModelChoice, current: ModelChoic
             choice = replace(choice, base_url=own.base_url)
         return _with_key(choice, key or own.key)
     refuse_address(choice.base_url)
+    known = (choice.provider, choice.base_url) == (current.provider, current.base_url)
+    if choice.local and not known and given.get("confirmed") is not True:
+        raise UnconfirmedAddress(
+            f"{choice.base_url} is a server on this machine. It gets the whole chat and can answer anything, so use it "
+            "only if it is your model server.",
+            key="base_url",
+        )
     return _with_key(choice, key)
 
 
@@ -143,7 +176,13 @@ def _checked(given: Mapping[str, object], prefix: str) -> ModelChoice:
         raise ConfigError(f"{prefix}timeout must be a number of seconds up to 3600", key=f"{prefix}timeout")
     if provider == "offline":
         return ModelChoice(timeout=float(timeout))
-    return ModelChoice(provider=provider, name=name, base_url=base_url, tools=tools, timeout=float(timeout))
+    # The models of the big providers see images. What runs elsewhere often does not, and would refuse the request.
+    images = given.get("images", provider in ("openai", "anthropic", "google") and not base_url)
+    if not isinstance(images, bool):
+        raise ConfigError(f"{prefix}images must be true or false", key=f"{prefix}images")
+    return ModelChoice(
+        provider=provider, name=name, base_url=base_url, tools=tools, images=images, timeout=float(timeout)
+    )
 
 
 def _line(given: Mapping[str, object], key: str, prefix: str) -> str:

@@ -85,8 +85,10 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
         return OllamaModel(
             choice.name, provider=OllamaProvider(base_url=url, api_key=key or "none", http_client=client)
         )
+    from metier.chat.compatible_model import CompatibleModel
+
     provider = OpenAICompatibleProvider("compatible", base_url=url, api_key=key, http_client=client)
-    return OpenAIChatModel(choice.name, provider=provider)
+    return CompatibleModel(choice.name, provider=provider)
 
 
 def finished(response: ModelResponse, choice: ModelChoice) -> bool:
@@ -115,9 +117,14 @@ def explain(error: BaseException, choice: ModelChoice) -> str:
     return text.replace(choice.key, "[key]") if choice.key else text
 
 
-def _explain(error: BaseException, choice: ModelChoice) -> str:
+def explain_status(status: int, choice: ModelChoice) -> str:
+    """What a status of the model's server means, where there is no error of the client library."""
+    return _explain(ConnectionError(), choice, status)
+
+
+def _explain(error: BaseException, choice: ModelChoice, known: int | None = None) -> str:
     server = f"The server of {choice.label}"
-    status = _status(error)
+    status = known if known is not None else _status(error)
     if isinstance(error, exceptions.ModelRequestTimeout | exceptions.ModelTimeoutError | httpx2.TimeoutException):
         return f"{server} was silent for too long. Try again, or choose a faster model."
     if status in (401, 403):

@@ -32,6 +32,8 @@ from metier.chat.fitting import SHORTENED, FittedMessages
 from metier.chat.items import ErrorItem, Item, NoticeItem, ReasoningItem, TextItem, ToolItem, UserItem, files_of
 from metier.chat.live import LiveTurn
 from metier.chat.model_choice import TEXT_CHARACTERS, ModelChoice
+from metier.chat.pictures import with_images
+from metier.chat.spending import Spent, spent_on
 from metier.errors import MetierError
 from metier.model import Skill, wire_name
 from metier.record.store import Frame
@@ -112,6 +114,7 @@ class Turn:
         self._session: Session | None = None
         self._before: list[Item] = []
         self._step = 0
+        self._spent = Spent()
         self._picked: set[str] = set()
         self._asking = Asking(self.live, self._claim, ASK_SECONDS)
         self.choosing = Choosing(self.live, self._claim, ASK_SECONDS)
@@ -364,6 +367,8 @@ class Turn:
             function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
             instruction_parts=[InstructionPart(content=system)],
         )
+        if self.choice.images:
+            messages = await asyncio.to_thread(with_images, messages, self._all, self._store.store.get_artifact)
         parts: dict[int, TextItem] = {}
         try:
             async with model_request_stream(
@@ -386,6 +391,10 @@ class Turn:
             if not parts and models.too_long(error):
                 raise _TooLong(models.explain(error, self.choice)) from error
             raise TurnFailed(models.explain(error, self.choice)) from error
+        self._spent += spent_on(response)
+        for item in parts.values():
+            if not isinstance(item, ReasoningItem):
+                item.spent, self._spent = self._spent.as_dict(), Spent()
         await self._end_parts(parts)
         has_text = any(not isinstance(item, ReasoningItem) for item in parts.values())
         return response, await self._calls(response, has_text=has_text)

@@ -2,12 +2,14 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import click
 
 from metier.catalog import check, validate
+from metier.catalog.held_verdicts import HeldVerdicts
 from metier.catalog.verdict import HostVerdict, Status
 from metier.cli import output
 from metier.cli.context import Context, complete_profile, shared
@@ -79,35 +81,42 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
     """
     cwd = os.path.abspath(os.path.expanduser(context.cwd or "."))
     named = list(hosts) or ([context.profile] if context.profile else list(context.settings().check_hosts))
-    verdicts = check.examine(paths, named or None, cwd, context.home, context.skills)
-    if not verdicts:
-        raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
-    skills: dict[str, list[HostVerdict]] = {}
-    for verdict in verdicts:
-        skills.setdefault(verdict.path, []).append(verdict)
-    failed = [verdict for verdict in verdicts if not (verdict.shown if named else verdict.valid)]
-    if sarif:
-        told = [one for one in remarks(verdicts, bool(named)) if context.verbose or one.severity != "info"]
-        output.json_out(sarif_log(told, project_of(cwd), "check"))
-    elif context.as_json:
-        output.json_out(
-            {
-                "hosts": list(dict.fromkeys(v.profile for v in verdicts)),
-                "passed": not failed,
-                "skills": [{"path": path, "verdicts": [v.as_dict() for v in each]} for path, each in skills.items()],
-            }
-        )
-    elif len(skills) == 1:
-        _one(verdicts, context)
-    else:
-        _many(skills, cwd, context)
-    if named and failed and not (context.quiet or sarif or context.as_json):
-        _tell_failed(failed, cwd)
+    with HeldVerdicts() as held:
+        counts: dict[str, Counter[str]] = {}
+        failed = 0
+        for verdicts in check.by_host(paths, named or None, cwd, context.home, context.skills):
+            held.add(verdicts)
+            failed += sum(not _passes(verdict, named) for verdict in verdicts)
+            for verdict in verdicts:
+                counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+            del verdicts  # many of them are in a file by now, and the next host needs the memory
+        if not counts:
+            raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")
+        skills = held.by_skill()
+        if sarif:
+            told = (one for each in skills for one in remarks(each, bool(named)))
+            kept = [one for one in told if context.verbose or one.severity != "info"]
+            output.json_out(sarif_log(sorted(kept, key=_rank), project_of(cwd), "check"))
+        elif context.as_json:
+            listed = ({"path": each[0].path, "verdicts": [v.as_dict() for v in each]} for each in skills)
+            output.json_out({"hosts": list(counts), "passed": not failed, "skills": listed})
+        else:
+            first, second = next(skills), next(skills, None)
+            if second is None:
+                _one(first, context)
+            else:
+                _many(chain((first, second), skills), counts, cwd, context)
+            if named and failed and not context.quiet:
+                _tell_failed((v for each in held.by_skill() for v in each if not _passes(v, named)), cwd)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _tell_failed(failed: Sequence[HostVerdict], cwd: str) -> None:
+def _passes(verdict: HostVerdict, named: Sequence[str]) -> bool:
+    return verdict.shown if named else verdict.valid
+
+
+def _tell_failed(failed: Iterable[HostVerdict], cwd: str) -> None:
     """Say which named hosts do not show which skills."""
     for verdict in failed:
         what = "does not find" if verdict.status in _NOT_FOUND else "rejects" if not verdict.valid else "does not show"
@@ -128,7 +137,7 @@ def _one(verdicts: Sequence[HostVerdict], context: Context) -> None:
         used = {v.status for v in verdicts} - {"offered"}
         _explain([f"{word}: {_MEANING[status]}" for status, word in _FOUND.items() if status in used], _COLUMNS)
     if not context.quiet:
-        _remarks(verdicts, context.verbose, _RANK)
+        _tell_remarks(verdicts, remarks(verdicts), context.verbose, _RANK)
 
 
 def _explain(meanings: Sequence[str], columns: str = "") -> None:
@@ -141,28 +150,31 @@ def _seen(verdict: HostVerdict, may: bool, way: str = "always") -> str:
     return "-" if not way or verdict.status in ("invalid", "shadowed", "left-out") else "yes" if may else "no"
 
 
-def _many(skills: dict[str, list[HostVerdict]], cwd: str, context: Context) -> None:
-    counts: dict[str, Counter[str]] = {}
-    for verdict in (v for each in skills.values() for v in each):
-        counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+def _many(
+    skills: Iterable[Sequence[HostVerdict]], counts: Mapping[str, Counter[str]], cwd: str, context: Context
+) -> None:
     headers = (*_FOUND, "assumed")
     output.table(("host", *headers), [(host, *(str(count[s]) for s in headers)) for host, count in counts.items()], 0)
     if not context.quiet:
         used = {status for count in counts.values() for status in count if count[status]}
         _explain([f"{status}: {meaning}" for status, meaning in _MEANING.items() if status in used])
-    for path, verdicts in skills.items():
-        severities: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
-        if not context.quiet and any(remark.severity in severities for remark in remarks(verdicts)):
-            click.secho(f"\n{printable(_from(path, cwd))}", bold=True)
-            _remarks(verdicts, context.verbose, severities)
+    severities: list[Severity] = ["error", "warning", "info"] if context.verbose else ["error", "warning"]
+    number = rejected = 0
+    for verdicts in skills:
+        number += 1
+        rejected += not all(verdict.valid for verdict in verdicts)
+        told = [] if context.quiet else remarks(verdicts)
+        if any(remark.severity in severities for remark in told):
+            click.secho(f"\n{printable(_from(verdicts[0].path, cwd))}", bold=True)
+            _tell_remarks(verdicts, told, context.verbose, severities)
     if not context.quiet:
-        rejected = sum(1 for each in skills.values() if not all(v.valid for v in each))
-        click.echo(f"{len(skills):,} skills, {rejected:,} of them rejected by a host", err=True)
+        click.echo(f"{number:,} skills, {rejected:,} of them rejected by a host", err=True)
 
 
-def _remarks(verdicts: Sequence[HostVerdict], verbose: bool, severities: Iterable[Severity]) -> None:
+def _tell_remarks(
+    verdicts: Sequence[HostVerdict], told: Sequence[Remark], verbose: bool, severities: Container[Severity]
+) -> None:
     everyone = tuple(verdict.profile for verdict in verdicts)
-    told = remarks(verdicts)
     assumed = [remark for remark in told if remark.code == "host-assumed"]
     others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
     for remark in (*others, *_ignored(verdicts), *assumed):
@@ -199,7 +211,12 @@ def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Rem
         for remark in _remarks_of(verdict, required and not verdict.shown):
             hosts.setdefault(remark, {})[verdict.profile] = verdict.certainty
     found = [remark._replace(hosts=tuple(sure), certainty=tuple(sure.values())) for remark, sure in hosts.items()]
-    return sorted(found, key=lambda remark: (_RANK[remark.severity], remark.path, remark.code in check.FINDINGS))
+    return sorted(found, key=_rank)
+
+
+def _rank(remark: Remark) -> tuple[int, str, bool]:
+    """The place of a remark among others: by severity, then by file."""
+    return _RANK[remark.severity], remark.path, remark.code in check.FINDINGS
 
 
 def _remarks_of(verdict: HostVerdict, failed: bool) -> Iterator[Remark]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metier.cli import asking, output
-from metier.results import Request
+from metier.cli import output
 
 if TYPE_CHECKING:
     # Help needs only the options, so everything else is imported where it is used.
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from metier.app import App
     from metier.hosts.settings import Settings
     from metier.record.store import Store
+    from metier.results import Request
     from metier.session.session import Session
     from metier.skills import SkillSource
 
@@ -52,15 +52,8 @@ class Context:
         from metier import Skills
 
         progress = None if self.quiet or self.as_json else Progress()
-        found = Skills.discover(
-            self.cwd,
-            profile=self.profile,
-            roots=self.skills,
-            home=self.home,
-            settings=self.overrides,
-            progress=progress,
-            source=self.source(),
-        )
+        config = self.settings()
+        found = Skills(config, self.skills, progress, source=self.source(config))
         if progress is not None:
             progress.done()
         if not found.profile.enabled and not self.quiet:
@@ -76,7 +69,7 @@ class Context:
 
     def open_session(
         self,
-        approve: Callable[[Request], bool | str] | None = None,
+        approve: "Callable[[Request], bool | str] | None" = None,
         *,
         acts: bool = False,
         only: Sequence[str] = (),
@@ -90,6 +83,7 @@ class Context:
         the session was named, or the settings require the store.
         """
         from metier.app import Begun, begun, open_session
+        from metier.cli import asking
         from metier.errors import StoreError
         from metier.record.store.memory import MemoryStore
 
@@ -140,13 +134,12 @@ class Context:
             settings=self.overrides,
             store=self.store,
             surface=surface,
-            source=self.source(),
+            source=self.source(self.settings()),
             keeps_bound=True,
         )
 
-    def source(self) -> "SkillSource | None":
+    def source(self, config: "Settings") -> "SkillSource | None":
         """The skills of the MCP servers that the user's configuration names."""
-        config = self.settings()
         if not config.mcp.servers:
             return None
         from metier.mcp.source import connect, servers
@@ -164,7 +157,7 @@ class Context:
         return resolve(self.cwd, home=self.home, profile=self.profile, overrides=self.overrides)
 
 
-def approve_all(request: Request) -> bool:
+def approve_all(request: "Request") -> bool:
     """Allow every request, for commands whose user passed --yes."""
     return True
 

@@ -18,7 +18,6 @@ from metier import errors
 from metier.cli import streams
 from metier.files.shapes import is_tuple
 from metier.files.text import printable
-from metier.model import Diagnostic
 
 EXIT_CODES: Final[Mapping[int, str]] = {
     0: "done",
@@ -156,6 +155,8 @@ def _data(error: errors.MetierError) -> Iterator[tuple[str, object]]:
 
 
 def _plain(value: object) -> object:
+    from metier.model import Diagnostic
+
     return value.as_dict() if isinstance(value, Diagnostic) else value
 
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import click
 
 from metier.catalog import fix
-from metier.errors import ConfigError
+from metier.editing.skill_files import installed_from
 from metier.files.text import printable
-from metier.install import lock
 from metier.model import JsonObject
 
 
@@ -49,11 +48,8 @@ def planned(folders: Iterable[tuple[str, str]]) -> list[tuple[fix.Fix, str]]:
 
 def _installed(folder: str) -> str:
     """Why an installed skill is not changed: it would differ from what its lock file says."""
-    try:
-        entry = lock.read(os.path.dirname(folder)).get(os.path.basename(folder))
-    except ConfigError:
-        return ""
-    return f"it was installed from {entry.source}, and has to be fixed there" if entry is not None else ""
+    source = installed_from(folder)
+    return f"it was installed from {source}, and has to be fixed there" if source else ""
 
 
 def tell_refused(refused: Iterable[tuple[fix.Fix, str]]) -> None:

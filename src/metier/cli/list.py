@@ -53,6 +53,7 @@ def _show(context: Context, skills: Skills, everything: bool, scope: str | None)
 
 
 def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, object]:
+    """What `--json` prints. A large catalog is written item by item, and never held as a whole."""
     catalog = skills.catalog
     return {
         "profile": skills.profile.name,
@@ -66,11 +67,11 @@ def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, object]:
             }
             for root in skills.roots
         ],
-        "skills": [skill.as_dict() for skill in shown],
-        "shadowed": [entry.as_dict() for entry in skills.shadowed],
-        "skipped": [entry.as_dict() for entry in skills.skipped],
-        "diagnostics": [diagnostic.as_dict() for diagnostic in skills.diagnostics],
-        "errors": [{"path": d.path, "message": d.message} for d in skills.errors],
+        "skills": (skill.as_dict() for skill in shown),
+        "shadowed": (entry.as_dict() for entry in skills.shadowed),
+        "skipped": (entry.as_dict() for entry in skills.skipped),
+        "diagnostics": (diagnostic.as_dict() for diagnostic in skills.diagnostics),
+        "errors": ({"path": d.path, "message": d.message} for d in skills.errors),
         "truncated": catalog.truncated,
         "counts": skills.counts.as_dict(),
     }

@@ -9,17 +9,21 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from textwrap import TextWrapper
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from metier import limits
-from metier.files.beneath import read_start
-from metier.files.shapes import is_list, is_table
+from metier.files.shapes import is_iterator, is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
-from metier.model import Diagnostic
+
+if TYPE_CHECKING:
+    from metier.model import Diagnostic
+
+_CHUNK: Final = 1 << 16
+"""How many characters of JSON are printed at once."""
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -136,33 +140,54 @@ def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str, wh
 
 
 def json_out(data: object) -> None:
-    """Print one JSON document."""
-    text = _document(data)
+    """Print one JSON document. The values of a table may be iterators, whose items are printed as they come."""
+    pending: list[str] = []
+    size = 0
+    for part in _document(data):
+        pending.append(part)
+        size += len(part)
+        if size > _CHUNK:
+            _print_json("".join(pending))
+            pending.clear()
+            size = 0
+    _print_json("".join((*pending, "\n")))
+
+
+def _print_json(text: str) -> None:
     # Bytes that are not UTF-8 and control characters are written as JSON escapes.
     text = storable_text(text)
-    click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
+    click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text), nl=False)
 
 
-def _document(data: object) -> str:
+def _document(data: object) -> Iterator[str]:
     """JSON with one line for each key and each list item, which is readable and uses the fast encoder."""
     import json
 
     encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
-    if is_list(data) and data:
-        return "[\n  " + ",\n  ".join(encode(item) for item in data) + "\n]"
-    if not is_table(data):
-        return encode(data)
-    lines: list[str] = []
-    for key, value in data.items():
-        if is_list(value) and value and is_table(value[0]):
-            shown = "[\n    " + ",\n    ".join(encode(item) for item in value) + "\n  ]"
-        else:
-            shown = encode(value)
-        lines.append(f"  {encode(key)}: {shown}")
-    return "{\n" + ",\n".join(lines) + "\n}"
+
+    def items(values: Iterable[object], indent: str) -> Iterator[str]:
+        start = f"[\n{indent}  "
+        for value in values:
+            yield f"{start}{encode(value)}"
+            start = f",\n{indent}  "
+        yield f"\n{indent}]" if start[0] == "," else "[]"
+
+    if is_table(data):
+        yield "{\n"
+        for number, (key, value) in enumerate(data.items()):
+            yield f"  {encode(key)}: " if number == 0 else f",\n  {encode(key)}: "
+            if is_iterator(value) or (is_list(value) and value and is_table(value[0])):
+                yield from items(value, "  ")
+            else:
+                yield encode(value)
+        yield "\n}"
+    elif is_list(data):
+        yield from items(data, "")
+    else:
+        yield encode(data)
 
 
-def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
+def diagnostic(d: "Diagnostic", cwd: str, *, source: bool = True) -> None:
     """Print a diagnostic as a compiler does: message, place, source line with a caret, and hint."""
     head = click.style(f"{d.severity}[{d.code}]", fg=COLOURS[d.severity], bold=True)
     click.echo(f"{head}: {printable(d.message)}")
@@ -174,7 +199,7 @@ def diagnostic(d: Diagnostic, cwd: str, *, source: bool = True) -> None:
     if line is not None:
         gutter = " " * len(str(d.line))
         shown = blank_controls(line)
-        offset = max(0, d.column - 1)
+        offset = max(0, d.column - 1) if on_terminal() else 0
         while offset and cells(shown[offset - 1 : d.column - 1]) <= width() - 24:
             offset -= 1  # show as much before the column as fits
         before = " " * cells(shown[offset : d.column - 1])
@@ -195,14 +220,16 @@ def note(text: str, as_json: bool = False) -> None:
         click.echo(printable(text), err=True)
 
 
-def warnings(found: Iterable[Diagnostic], as_json: bool = False) -> None:
+def warnings(found: "Iterable[Diagnostic]", as_json: bool = False) -> None:
     """Print diagnostics on stderr, one line each."""
     for d in found:
         path = f"{d.path}: " if d.path and d.path not in d.message else ""
         note(f"{d.severity}: {path}{d.message}{f'; {d.hint}' if d.hint else ''}", as_json)
 
 
-def _line(d: Diagnostic) -> str | None:
+def _line(d: "Diagnostic") -> str | None:
+    from metier.files.beneath import read_start
+
     try:
         lines = read_start(d.path, limits.REGISTRY_BYTES).split(b"\n", d.line)
     except (OSError, ValueError):

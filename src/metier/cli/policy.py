@@ -1,26 +1,20 @@
 """`policy`: the rules in force, which rule decides, and taking back remembered answers."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import click
 
 from metier.cli import output
 from metier.cli.context import Context, shared
 from metier.cli.suggest import SuggestingGroup
-from metier.errors import ConfigError, ResourceError
-from metier.files.source import take_folder
+from metier.errors import ConfigError
 from metier.hosts.settings import Settings
-from metier.model import REMOTE, JsonObject, Skill
 from metier.record.state import read_state
 from metier.session import windows
 from metier.session.dropped_rules import dropped_rules
-from metier.session.policy import GRANTS, Decision, Policy, Request
-from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
-from metier.session.skill_request import skill_request
-from metier.session.working_folder import chosen_folder
+from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
+from metier.session.policy import Decision, Policy
+from metier.session.rules import Rule
 
 _ID = 8
 """The characters of an id that are shown."""
@@ -68,17 +62,10 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
     """
     config = context.settings()
     policy = Policy.configured(config)
-    name = canonical(tool, config.profile)
     skills = context.discover() if skill_name or context.session is not None else None
     skill = skills.get(skill_name) if skills is not None else None
-    if skill is None:
-        request = Request(name, skill_name, path, command, name=secret)
-    else:
-        file = path or (skill.path if name == "skill_load" else "")
-        request = skill_request(name, skill, file, command=command, digest=_digest(name, skill), name=secret)
-        if name == "skill_run":
-            request = replace(request, given=chosen_folder(config, policy, request).given)
-    decision = policy.decide(request)
+    asked = asked_about(config, policy, tool, skill or skill_name, path=path, command=command, secret=secret)
+    decision = policy.decide(asked)
     if not context.quiet:
         output.warnings(dropped_rules(config), context.as_json)
     if skills is not None and context.session is not None and decision.verdict != "deny":
@@ -95,32 +82,7 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
         raise click.exceptions.Exit(3)
 
 
-def _digest(tool: str, skill: Skill) -> str:
-    """The digest that rules about running scripts can be bound to: that of all files of the skill."""
-    if tool not in ("skill_run", *GRANTS) or skill.scope == REMOTE:
-        return ""
-    try:
-        return take_folder(skill.folder, skill.inner).digest
-    except ResourceError:
-        return ""  # no script of it runs, either
-
-
 # --- list and revoke ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A rule in force and where it comes from. Only remembered answers have an id."""
-
-    verdict: Verdict
-    rule: Rule
-    origin: str
-    id: str = ""
-
-    def as_dict(self) -> JsonObject:
-        return {"verdict": self.verdict, **self.rule.as_dict(), "origin": self.origin} | (
-            {"id": self.id} if self.id else {}
-        )
 
 
 @policy_group.command(
@@ -134,8 +96,7 @@ def policy_list(context: Context) -> None:
     `metier policy revoke`.
     """
     config = context.settings()
-    policy, answers = Policy.configured(config), _answers(config)
-    listed = [one for verdict in LISTS for one in _listed(config, answers, verdict)]
+    policy, listed = Policy.configured(config), listed_rules(config)
     warnings = policy.rules().warnings
     if context.as_json:
         given = {"policy": policy.name, "unasked": policy.unasked, "rules": [one.as_dict() for one in listed]}
@@ -143,7 +104,7 @@ def policy_list(context: Context) -> None:
         return
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:
-        places = {one.origin: _place(one.origin, config) for one in listed}
+        places = {one.origin: origin_word(one.origin, config) for one in listed}
         rows = [(one.id[:_ID], one.verdict, one.rule.tool, places[one.origin], _more(one.rule)) for one in listed]
         output.table(("id", "verdict", "tool", "from", "limited to"), rows, whole=True)
         for origin, place in places.items():
@@ -173,7 +134,7 @@ def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> N
     """
     if bool(ids) == everything:
         raise ConfigError("name the answers to take back", key="ID", hint="either ID... or --all")
-    revoked = _answers(context.settings()).revoke(None if everything else ids)
+    revoked = answers_of(context.settings()).revoke(None if everything else ids)
     if context.as_json:
         output.json_out({"revoked": [{"id": rule.id, **rule.as_dict()} for rule in revoked]})
     elif not context.quiet:
@@ -181,20 +142,6 @@ def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> N
             click.echo(f"revoked {rule.id[:_ID]}: {output.safe(str(rule))}")
         if not revoked:
             click.echo("there are no remembered answers")
-
-
-def _answers(config: Settings) -> RememberedRules:
-    return RememberedRules(config.answers_file, config.profile)
-
-
-def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[_Listed]:
-    given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
-    for one, origin in zip(given, origins, strict=False):
-        for rule in getattr(read_lists({verdict: [one]}, config.profile), verdict):
-            yield _Listed(verdict, rule, origin)
-    for written in dict.fromkeys(answers.written()[verdict]):
-        for rule in getattr(read_lists({verdict: [written]}, config.profile), verdict):
-            yield _Listed(verdict, rule, config.answers_file, written.id if verdict == "allow" else "")
 
 
 def _more(rule: Rule) -> str:
@@ -208,15 +155,6 @@ def _more(rule: Rule) -> str:
         rule.source and f"source {rule.source}",
     )
     return ", ".join(part for part in parts if part)
-
-
-def _place(origin: str, config: Settings) -> str:
-    """A word for the origin of a rule."""
-    if origin == config.answers_file:
-        return "answers"
-    if os.path.dirname(origin) == config.config_folder:
-        return "user"
-    return "project" if os.path.isabs(origin) else origin
 
 
 def _below_home(path: str, config: Settings) -> str:

@@ -4,8 +4,9 @@
 `call`. Each opens a session, performs one operation and prints its result.
 """
 
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -18,9 +19,10 @@ from metier.errors import ConfigError
 from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
 from metier.model import JsonObject
-from metier.results import Prompt, SearchResult
+from metier.results import Hit, Prompt, SearchResult
 from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.session.visibility import By
+from metier.skills import Skills
 
 
 def standard_input() -> str:
@@ -53,17 +55,32 @@ file_option = click.option(
 @click.argument("query")
 @click.option("--limit", type=int, metavar="N", help="How many to show.")
 @click.option("--scope", metavar="S", help="Only skills of this scope.")
+@click.option("--context", metavar="TEXT", help="What else is known: languages, names of files. It counts little.")
 @click.option("--explain", is_flag=True, help="Say why each skill was found.")
+@click.option("--wait", is_flag=True, help="Wait until the text of all skills is indexed.")
 @by_option
 @opens_sessions
-def search_command(opening: Opening, query: str, limit: int | None, scope: str | None, explain: bool, by: By) -> None:
-    """Find skills by what they are for, the best first. Exits with 1 if none fits.
+def search_command(
+    opening: Opening,
+    query: str,
+    limit: int | None,
+    scope: str | None,
+    context: str | None,
+    explain: bool,
+    wait: bool,
+    by: By,
+) -> None:
+    """Find skills by what they are for, the best first. Exits with 1 if none shares a word with the query.
+
+    A fit is strong if enough of the query was found. The right skill may be a weak one if the query is vague.
 
     With --session the search belongs to that session, and is recorded there.
     """
-    context = opening.context
-    session = opening.session() if context.session else context.discover_for_session().session(only=_names(opening))
-    skills, result = session.skills, session.search(query, limit=limit, scope=scope, by=by)
+    place = opening.context
+    session = opening.session() if place.session else place.discover_for_session().session(only=_names(opening))
+    if wait:
+        session.skills.wait_for_index()
+    skills, result = session.skills, session.search(query, limit=limit, scope=scope, context=context, by=by)
     if explain or output.on_terminal():
         result = skills.explain(result)
     if opening.as_json:
@@ -72,17 +89,60 @@ def search_command(opening: Opening, query: str, limit: int | None, scope: str |
         if explain:
             _explain(result, ranked=skills.profile.search.scoring == "ranked")
         else:
-            rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+            head, rows = _rows(result)
             # Where names may repeat, only scope and path say which skill is meant.
             repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
             places = [f"{hit.skill.scope}  {hit.skill.path}" for hit in result.results] if repeats else []
-            output.table(("score", "name", "why", "description"), rows, mark=_marker(result), below=places)
+            if any(hit.shadowed_by or hit.like for hit in result.results):
+                places = [_place(hit) for hit in result.results]
+            output.table(head, rows, mark=_marker(result), below=places)
+        if result.weak and not opening.quiet:
+            click.echo("no skill fits this well; these are the nearest", err=True)
         if result.truncated and not opening.quiet:
             click.echo("more skills match; --limit shows more", err=True)
     elif not opening.quiet:
         click.echo(f"no skill matches {query!r}", err=True)
+    if not opening.quiet:
+        for line in _left_out(skills, query):
+            click.echo(line, err=True)
+        if result.indexing:
+            done, total = result.indexing
+            known = f"the text of {total:,} skills is being indexed, {done:,} so far"
+            click.echo(f"searched names and descriptions only: {known}; --wait waits for it", err=True)
     if not result.results:
         raise click.exceptions.Exit(1)
+
+
+def _left_out(skills: Skills, query: str) -> Iterator[str]:
+    """A line for each skill that the query names and no search finds: it was left out, or it is broken."""
+    words = {query.strip(), *query.split()}
+
+    def named(path: str) -> bool:
+        return os.path.basename(os.path.dirname(path)) in words
+
+    for skipped in skills.skipped:
+        if skipped.name in words or named(skipped.path):
+            yield printable(f"left out: {skipped.path}: {skipped.detail or skipped.reason}")
+    odd = (note for note in skills.warnings if note.code == "wrong-case")
+    for note in (*skills.errors, *odd):
+        if named(note.path):
+            yield printable(f"broken: {note.path}: {note.message}")
+
+
+def _place(hit: Hit) -> str:
+    """The line below a hit, where some are shadowed or have copies."""
+    shadowed = f"  shadowed by {hit.shadowed_by}" if hit.shadowed_by else ""
+    like = f"  and {len(hit.like):,} like it" if hit.like else ""
+    return f"{hit.skill.scope}  {hit.skill.path}{shadowed}{like}"
+
+
+def _rows(result: SearchResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The heading and the lines of a table of hits. Only where some are weak, a column says how well each fits."""
+    if not any(hit.fit == "weak" for hit in result.results):
+        rows = [(f"{hit.score:g}", hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+        return ("score", "name", "why", "description"), [*rows]
+    judged = [(f"{hit.score:g}", hit.fit, hit.skill.name, hit.reason, hit.skill.description) for hit in result.results]
+    return ("score", "fit", "name", "why", "description"), [*judged]
 
 
 def _names(opening: Opening) -> Sequence[str] | None:
@@ -97,8 +157,15 @@ _WHY: Final[Mapping[str, str]] = {
 }
 
 
+_FITS: Final[Mapping[str, str]] = {
+    "strong": "strong",
+    "weak": "weak: too little of the query was found to be sure, so read the description",
+    "": "",
+}
+
+
 def _explain(result: SearchResult, ranked: bool) -> None:
-    """Each hit with the reasons for it, and the score below which a first hit does not count."""
+    """Each hit with the reasons for it, and the score below which a hit is weak."""
     from metier.catalog.search.finder import THRESHOLD
 
     mark = _marker(result)
@@ -108,17 +175,19 @@ def _explain(result: SearchResult, ranked: bool) -> None:
         click.secho(f"{number}. {printable(hit.skill.name)}", bold=True)
         facts = (
             ("score", f"{hit.score:g}"),
+            ("fit", _FITS[hit.fit]),
             ("why", f"{why} ({hit.reason})"),
             ("matched", ", ".join(hit.matched)),
             ("description", hit.skill.description),
+            ("file", hit.file),
+            ("shadowed by", hit.shadowed_by),
+            ("like it", ", ".join(one.path for one in hit.like)),
             ("scope", hit.skill.scope),
             ("path", hit.skill.path),
         )
         output.facts(facts, mark)
         click.echo()
-    words = (
-        f"words 100 to 200, and a first hit below {THRESHOLD:g} counts as none" if ranked else "words 100 and one each"
-    )
+    words = f"words 100 to 200, and a hit below {THRESHOLD:g} is weak" if ranked else "words 100 and one each"
     click.echo(output.wrap(f"A path scores 1000, a name 900, the beginning of a name 700, {words}."))
 
 
@@ -145,7 +214,12 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
 
 @click.command("prompt", epilog="Examples:\n\n\b\n  metier prompt --budget 4000\n  metier prompt --full --profile omp")
 @click.option("--message", metavar="TEXT", help="The user's message; the skills that fit it come first.")
-@click.option("--budget", type=click.IntRange(0), metavar="N", help="At most this many characters (bytes in codelia).")
+@click.option(
+    "--budget",
+    type=click.IntRange(0),
+    metavar="N",
+    help="At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
+)
 @file_option
 @click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
 @click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")

@@ -1,7 +1,6 @@
 """A wrong command is answered with the right one: the closest, or what it is called here."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import ClassVar
 
 import click
@@ -24,6 +23,8 @@ class SuggestingGroup(click.Group):
     def _instead(self, ctx: click.Context, name: str) -> str:
         if known := self.elsewhere.get(name.casefold()):
             return f"; use {known}."
+        from difflib import get_close_matches
+
         names = self.list_commands(ctx)
         begun = [one for one in names if len(name) > 1 and one.startswith(name.casefold())]
         close = begun[:3] or get_close_matches(name.casefold(), names, 1)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from metier.catalog import authoring, check, discover, validate
+from metier.catalog.garbage import no_collection
 from metier.cli import fixing, output
 from metier.cli.context import Context, shared
 from metier.cli.failure import CommandRefusal
@@ -128,8 +129,9 @@ def _examine(
     files: dict[str, list[Diagnostic]] = {}
     for path in paths:
         root = Root(check.folder_of(path, config.place.cwd), "extra", "argument", explicit=True)
-        found, _ = discover.scan(profile, config.place, (root,))
-        met = [file for file in (*(skill.path for skill in found.skills), *found.failed) if file not in files]
+        with no_collection():
+            found, _ = discover.scan(profile, config.place, (root,))
+        met = {file: None for file in (*(skill.path for skill in found.skills), *found.failed) if file not in files}
         files.update({file: [] for file in met})
         for diagnostic in found.diagnostics:
             if diagnostic.path in met or diagnostic.path not in files:
@@ -163,15 +165,15 @@ def _report(
     sarif: bool,
 ) -> None:
     serious = ("error", "warning") if strict else ("error",)
-    broken = [file for file, notes in files.items() if any(d.severity in serious for d in notes)]
-    told = [d for _, notes in sorted(files.items()) for d in notes if d.severity != "info" or strict or context.verbose]
+    broken = {file for file, notes in files.items() if any(d.severity in serious for d in notes)}
+    told = (d for _, notes in sorted(files.items()) for d in notes if d.severity != "info" or strict or context.verbose)
     if sarif:
         output.json_out(sarif_log([Remark.of(d) for d in told], project_of(cwd), "validate"))
     elif context.as_json:
-        listed = [
+        listed = (
             {"path": file, "valid": file not in broken, "diagnostics": [d.as_dict() for d in notes]}
             for file, notes in sorted(files.items())
-        ]
+        )
         fixes = done.as_dict() if done is not None else {}
         output.json_out({"valid": not broken, "skills": listed, **fixes})
     else:

@@ -149,7 +149,9 @@ def _open(folder: int, path: str) -> int:
 _NR_OPENAT2: Final = 437  # the same number on every architecture
 _RESOLVE_BENEATH: Final = 0x08
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
+_RESOLVE_NO_SYMLINKS: Final = 0x04
 _HOW: Final = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+_REAL: Final = struct.pack("=QQQ", _STEP, 0, _RESOLVE_NO_SYMLINKS)
 
 
 @functools.cache
@@ -160,11 +162,11 @@ def _syscall() -> tuple[Callable[..., int], Callable[[], int]]:
     return ctypes.CDLL(None, use_errno=True).syscall, ctypes.get_errno
 
 
-def _openat2(folder: int, path: str) -> int:
+def _openat2(folder: int, path: str, how: bytes = _HOW) -> int:
     encoded = os.fsencode(path) or b"."
     syscall, last_errno = _syscall()
     for _ in range(128):
-        result = syscall(_NR_OPENAT2, folder, encoded, _HOW, len(_HOW))
+        result = syscall(_NR_OPENAT2, folder, encoded, how, len(how))
         if result >= 0:
             return result
         code = last_errno()
@@ -243,6 +245,22 @@ def _has_openat2() -> bool:
     return True
 
 
+def _open_real(folder: str) -> int:
+    """Open a folder by an absolute path without any link in it: in one step, or one component at a time."""
+    if _has_openat2() and len(os.fsencode(folder)) < _PATH_BYTES:
+        return _openat2(-1, folder, _REAL)
+    descriptor = os.open("/", _STEP)
+    try:
+        for part in folder.split("/"):
+            if part:
+                above, descriptor = descriptor, os.open(part, _STEP, dir_fd=descriptor)
+                os.close(above)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 # --- reading ---
 
 
@@ -263,12 +281,8 @@ def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None
     With `holds_link`, the SKILL.md in the folder must itself be a link.
     """
     try:
-        descriptor = os.open("/", _STEP)
+        descriptor = _open_real(folder)
         try:
-            for part in folder.split("/"):
-                if part:
-                    above, descriptor = descriptor, os.open(part, _STEP, dir_fd=descriptor)
-                    os.close(above)
             if holds_link:
                 try:
                     os.readlink(SKILL_FILE, dir_fd=descriptor)
@@ -403,20 +417,18 @@ def list_beneath(folder: int, max_files: int, max_bytes: int, inner: Collection[
         below = pending.pop()
         with contextlib.suppress(OSError), _scan(folder, below) as entries:
             for entry in entries:
-                path = f"{below}{entry.name}"
-                if entry.is_symlink():
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in SKIPPED_FOLDERS and path not in inner:
-                        pending.append(path + "/")
-                elif entry.is_file(follow_symlinks=False) and path != SKILL_FILE:
-                    sizes[path] = entry.stat(follow_symlinks=False).st_size
+                path = below + entry.name
+                if entry.is_file(follow_symlinks=False):
+                    if path != SKILL_FILE:
+                        sizes[path] = entry.stat(follow_symlinks=False).st_size
+                elif entry.name not in SKIPPED_FOLDERS and path not in inner and entry.is_dir(follow_symlinks=False):
+                    pending.append(path + "/")
                 if len(sizes) + len(pending) > bound:
                     overflow = True
                     break
     listed = within_limits(sizes, max_files, max_bytes)
     # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
-    files = tuple(from_utf8(os.fsencode(path)) for path in listed.files)
+    files = tuple(path if path.isascii() else from_utf8(os.fsencode(path)) for path in listed.files)
     return Listing(files, True) if overflow else listed._replace(files=files)
 
 

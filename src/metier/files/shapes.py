@@ -1,6 +1,6 @@
 """Type guards for data from outside: JSON, TOML, YAML. Each tells the type checker what a runtime check found."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 
@@ -16,6 +16,10 @@ def as_table(value: object) -> dict[str, object]:
 
 def is_list(value: object) -> TypeGuard[list[object]]:
     return isinstance(value, list)
+
+
+def is_iterator(value: object) -> TypeGuard[Iterator[object]]:
+    return isinstance(value, Iterator)
 
 
 def is_items(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:

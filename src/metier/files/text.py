@@ -116,6 +116,8 @@ def printable(text: str) -> str:
 
 def blank_controls(text: str) -> str:
     """Replace each control, format or unassigned character with a space."""
+    if text.isprintable():
+        return text
     return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text)
 
 

@@ -216,6 +216,8 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "search.default_limit": _project(_lower),
     "search.max_limit": _project(_lower),
     "search.scoring": _ANY,
+    "search.expand": _ANY,
+    "search.synonyms": _ANY,
     "tools.load": _PROJECT,
     "tools.search": _project(_only("")),
     "tools.read": _project(_only("")),
@@ -241,6 +243,7 @@ AUTHORITIES: Final[Mapping[str, Authority]] = {
     "policy.unasked": _trusted(_towards("allow", "loads", "refuse")),
     "policy.enforce_hints": _trusted(_on),
     "policy.trust": _trusted(_only("required")),
+    "policy.edits": _trusted(_off),
 }
 """Every setting, by the name that it has in `metier.hosts.schema` or in `RUNTIME_KEYS`."""
 

@@ -196,7 +196,9 @@ class PromptRules:
     max_chars: int = 0
     """Largest listing, in characters. For 0, see `zero_chars`."""
     zero_chars: Literal["unlimited", "nothing"] = "unlimited"
-    """What `max_chars = 0` means: no limit, or that no skill is listed and the listing only says how many there are."""
+    """What `max_chars = 0` means: no limit of the host, or that no skill is listed and the listing only says how many
+    there are. Where a host sets no limit at all, a prompt has 50,000 characters at most, unless its caller names
+    another budget."""
     order: Literal["stable", "relevance"] = "stable"
     """`stable` keeps the catalog's order, and a message only adds skills where the listing is cut. `relevance` sorts
     the listing for each message, so that it changes with every turn."""
@@ -214,7 +216,7 @@ class PromptRules:
 
     @property
     def char_limit(self) -> int | None:
-        """The largest listing in characters; `None` if there is no limit."""
+        """The largest listing in characters; `None` if the host has no such limit."""
         return self.max_chars if self.max_chars or self.zero_chars == "nothing" else None
 
 
@@ -286,6 +288,10 @@ class SearchRules:
     """Most results."""
     scoring: Literal["ranked", "overlap"] = "ranked"
     """`ranked` uses the search index. `overlap` counts the words that a query shares with a name and description."""
+    expand: bool = True
+    """Whether a ranked search also finds other words for the same thing, such as `golang` for `go`."""
+    synonyms: tuple[str, ...] = ()
+    """Your own words for the same thing, such as `["crm, salesforce", "okr, objectives"]`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -368,6 +374,8 @@ class PolicyRules:
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
     """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
+    edits: bool = True
+    """Whether people can write, import and remove skills in the web app."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -31,7 +31,8 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "store_megabytes": "The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. "
     "Default: 2048.",
     "telemetry": "Whether servers trace with OpenTelemetry. Needs the extra `otel`.",
-    "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `timeout`. Only in the user's own file.",
+    "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `images`, `timeout`. "
+    "Only in the user's own file.",
     "mcp": "`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. "
     "`instructions_chars`, `description_chars`: how many characters of its instructions and of its load tool's "
     "description Metier's own server uses for the catalog, 2000 each. Only in the user's own file.",

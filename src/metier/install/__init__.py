@@ -50,6 +50,8 @@ class InstallRequest:
     """Replace an installed skill of the same name."""
     lenient: bool = False
     """Accept violations of the standard that the profile accepts."""
+    upload: bytes | None = None
+    """An archive that came with the request. `source` then only names it, and nothing is read from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +139,37 @@ class Installer:
 
     def install(self, request: InstallRequest, confirm: Callable[[Offer], bool]) -> Offer:
         """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
-        source = (
-            fetch.without_secrets(request.source) if fetch.is_remote(request.source) else self._local(request.source)
-        )
+        source = self._source(request)
         try:
-            root = self.root(project=request.project)
-            if request.digest and not is_digest(request.digest):
-                raise ConfigError(f"a digest must be {FORM}", key="digest")
-            fetched = self._fetch(request, source)
-            return self._install(request, fetched, root, confirm)
+            return self._offered(request, source, confirm)
         except MetierError as error:
             reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
             self._record(InstallRefused(source, reason, str(error), _user_name(), request.name))
             raise
 
+    def preview(self, request: InstallRequest) -> Offer:
+        """What `install` would install, after the same checks and questions. Nothing is installed or recorded."""
+        return self._offered(request, self._source(request), None)
+
+    def _offered(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
+        root = self.root(project=request.project)
+        if request.digest and not is_digest(request.digest):
+            raise ConfigError(f"a digest must be {FORM}", key="digest")
+        return self._install(request, self._fetch(request, source), root, confirm)
+
     # --- fetching ---
 
-    def _local(self, source: str) -> str:
-        return roots.normalise(source, self._config.place.cwd, self._config.place.home)
+    def _source(self, request: InstallRequest) -> str:
+        if request.upload is not None:
+            return request.source
+        if fetch.is_remote(request.source):
+            return fetch.without_secrets(request.source)
+        return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
 
     def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
+        if request.upload is not None:
+            data = request.upload
+            return _Fetched(archive.unpack(data), source, _compare(digest_of(data), request.digest, source))
         if fetch.is_remote(request.source):
             return self._download(request)
         if os.path.isdir(source):
@@ -217,7 +230,7 @@ class Installer:
     # --- installing ---
 
     def _install(
-        self, request: InstallRequest, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool]
+        self, request: InstallRequest, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool] | None
     ) -> Offer:
         name = _name(fetched.entries)
         if request.name and name != request.name:
@@ -247,7 +260,9 @@ class Installer:
                 diagnostics=diagnostics,
                 left_out=fetched.left_out,
             )
-            self._allow(offer, remote=fetch.is_remote(request.source))
+            self._allow(offer, remote=_is_remote(request))
+            if confirm is None:
+                return offer
             if not confirm(offer):
                 raise PolicyDenied(TOOL, name, "the answer was no")
             locked = lock.Locked(self._source_in_lock(offer, request), offer.tree, offer.artifact, rows)
@@ -274,7 +289,7 @@ class Installer:
     def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
         """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
         project = self._config.place.project
-        if fetch.is_remote(request.source) or not request.project:
+        if _is_remote(request) or request.upload is not None or not request.project:
             return offer.source
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
@@ -331,6 +346,11 @@ class Installer:
 
     def _append(self, event_id: str, timestamp_ms: int, kind: str, data: JsonObject) -> None:
         self._sink.append(INSTALLS, "install", INSTALLS, [Draft(event_id, timestamp_ms, kind, data)])
+
+
+def _is_remote(request: InstallRequest) -> bool:
+    """Whether the skill comes over the network. The name of an upload is only a name, even if it looks like a URL."""
+    return request.upload is None and fetch.is_remote(request.source)
 
 
 def _compare(digest: str, wanted: str, source: str) -> str:

@@ -4,7 +4,6 @@ The script is parsed and never run. The modules of the skill that it imports are
 are left out. `distributions.txt` has the names of distributions that differ from the import.
 """
 
-import ast
 import functools
 import posixpath
 import sys
@@ -15,6 +14,7 @@ from typing import Final
 from metier.files.tree import SkillTree
 from metier.packages import Wanted
 from metier.packages.declared import name_of
+from metier.packages.python_imports import python_imports
 
 _FILES: Final = 200
 """How many modules of a skill are followed."""
@@ -62,7 +62,7 @@ def imports_from_root(tree: SkillTree, script: str) -> bool:
     """Whether a script imports a module in the skill's own folder that is not beside it, such as `scripts.name`."""
     paths = {file.path for file in tree.files if file.path.endswith(".py")}
     start, file = posixpath.dirname(script), tree.file(script)
-    for name, level in _imported(file.data) if file is not None and start else ():
+    for name, level in (python_imports(file.data) or ()) if file is not None and start else ():
         parts = name.split(".")
         outside = level or parts[0] in sys.stdlib_module_names or any(_module(paths, start, parts))
         if not outside and any(_module(paths, "", parts)):
@@ -78,7 +78,7 @@ def imports(tree: SkillTree, script: str) -> set[str]:
     while waiting and len(seen) <= _FILES:
         path = waiting.pop()
         file = tree.file(path)
-        for name, level in _imported(file.data) if file is not None else ():
+        for name, level in (python_imports(file.data) or ()) if file is not None else ():
             top = name.partition(".")[0]
             if level == 0 and (top in sys.stdlib_module_names or top in _FORMER or not top.isidentifier()):
                 continue
@@ -88,34 +88,6 @@ def imports(tree: SkillTree, script: str) -> set[str]:
             if not local and level == 0:
                 found.add(name)
     return found
-
-
-def _imported(data: bytes) -> Iterator[tuple[str, int]]:
-    """Each module that a file imports, with the dots before it. What only a type checker reads does not count."""
-    try:
-        tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and _is_typing_only(node.test):
-            waiting += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = f"{node.module}." if node.module else ""
-            yield from (
-                (f"{module}{alias.name}" if alias.name != "*" else module[:-1], node.level) for alias in node.names
-            )
-        waiting += ast.iter_child_nodes(node)
-
-
-def _is_typing_only(test: ast.expr) -> bool:
-    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
-        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
-    )
 
 
 def _local(paths: set[str], importer: str, start: str, name: str, level: int) -> Iterator[str]:

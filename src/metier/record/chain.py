@@ -13,7 +13,18 @@ from metier.record.store.values import Frame, canonical
 def link(previous: str, frame: Frame) -> str:
     """The hash of a frame after the one with the hash `previous`. The frame's own `chain` does not count."""
     plain = {key: value for key, value in frame.items() if key != "chain"} if "chain" in frame else frame
-    return hashlib.sha256(f"{previous}\n{canonical(plain)}".encode()).hexdigest()
+    return _hash(previous, canonical(plain))
+
+
+def chained(previous: str, frame: Frame) -> tuple[str, str]:
+    """The hash of a frame that has none yet, as `link` gives it, and the text of the frame with it."""
+    text = canonical(frame)
+    found = _hash(previous, text)
+    return found, f'{text[:-1]},"chain":"{found}"}}'
+
+
+def _hash(previous: str, text: str) -> str:
+    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
 
 
 def breaks(frames: Iterable[Frame]) -> Iterator[tuple[int, str, str]]:

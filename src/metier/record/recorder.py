@@ -136,10 +136,15 @@ class Recorder:
             finally:
                 self.lock.release()
 
-    def _decide(self, work: Callable[[], R]) -> R:
-        """Do something whose events must follow on the state it was decided on; again where others were first."""
-        for _ in range(_TRIES):
-            self._writer.catch_up()
+    def _decide(self, work: Callable[[], R], *, trusting: bool = False) -> R:
+        """Do something whose events must follow on the state it was decided on; again where others were first.
+
+        `trusting`: the first time, do not look for what others wrote if none did lately. The store refuses the events
+        if that is wrong, so this is only for what writes some.
+        """
+        for attempt in range(_TRIES):
+            if not (trusting and attempt == 0 and self._writer.is_alone):
+                self._writer.catch_up()
             try:
                 return work()
             except Overtaken:
@@ -297,7 +302,7 @@ class Recorder:
 
         self._writer.watch = watch
         try:
-            return self._decide(attempt)
+            return self._decide(attempt, trusting=True)
         finally:
             self._writer.watch = None
 

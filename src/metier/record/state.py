@@ -6,6 +6,7 @@ saves time when a session is opened, and can be dropped at any moment. Long text
 """
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast
@@ -295,8 +296,18 @@ def apply(state: SessionState, frame: Frame) -> SessionState:
     step = _STEPS.get(frame["type"])
     change = step(state, frame) if step is not None else {}
     # Frames of version 0.1 have no hash of their own, but the first one after them depends on all of them.
-    chain = frame["chain"] if "chain" in frame else link(state.chain, frame)
-    return replace(state, seq=frame["seq"], chain=chain, time_ms=max(state.time_ms, frame["timestamp_ms"]), **change)
+    change["chain"] = frame["chain"] if "chain" in frame else link(state.chain, frame)
+    change["seq"], change["time_ms"] = frame["seq"], max(state.time_ms, frame["timestamp_ms"])
+    return changed(state, **change)
+
+
+_FIELDS: Final = tuple(item.name for item in fields(SessionState))
+_values: Final = operator.attrgetter(*_FIELDS)
+
+
+def changed(state: SessionState, **change: Any) -> SessionState:
+    """What `dataclasses.replace` gives, in a third of the time: every event of every session is folded here."""
+    return SessionState(**dict(zip(_FIELDS, _values(state), strict=True)) | change)
 
 
 _Change = dict[str, Any]
@@ -365,13 +376,14 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
             body=frame.get("body", ""),
             mtime_ms=frame.get("mtime_ns", 0) // 1_000_000,
         )
-        others = {key: value for key, value in state.loaded.items() if key != path}
-        change["loaded"] = {**others, path: loaded}
+        known = dict(state.loaded)
+        known.pop(path, None)  # so that it is the last one
+        known[path] = loaded
+        change["loaded"] = known
     if frame.get("preloaded"):
         change["preloaded"] = _with(state.preloaded, ref_of(frame["output"]))
     if frame.get("injected"):
-        known = change.get("loaded", state.loaded)
-        change["injected"] = (known[path].ref,)
+        change["injected"] = (change.get("loaded", state.loaded)[path].ref,)
     if frame.get("window") is not None:
         change["windows"] = {**state.windows, path: Window(name, tuple(frame["window"]))}
     return change

@@ -18,10 +18,10 @@ from metier.files.source import ScriptFiles
 from metier.files.text import storable_table
 from metier.model import Skill
 from metier.record import process
-from metier.record.chain import link
+from metier.record.chain import chained
 from metier.record.events import VERSION, Event, SessionCalled, SessionStarted
-from metier.record.state import SNAPSHOT, OpenedState, SessionState, apply, fold, read_state
-from metier.record.store import Draft, Frame, Store
+from metier.record.state import SNAPSHOT, OpenedState, SessionState, apply, changed, fold, read_state
+from metier.record.store import Draft, EncodedFrame, Frame, Store
 from metier.results import Request
 
 HELD_EVENTS: Final = 10_000
@@ -29,6 +29,9 @@ HELD_EVENTS: Final = 10_000
 
 SNAPSHOT_EVENTS: Final = 200
 """A snapshot is stored after this many events, so that opening a session folds few."""
+
+_ALONE: Final = 8
+"""Others wrote to a session lately if they did so before one of this many looks at the store."""
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -121,6 +124,8 @@ class EventWriter:
         self._settled = 0
         """How many of the held drafts stay, whatever others wrote: somebody was told of them, or something was done."""
         self._snapshot_seq = -1
+        self._looks = _ALONE
+        """How often the store was looked at since others had written."""
         self.op = ""
         """The id of the operation, or of the beginning, that causes events now."""
         self.noted_ms = 0
@@ -137,16 +142,26 @@ class EventWriter:
         self._written = self.state = opened.state
         self._snapshot_seq = opened.snapshot_seq
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process wrote to the session lately, and nothing is held back.
+
+        In a replay nobody is: what is tried in vain would use up ids and times of the record.
+        """
+        return self.live and self._looks >= _ALONE and not self._drafts
+
     def catch_up(self) -> None:
         """Fold in what other processes wrote. What is held back comes after it."""
         if not self._shared:
             return
+        self._looks += 1
         try:
             frames = self.store.read(self.session_id, self.session_id, after=self._written.seq)
         except StoreError as error:
             self.tolerate(error)
             return
         if frames:
+            self._looks = 0
             self._written = fold(frames, self._written)
             self._let_go({frame["id"] for frame in frames})
             self._fold_held()
@@ -162,7 +177,13 @@ class EventWriter:
     def _fold_held(self) -> None:
         self.state = self._written
         for draft in self._drafts:
-            self.state = apply(self.state, self._frame(draft, self.state))
+            self.state = self._apply(draft)
+
+    def _apply(self, draft: Draft) -> SessionState:
+        """The state after one more draft. Its hash is known when it is written."""
+        frame = self._frame(draft, self.state.seq + 1)
+        frame["chain"] = ""
+        return apply(self.state, frame)
 
     # --- what is held back ---
 
@@ -187,19 +208,18 @@ class EventWriter:
         draft = Draft(id_, now, event.type, data)
         self._drafts.append(draft)
         self._events.append(event)
-        self.state = apply(self.state, self._frame(draft, self.state))
+        self.state = self._apply(draft)
 
-    def _frame(self, draft: Draft, state: SessionState) -> Frame:
+    def _frame(self, draft: Draft, seq: int) -> Frame:
         return {
             "id": draft.id,
             "session_id": self.session_id,
             "stream_kind": "session",
             "stream_id": self.session_id,
             "timestamp_ms": draft.timestamp_ms,
-            "seq": state.seq + 1,
+            "seq": seq,
             "type": draft.type,
             **draft.data,
-            "chain": "",
         }
 
     def forget(self) -> None:
@@ -243,6 +263,7 @@ class EventWriter:
                 )
                 break
             except StreamConflict:
+                self._looks = 0
                 if self._settled < len(self._drafts):
                     raise Overtaken from None
                 self.catch_up()
@@ -252,7 +273,7 @@ class EventWriter:
         last, events, artifacts = stored[-1], self._events, self._artifacts
         self._drafts, self._events, self._artifacts, self._settled = [], [], {}, 0
         if last["seq"] == self.state.seq:
-            self._written = self.state = replace(self.state, chain=last.get("chain", ""))
+            self._written = self.state = changed(self.state, chain=last.get("chain", ""))
         else:  # an append whose answer was lost, and others wrote since
             self._written = self.state = read_state(self.store, id_).state
         if self.watch is not None:
@@ -263,16 +284,16 @@ class EventWriter:
         """The held drafts, each with the hash of the frame that it becomes."""
         if self._inputs.version < 2:
             return self._drafts
-        state, drafts = self._written, list[Draft]()
+        seq, chain, drafts = self._written.seq, self._written.chain, list[Draft]()
         for held in self._drafts:
-            draft = held
+            seq, data = seq + 1, held.data
             try:
-                chain = link(state.chain, self._frame(draft, state))
+                chain, text = chained(chain, self._frame(held, seq))
             except UnicodeEncodeError:  # hardly ever: looking for it in every event would cost a tenth of a load
-                draft = replace(draft, data=storable_table(draft.data))
-                chain = link(state.chain, self._frame(draft, state))
-            drafts.append(replace(draft, data={**draft.data, "chain": chain}))
-            state = replace(state, seq=state.seq + 1, chain=chain)
+                data = storable_table(data)
+                chain, text = chained(chain, self._frame(replace(held, data=data), seq))
+            encoded = EncodedFrame(seq, text)
+            drafts.append(Draft(held.id, held.timestamp_ms, held.type, {**data, "chain": chain}, encoded))
         return drafts
 
     def _later_times(self) -> None:

@@ -17,8 +17,9 @@ from metier.hosts.schema import Profile
 from metier.hosts.settings import Settings
 from metier.model import REMOTE, SKILL_FILE, Changes, Skill
 from metier.record.store import Frame
-from metier.results import ChangedFile, Hit, Request, SearchResult
+from metier.results import ChangedFile, Request, SearchResult
 from metier.sandbox import HostAttempt, Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.session import recorded_hits
 from metier.session.policy import REMOTE_LOAD, Policy
 from metier.session.rules import Rule
 from metier.session.skill_request import skill_request
@@ -263,14 +264,15 @@ class RecordedSkills(Skills):
         return compare(before, self.catalog)
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, among: Container[str] | None = None
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
     ) -> SearchResult:
         frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
         if frame is None:
             return SearchResult(query, 0, False, ())
-        data = json.loads(self._artifact(frame["hits"]))
-        hits = tuple(
-            Hit(self.catalog.find_path(path), score, reason, tuple(matched))
-            for path, score, reason, matched in data["hits"]
-        )
-        return SearchResult(query, len(hits), data["truncated"], hits)
+        return recorded_hits.restore(query, json.loads(self._artifact(frame["hits"])), self.catalog.find_path)

@@ -78,6 +78,7 @@ class SessionContext:
     """Whether the operation names tools as they go over the wire; see `metier.model.wire_name`."""
     _catalog: Catalog | None = None
     """The catalog when the operation began."""
+    _scopes: tuple[Catalog, Sequence[str]] | None = None
 
     @property
     def profile(self) -> "Profile":
@@ -92,6 +93,14 @@ class SessionContext:
     def version(self) -> int:
         """The version of the record. A replay of an old one follows the rules of then."""
         return self.recorder.inputs.version
+
+    @property
+    def scopes(self) -> Sequence[str]:
+        """The scopes of all folders that skills can come from."""
+        catalog = self.skills.catalog
+        if self._scopes is None or self._scopes[0] is not catalog:
+            self._scopes = (catalog, sorted({root.scope for root in (*catalog.profile.roots, *catalog.roots)}))
+        return self._scopes[1]
 
     def has_loaded(self, skill: Skill) -> bool:
         return storable_text(skill.path) in self.state.loaded
@@ -119,6 +128,7 @@ class SessionContext:
         """Write what the operation has decided. What comes now is done only once."""
         self.check_catalog()
         self.recorder.commit()
+        self.policy.remembered.look_again()
         self._catalog = None
 
     # --- policy ---

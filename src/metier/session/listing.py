@@ -12,6 +12,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, cast
 
+from metier import limits
 from metier.files.text import storable_text
 from metier.hosts import formats
 from metier.hosts.formats import CatalogView
@@ -39,6 +40,7 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
     fields = catalog_fields(context.policy, profile)
+    budget = default_budget(profile) if budget is None else budget
     view = CatalogView(skills=shown, profile=profile, offered=context.offered(), budget=budget, fields=fields)
     if profile.prompt.order == "relevance":
         ranked = context.skills.ranked(shown, message, context.state.activated[::-1])
@@ -53,6 +55,17 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
         return context.skills.fitting(asked, among, ADDED, least) if asked else []
 
     return with_choices(view, whole, context.state.chosen, fitting)
+
+
+def default_budget(profile: Profile) -> int | None:
+    """The size of a listing if the caller names none. `None` if the host has limits of its own.
+
+    A prompt that grows with the catalog would fill the window of a model: 31,000 public skills take 10 MB.
+    """
+    rules = profile.prompt
+    if rules.char_limit is not None or rules.max_entries or profile.catalog.max_skills:
+        return None
+    return rules.max_bytes or limits.LISTING_CHARACTERS
 
 
 def _is_cut(whole: Prompt, skills: Sequence[Skill]) -> bool:

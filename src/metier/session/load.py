@@ -86,7 +86,7 @@ def preload(context: SessionContext, skill: Skill) -> Loaded:
     loaded = context.reader.skill(skill, context.offered())
     text = loaded.text.encode()
     rendered = digest_of(text)
-    record = replace(_loaded(loaded, rendered), preloaded=True)
+    record = _loaded(loaded, rendered, preloaded=True)
     context.recorder.note(record, artifacts={rendered: text})
     return _keep(context, loaded, rendered)
 
@@ -126,7 +126,15 @@ def _kept(context: SessionContext, arguments: str) -> str:
     return context.policy.redact(arguments) if len(arguments) <= ARGUMENTS else ""
 
 
-def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
+def _loaded(
+    loaded: Loaded,
+    output: str,
+    *,
+    arguments: str = "",
+    window: tuple[str, ...] | None = None,
+    injected: bool = False,
+    preloaded: bool = False,
+) -> SkillLoaded:
     """The record of a load; `output` is the digest of what the model gets."""
     return SkillLoaded(
         name=loaded.skill.name,
@@ -144,6 +152,10 @@ def _loaded(loaded: Loaded, output: str) -> SkillLoaded:
         truncated=loaded.truncated,
         warnings=loaded.warnings,
         mtime_ns=loaded.skill.mtime_ns or None,
+        arguments=arguments,
+        window=window,
+        injected=injected or None,
+        preloaded=preloaded or None,
     )
 
 
@@ -158,13 +170,16 @@ def _record(
     inject: bool = False,
 ) -> None:
     """Record an activation, and put to policy what the skill proposes; `text` is what the model gets, by its digest."""
-    given = replace(loaded.skill, frontmatter=loaded.frontmatter) if context.version > 1 else loaded.skill
+    given = loaded.skill
+    if context.version > 1 and given.frontmatter != loaded.frontmatter:
+        given = replace(given, frontmatter=loaded.frontmatter)
     enforced = context.profile.policy.enforce_hints
-    record = replace(
-        _loaded(loaded, next(iter(text))),
+    record = _loaded(
+        loaded,
+        next(iter(text)),
         arguments=_kept(context, arguments),
         window=given.allowed_tools if enforced else None,
-        injected=inject or None,
+        injected=inject,
     )
     invoked = SkillInvoked(
         name=given.name,

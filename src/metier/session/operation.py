@@ -127,11 +127,16 @@ _WRONG: Final[Mapping[Flaw, str]] = {
     "too-large": f"must have at most {limits.OPERATION_BYTES:,} bytes",
 }
 
+_FEW, _SHORT = 16, 1_000
+"""A table of this many texts of this length is always within the limits, also if each character is escaped."""
+
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=dict)  # a mapping may be of any kind
 
 
 def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     """What keeps a value out of a record, or `None`. `limit` is its largest size as JSON, in bytes."""
+    if _is_plain(value):
+        return None
     if not _is_json(value):
         return "not-json"
     try:
@@ -139,6 +144,19 @@ def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     except UnicodeEncodeError:
         return "torn"
     return "too-large" if limit is not None and size > limit else None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is a table of a few short texts, as nearly all are. Nothing can be wrong with it."""
+    if type(value) is not dict:
+        return False
+    table = cast("dict[object, object]", value)
+    return len(table) <= _FEW and all(
+        type(key) is str and key.isascii() and len(key) <= _SHORT
+        and (item is None or item is True or item is False
+             or (type(item) is str and item.isascii() and len(item) <= _SHORT))
+        for key, item in table.items()
+    )  # fmt: skip
 
 
 def check_values(given: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ from metier.results import (
     SearchResult,
     ToolResult,
 )
-from metier.session import callable_skills, mentions, recall, scripts, tools
+from metier.session import callable_skills, mentions, recall, recorded_hits, scripts, tools
 from metier.session.context import SessionContext
 from metier.session.given import given_to
 from metier.session.json_schema import Schema
@@ -148,6 +148,10 @@ class Search(Operation[SearchResult]):
     query: str = field(metadata=about("A name, a path, or words that say what is needed.", nul=True))
     limit: int | None = field(default=None, metadata=about("How many to return."))
     scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
+    context: str | None = field(
+        default=None,
+        metadata=about("What else is known: languages, names of files, earlier requests. It counts little.", nul=True),
+    )
     by: By = field(default="user", metadata=_BY)
 
     def rescan(self, context: SessionContext) -> None:
@@ -155,10 +159,11 @@ class Search(Operation[SearchResult]):
 
     def perform(self, context: SessionContext) -> SearchResult:
         context.visibility.notice()
-        among = frozenset(skill.path for skill in context.visibility.visible()) if self.by == "model" else None
-        result = context.skills.search(self.query, limit=self.limit, scope=self.scope, among=among)
-        hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched)] for hit in result.results]
-        data = json.dumps({"truncated": result.truncated, "hits": hits}).encode()
+        among = context.visibility.findable() if self.by == "model" else None
+        result = context.skills.search(
+            self.query, limit=self.limit, scope=self.scope, among=among, context=self.context
+        )
+        data = json.dumps(recorded_hits.dump(result, context.version)).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
         context.recorder.note(found, artifacts={digest: data})
@@ -400,8 +405,9 @@ class Call(Operation[ToolResult]):
     arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent.", nul=True))
 
     def rescan(self, context: SessionContext) -> None:
-        with contextlib.suppress(BadArguments):
-            self._asked(context).operation.rescan(context)
+        if context.visibility.rescans:
+            with contextlib.suppress(BadArguments):
+                self._asked(context).operation.rescan(context)
 
     def check(self) -> None:
         """Only a tool's name that is no text is refused: a model's mistake is a recorded result."""

@@ -47,8 +47,12 @@ REMOTE_LOAD: Final = "mcp_load"
 CATALOG_FIELD: Final = "catalog_field"
 """The tool name of a request to show a field of a skill in the prompt. Its path is the key of the field."""
 
+EDIT: Final = "skill_edit"
+"""The tool name of a request to create, change or remove a skill in the web app. Its path is the file."""
+
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "read-only": {
+        EDIT: "deny",
         "skill_run": "deny",
         "install": "deny",
         "override": "deny",
@@ -204,6 +208,12 @@ class Policy:
             default = "ask"
         why = f"no rule covers it; the default of {self.name!r} is {default}"
         return Decision(default, why, by_default=True)
+
+    def never_denies(self, tool: str) -> bool:
+        """Whether no rule and no default denies any request for a tool, whatever it is about."""
+        if tool == "override" or tool in GRANTS or DEFAULTS[self.name].get(tool) == "deny":
+            return False
+        return all(verdict != "deny" for verdict, _ in self._about(tool, self.remembered.current()))
 
     def hosts(self, request: Request) -> tuple[str, ...]:
         """The hosts that rules give the script of a request for the network. Those behind a `!` are denied."""

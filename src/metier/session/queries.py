@@ -30,7 +30,10 @@ class CatalogPrompt(Operation[Prompt]):
         default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
     )
     budget: int | None = field(
-        default=None, metadata=about("At most this many characters (bytes in codelia).", minimum=0)
+        default=None,
+        metadata=about(
+            "At most this many characters (bytes in codelia); by default the host's limit, or 50,000.", minimum=0
+        ),
     )
     files: Sequence[str] | None = field(
         default=None, metadata=about("The files being worked on; they decide about skills with paths.")
@@ -58,7 +61,10 @@ class SystemPrompt(Operation[WholePrompt]):
         default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
     )
     budget: int | None = field(
-        default=None, metadata=about("At most this many characters for the list of skills.", minimum=0)
+        default=None,
+        metadata=about(
+            "At most this many characters for the list of skills; by default the host's limit, or 50,000.", minimum=0
+        ),
     )
     files: Sequence[str] | None = field(
         default=None, metadata=about("The files being worked on; they decide about skills with paths.")

@@ -21,6 +21,7 @@ from metier.record.events import ResourceRead, ResourceRefused, SkillWarning
 from metier.record.recorder import Recorder
 from metier.results import Loaded, Resource
 from metier.session import activation
+from metier.session.presented import PRESENTED
 
 _LOG: Final = logging.getLogger("metier")
 _LOGGED: Final[set[tuple[str, str]]] = set()
@@ -65,7 +66,15 @@ class Reader:
         file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
             version = self._recorder.inputs.version
-            return activation.present(file, self._profile, offered, arguments, command, version=version)
+            return PRESENTED.get(
+                file,
+                self._profile,
+                offered,
+                arguments,
+                command,
+                version,
+                lambda: activation.present(file, self._profile, offered, arguments, command, version=version),
+            )
         except InvalidSkill as broken:
             digest = digest_of(content.data)
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))

@@ -1,7 +1,7 @@
 """Rules that answers added: in the user's file, which every session and process shares, or in memory.
 
 The file is read again whenever it changed, so that an answer given or taken back in one process holds in all others at
-their next decision. It is only ever replaced as a whole, under a lock: a reader never sees half a rule, and two equal
+their next operation. It is only ever replaced as a whole, under a lock: a reader never sees half a rule, and two equal
 answers leave one rule. A file that cannot be read is an error, because a deny rule may be in it.
 """
 
@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import re
+import threading
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,13 @@ class _Reading:
     lists: RuleLists = RuleLists()  # noqa: RUF009 - it is frozen
 
 
+class _Held(threading.local):
+    """The rules that a thread goes by until the end of its operation."""
+
+    depth: int = 0
+    lists: RuleLists | None = None
+
+
 class RememberedRules:
     """See the module. Without a file, the rules live in `memory`, which several objects may share."""
 
@@ -49,6 +57,7 @@ class RememberedRules:
         self._memory: list[Rule] = [] if memory is None else memory
         self._reading = _Reading()
         self._together: tuple[RuleLists, tuple[Rule, ...], RuleLists] = (RuleLists(), (), RuleLists())
+        self._held = _Held()
 
     def in_file(self, file: str, profile: Profile) -> "RememberedRules":
         """The same rules, and those of a file, to which new ones are added."""
@@ -56,6 +65,33 @@ class RememberedRules:
 
     def current(self) -> RuleLists:
         """The rules that hold now: the same object as long as nothing changed. Raises `ConfigError`."""
+        held = self._held
+        if held.lists is not None:
+            return held.lists
+        together = self._current()
+        if held.depth:
+            held.lists = together
+        return together
+
+    @contextlib.contextmanager
+    def held(self) -> Generator[None, None, None]:
+        """Go by one reading of the file in this thread: an operation that only computes takes no time to speak of.
+
+        What this thread adds or takes back meanwhile holds at once.
+        """
+        self._held.depth += 1
+        try:
+            yield
+        finally:
+            self._held.depth -= 1
+            if not self._held.depth:
+                self._held.lists = None
+
+    def look_again(self) -> None:
+        """Read the file again at the next decision, also within an operation."""
+        self._held.lists = None
+
+    def _current(self) -> RuleLists:
         written, memory = self._read(), tuple(self._memory)
         before, then, together = self._together
         if written is not before or memory != then:
@@ -67,6 +103,7 @@ class RememberedRules:
 
     def add(self, rule: Rule) -> None:
         """Allow what the rule covers, from now on. Nothing changes if an equal rule is there."""
+        self.look_again()
         if not self.file:
             if rule not in self._memory:
                 self._memory.append(rule)
@@ -94,6 +131,7 @@ class RememberedRules:
 
         Raises `ConfigError`, and changes nothing, if an id names no rule or several.
         """
+        self.look_again()
         with self._exclusive():
             self._read()
             data = self._reading.data

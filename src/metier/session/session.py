@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Answer)
 
+_NO_SECRETS: Final = Mask()
+
 _GRACE_MS: Final = 60_000
 """How long after its limit a script of another machine counts as lost."""
 
@@ -166,20 +168,21 @@ class Session:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
         context = self._context
         recorder, name = context.recorder, operation.operation
-        mask = script_secrets.stored(context).mask if operation.runs_script(context) else Mask()
+        mask = script_secrets.stored(context).mask if operation.runs_script(context) else _NO_SECRETS
 
         def arguments() -> JsonObject:
             return self.policy.redacted({key: mask.value(value) for key, value in operation.as_dict().items()})
 
         def work(returned: Returned) -> R:
-            context.begin()
-            context.use_answers(asked)
-            try:
-                result = operation.perform(context)
-            except MetierError:
+            with self.policy.remembered.held():
+                context.begin()
+                context.use_answers(asked)
+                try:
+                    result = operation.perform(context)
+                except MetierError:
+                    context.check_catalog()
+                    raise
                 context.check_catalog()
-                raise
-            context.check_catalog()
             returned.text, returned.code = result.text, operation.code(result)
             return result
 
@@ -257,10 +260,16 @@ class Session:
         return self.perform(operations.Read(name=name, path=path, by=by, raw=raw))
 
     def search(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        context: str | None = None,
+        by: By = "user",
     ) -> SearchResult:
         """The skills that answer a query, the best first. A model finds only what it may load."""
-        return self.perform(operations.Search(query=query, limit=limit, scope=scope, by=by))
+        return self.perform(operations.Search(query=query, limit=limit, scope=scope, context=context, by=by))
 
     def run(
         self,
@@ -383,10 +392,16 @@ class Session:
         return await self.aperform(operations.Read(name=name, path=path, by=by, raw=raw))
 
     async def asearch(
-        self, query: str, *, limit: int | None = None, scope: str | None = None, by: By = "user"
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        context: str | None = None,
+        by: By = "user",
     ) -> SearchResult:
         """`search` for asyncio."""
-        return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, by=by))
+        return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, context=context, by=by))
 
     async def arun(
         self,

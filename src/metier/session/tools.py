@@ -84,7 +84,7 @@ def _surroundings(context: SessionContext, parameters: Mapping[str, Schema] | No
     return Surroundings(
         profile=context.profile,
         visible=context.visibility.visible(),
-        scopes=sorted({root.scope for root in (*context.profile.roots, *skills.roots)}),
+        scopes=context.scopes,
         cwd=place.cwd,
         project=place.project,
         parameters=parameters or {},

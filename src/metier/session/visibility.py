@@ -39,13 +39,26 @@ class Visibility:
         catalog, answers = self._skills.catalog, self._policy.remembered.current()
         known = self._visible
         if known is None or known[0] is not catalog or known[1] is not answers:
-            known = self._visible = (catalog, answers, [skill for skill in catalog.skills if self.shows(skill)])
+            with self._policy.remembered.held():
+                shown = self._shown_by_default if self._policy.never_denies("skill_load") else self.shows
+                known = self._visible = (catalog, answers, [skill for skill in catalog.skills if shown(skill)])
         return known[2]
+
+    def _shown_by_default(self, skill: Skill) -> bool:
+        return skill.visible and self.within(skill.name)
+
+    def findable(self) -> frozenset[str]:
+        """The paths of the skills that a search of the model may find: what it may see, or may load by its path."""
+        shadowed = () if self._skills.profile.resources.hide_paths else self._skills.catalog.shadowed
+        hidden = (entry.skill for entry in shadowed if self.shows(entry.skill))
+        return frozenset(skill.path for skill in (*self.visible(), *hidden))
 
     def shows(self, skill: Skill) -> bool:
         """Whether the model may see the skill."""
-        if not skill.visible or not self.within(skill.name):
+        if not self._shown_by_default(skill):
             return False
+        if self._policy.never_denies("skill_load"):
+            return True
         version = self._recorder.inputs.version
         return self._policy.decide(skill_request("skill_load", skill, skill.path, version=version)).verdict != "deny"
 
@@ -59,10 +72,15 @@ class Visibility:
 
     # --- the disk ---
 
+    @property
+    def rescans(self) -> bool:
+        """Whether the host scans the disk before each operation."""
+        rules = self._skills.profile
+        return rules.catalog.refresh == "call" and rules.load.refresh_on_call
+
     def rescan(self) -> None:
         """Scan the disk before an operation, where the host does so on each call."""
-        rules = self._skills.profile
-        if rules.catalog.refresh == "call" and rules.load.refresh_on_call:
+        if self.rescans:
             self._skills.refresh()
 
     def notice(self) -> None:

@@ -167,12 +167,15 @@ class Picker:
         return fits
 
     def rank(self, query: str, view: str = ALL) -> list[str]:
-        """Return the paths that ranked search finds, the best first. The first call may build the index."""
+        """Return the paths that ranked search finds, the best first. The first call may build the index.
+
+        Weak matches count only if there are no others, because words in a description say more than they do.
+        """
         if not query.strip() or view in (SHADOWED, PROBLEMS, OFF):
             return []
         scope = None if view == ALL else view
         result = self.skills.search(query, limit=self.skills.profile.search.max_limit, scope=scope)
-        return [hit.skill.path for hit in result.results]
+        return [hit.skill.path for hit in result.results if hit.fit != "weak" or result.weak]
 
     # --- modes ---
 

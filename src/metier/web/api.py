@@ -46,7 +46,7 @@ from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
-from metier.web import chat, pages, schemas
+from metier.web import chat, chat_list, model_api, pages, schemas
 from metier.web.access import Access
 from metier.web.endpoints import (
     JSON,
@@ -131,9 +131,10 @@ class Api:
         if wanted is None:
             raise BadRequest("the query parameter q is missing")
         limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
+        context = query(request, "context")
 
         def look() -> dict[str, Any]:
-            return self.app.skills().search(wanted, limit=limit, scope=scope).as_dict()
+            return self.app.skills().search(wanted, limit=limit, scope=scope, context=context).as_dict()
 
         return self.answer(await run_in_threadpool(look))
 
@@ -321,7 +322,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/api/search",
         summary="Skills that answer a query",
         handler=Api.search,
-        query={"q": TEXT, "limit": WHOLE, "scope": TEXT},
+        query={"q": TEXT, "limit": WHOLE, "scope": TEXT, "context": TEXT},
         required_query=("q",),
         answers={200: {JSON: schemas.FOUND}},
     ),
@@ -386,7 +387,7 @@ PUBLISHED: Final[tuple[Endpoint, ...]] = (
 
 def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
     """All endpoints of a server, from all modules."""
-    return (*ENDPOINTS, *chat.ENDPOINTS, *(PUBLISHED if publish else ()))
+    return (*ENDPOINTS, *chat.ENDPOINTS, *chat_list.ENDPOINTS, *model_api.ENDPOINTS, *(PUBLISHED if publish else ()))
 
 
 # --- errors ---

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from metier.chat.live import TurnMessage
+from metier.chat.spending import from_item
 from metier.files.json_text import part_of
-from metier.files.shapes import is_items
+from metier.files.shapes import is_items, is_table
 from metier.web.growing import GrowingAnswer
 from metier.web.site import Site
 
@@ -30,7 +31,7 @@ _BLANK: Final[Mapping[str, object]] = dict.fromkeys(
         *("text", "skill", "done", "cut", "superseded", "tool", "role", "args", "state", "code", "path", "truncated"),
         *("already_loaded", "hits", "exit_code", "stdout", "stderr", "rule", "event_seq", "digest", "why", "detail"),
         *("command", "message", "retry", "question", "foreign", "name", "candidates", "chosen", "shown", "size"),
-        *("made", "growing", "sources", "last", "at_ms", "ended_ms", "step", "by", "replaces"),
+        *("made", "growing", "sources", "last", "at_ms", "ended_ms", "step", "by", "replaces", "spent"),
     )
 )
 """Every field that some item has, for templates that fail on an undefined one."""
@@ -65,6 +66,8 @@ class Cards:
         keys = item.get("shown_at")
         text = str(item.get("text", ""))
         given = {**item, "shown": part_of(text, [str(key) for key in keys] if is_items(keys) else ())}
+        if is_table(spent := item.get("spent")):
+            given["spent"] = from_item(spent).words
         if item["type"] in ("text", "reasoning") and not item.get("done"):
             given["growing"] = GrowingAnswer(text).whole()
         return {**_BLANK, **self._site.hide_paths(given)}

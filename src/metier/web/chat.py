@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.chat import ChatBusy, NoSuchChat
+from metier.chat.chat_store import LISTED
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.model_choice import PROVIDERS
-from metier.errors import BadArguments, ConfigError
+from metier.errors import BadArguments
 from metier.record.streams import chat_stream
 from metier.session.json_schema import Schema
-from metier.web import files, sse
+from metier.web import files, model_api, sse
 from metier.web.endpoints import (
     JSON,
     Conflict,
@@ -44,7 +45,7 @@ COMMANDS: Final = 50
 
 
 async def list_chats(api: "Api", request: Request) -> Response:
-    found = await run_in_threadpool(api.chats.store.chats)
+    found = (await run_in_threadpool(api.chats.store.chats))[:LISTED]
     chats = [
         {
             "id": chat_id,
@@ -180,15 +181,15 @@ def _id(request: Request) -> str:
 
 
 async def show_model(api: "Api", request: Request) -> Response:
-    return api.answer(api.chats.choice.as_dict())
+    try:
+        choice = await run_in_threadpool(api.chats.choice_of, query(request, "chat") or "")
+    except NoSuchChat as error:
+        raise NotFound(str(error)) from error
+    return api.answer(choice.as_dict())
 
 
 async def choose_model(api: "Api", request: Request) -> Response:
-    given = await json_body(request, CHOOSE)
-    try:
-        chosen = await run_in_threadpool(api.chats.choose, given)
-    except ConfigError as error:
-        raise RequestRefused(str(error)) from error
+    chosen = await model_api.checked(api, await json_body(request, CHOOSE), "choose")
     return api.answer(chosen.as_dict())
 
 
@@ -206,7 +207,13 @@ async def list_commands(api: "Api", request: Request) -> Response:
 ITEM: Final[Schema] = record({"id": TEXT, "type": TEXT, "at_ms": WHOLE})
 _CHAT: Final = record({"id": TEXT, "title": TEXT, "skills": many(TEXT), "model": TEXT, "status": TEXT})
 _MODEL: Final = record(
-    {"provider": TEXT, "model": TEXT, "base_url": TEXT, "has_key": FLAG, "tools": FLAG, "offline": FLAG}
+    {
+        "provider": TEXT,
+        "model": TEXT,
+        "base_url": TEXT,
+        "has_key": FLAG,
+        **dict.fromkeys(("tools", "images", "offline"), FLAG),
+    }
 )
 _LISTED: Final = record({**_CHAT["properties"], "created_ms": WHOLE, "updated_ms": WHOLE})
 _WHOLE_CHAT: Final = record({**_CHAT["properties"], "items": many(ITEM)})
@@ -242,14 +249,19 @@ PICK: Final = Endpoint(
 CHOOSE: Final = Endpoint(
     method="PUT",
     path="/api/model",
-    summary="Choose the model that answers, until the server stops",
+    summary="Choose the model that answers, in all chats or in one; an address on this machine must be confirmed",
     handler=choose_model,
     body=record(
         {"provider": {"enum": list(PROVIDERS)}},
-        {"model": MAYBE, "base_url": MAYBE, "api_key": MAYBE, "tools": FLAG},
+        {
+            **dict.fromkeys(("model", "base_url", "api_key"), MAYBE),
+            **dict.fromkeys(("tools", "images", "confirmed"), FLAG),
+            "chat": TEXT,
+        },
     ),
     body_required=True,
     answers={200: {JSON: _MODEL}},
+    refusals={409: "the address is on this machine, and was not confirmed"},
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -303,8 +315,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
         method="GET",
         path="/api/model",
-        summary="The model that answers",
+        summary="The model that answers, in all chats or in one",
         handler=show_model,
+        query={"chat": TEXT},
         answers={200: {JSON: _MODEL}},
     ),
     CHOOSE,

@@ -135,7 +135,8 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         return {}
     try:
         value: Any = parse_json(data)
-        json.dumps(value, ensure_ascii=False).encode()
+        if not data.isascii() or b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise BadRequest("the body holds half a surrogate pair; send whole characters") from error
     except (ValueError, RecursionError) as error:

@@ -276,7 +276,9 @@ class _Answer:
             self.started = True
             headers = list(message.get("headers", ()))
             headers += [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin")]
-            headers += [(b"x-frame-options", b"DENY"), (b"cross-origin-resource-policy", b"same-origin")]
+            headers += [(b"cross-origin-resource-policy", b"same-origin")]
+            if not any(name == b"x-frame-options" for name, _ in headers):
+                headers += [(b"x-frame-options", b"DENY")]  # the preview of an HTML file is a frame of our own page
             message = {**message, "headers": headers}
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)

@@ -72,13 +72,13 @@ CATALOG: Final = record(
         "counts": COUNTS,
     }
 )
+HIT: Final = record(
+    {"skill": SKILL, "score": NUMBER, "reason": TEXT},
+    {"fit": TEXT, "file": TEXT, "shadowed_by": TEXT, "like": many(record({"name": TEXT, "path": TEXT}))},
+)
 FOUND: Final = record(
-    {
-        "query": TEXT,
-        "count": COUNT,
-        "truncated": FLAG,
-        "results": many(record({"skill": SKILL, "score": NUMBER, "reason": TEXT})),
-    }
+    {"query": TEXT, "count": COUNT, "truncated": FLAG, "results": many(HIT)},
+    {"indexing": record({"done": COUNT, "total": COUNT})},
 )
 FRAME: Final = record({"type": TEXT, "seq": COUNT, "id": TEXT, "session_id": TEXT, "timestamp_ms": WHOLE})
 CALLED: Final = record({"ok": FLAG, "code": MAYBE, "text": TEXT, "result": OBJECT})

@@ -144,6 +144,7 @@ class Site:
             off="" if config.profile.enabled else config.profile.off_hint,
             reads_once=config.profile.catalog.refresh == "start",
             locked=self.locked,
+            edits=config.profile.policy.edits,
             **given,
         )
         return html(request, self.hide_paths(text), status)

@@ -1,8 +1,9 @@
 """Server-sent events: the one place that formats, paces and ends streams.
 
 One `EventFeed` reads what is new in the store and wakes the streams that it concerns, so a thousand open streams cost
-one query. In a stream of frames the id of each message is the frame's number, so a client that reconnects with
-`Last-Event-ID` misses nothing. A stream that has not received every number in order reads the store itself.
+one query, and none costs nothing. In a stream of frames the id of each message is the frame's number, so a client that
+reconnects with `Last-Event-ID` misses nothing. A stream that has not received every number in order reads the store
+itself.
 """
 
 import asyncio
@@ -95,17 +96,21 @@ class EventFeed:
     def __init__(self, store: Store, show: Callable[[Mapping[str, object]], Mapping[str, object]]) -> None:
         self._store, self._show = store, show
         self._subscribers: dict[str, set[Subscriber]] = {}
+        self._needed = asyncio.Event()
+        """Whether there is a subscriber."""
         self._task: asyncio.Task[None] | None = None
         self.ending = False
 
     async def start(self) -> None:
         self.ending = False
-        cursor = await run_in_threadpool(self._store.cursor)
-        self._task = asyncio.create_task(self._watch(cursor))
+        self._task = asyncio.create_task(self._watch())
 
     def end(self) -> None:
         """Let every stream send what it has and end. New streams end at once."""
         self.ending = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         for subscribers in self._subscribers.values():
             for subscriber in subscribers:
                 subscriber.wake()
@@ -117,9 +122,16 @@ class EventFeed:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _watch(self, cursor: int) -> None:
+    async def _watch(self) -> None:
+        cursor: int | None = None
         while True:
             try:
+                if not self._needed.is_set():
+                    await self._needed.wait()
+                    cursor = None
+                if cursor is None:
+                    cursor = await run_in_threadpool(self._store.cursor)
+                    self._wake_all()  # for what was written after a stream read the store and before this
                 if await run_in_threadpool(self._store.wait, cursor, _LOOK_SECONDS):
                     page = await run_in_threadpool(self._store.page, cursor)
                     cursor = page.cursor
@@ -148,12 +160,15 @@ class EventFeed:
     @contextlib.contextmanager
     def _registered(self, stream_id: str, subscriber: Subscriber) -> Generator[None]:
         self._subscribers.setdefault(stream_id, set()).add(subscriber)
+        self._needed.set()
         try:
             yield
         finally:
             self._subscribers[stream_id].discard(subscriber)
             if not self._subscribers[stream_id]:
                 del self._subscribers[stream_id]
+            if not self._subscribers:
+                self._needed.clear()
 
     async def follow(
         self,

@@ -14,9 +14,13 @@ from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
 from metier.catalog.search import finder as module
-from metier.catalog.search.finder import KEYWORD_FIELDS, Finder, indexed_skills
+from metier.catalog.search import reading
+from metier.catalog.search.documents import FORMAT
+from metier.catalog.search.finder import Finder
 from metier.catalog.search.fusion import Ranker
-from metier.catalog.search.index import FORMAT, IndexBusy, TextIndex
+from metier.catalog.search.index import TextIndex
+from metier.catalog.search.parts import IndexBusy
+from metier.catalog.search.reading import KEYWORD_FIELDS, TextSource, indexed_skills
 from metier.model import Root, Skill
 from metier.testing import write_skill
 from worlds import World
@@ -25,6 +29,10 @@ from worlds import World
 def skill(path: str, name: str = "", description: str = "Does one thing.") -> Skill:
     name = name or os.path.basename(os.path.dirname(path))
     return Skill(name, description, path, path, Root(os.path.dirname(path), "repo", "agents"), 0, 1, {})
+
+
+def source(path: str) -> TextSource:
+    return TextSource.of(skill(path))
 
 
 def everything(_: Skill) -> bool:
@@ -83,7 +91,7 @@ def test_nothing_of_a_skill_is_read_when_its_index_is_current(
     def refuse(*_: object) -> None:
         raise AssertionError("a SKILL.md was read")
 
-    monkeypatch.setattr(module, "read_file", refuse)
+    monkeypatch.setattr(reading, "read_file", refuse)
     finder = Finder(folder)
     finder.sync(shelf)
     assert names(finder, "zebra") == ["invoices"]
@@ -103,7 +111,7 @@ def test_a_body_is_read_to_a_bound_and_a_missing_one_is_no_error(
 ) -> None:
     monkeypatch.setattr(module.limits, "INDEXED_BYTES", 200)
     path = write_skill(tmp_path / "long", body="early " + "x " * 200 + "late")
-    whole, gone = indexed_skills([skill(path), skill(str(tmp_path / "gone" / "SKILL.md"))])
+    whole, gone = indexed_skills([(source(path), []), (source(str(tmp_path / "gone" / "SKILL.md")), [])])
     assert "early" in whole.body
     assert "late" not in whole.body
     assert "description" not in whole.body
@@ -117,7 +125,7 @@ def test_keywords_are_taken_from_wherever_a_frontmatter_has_them() -> None:
         "keywords": None,
         "license": "MIT",
     }
-    (one,) = indexed_skills([replace(skill("/s/a/SKILL.md"), frontmatter=fields)])
+    (one,) = indexed_skills([(TextSource.of(replace(skill("/s/a/SKILL.md"), frontmatter=fields)), [])])
     assert one.keywords == ("ledger", "audit", "close the books", "finance")
     assert "triggers" in KEYWORD_FIELDS
 
@@ -248,8 +256,8 @@ def test_a_process_that_is_killed_while_it_indexes_is_made_up_for_by_the_next(sh
     Finder(folder).sync([one for one in shelf if one.name != "invoices"])
     code = (
         "import os, signal, sys\nfrom metier import Skills\nimport metier.catalog.search.finder as f\n"
-        "skills = Skills.discover(sys.argv[1], home=sys.argv[1])\nreal = f.read_file\n"
-        "f.read_file = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\nf.Finder(sys.argv[2]).sync(skills)\n"
+        "import metier.catalog.search.reading as r\nskills = Skills.discover(sys.argv[1], home=sys.argv[1])\n"
+        "r.read_file = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\nf.Finder(sys.argv[2]).sync(skills)\n"
     )
     project = shelf.settings.place.cwd
     done = subprocess.run([sys.executable, "-c", code, project, folder], check=False)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from hypothesis import strategies as st
 
 import forking
 from metier.catalog.search import index as module
-from metier.catalog.search.index import FITS, IndexBusy, IndexedSkill, IndexUnavailable, Scored, TextIndex
+from metier.catalog.search import parts
+from metier.catalog.search.documents import IndexedSkill
+from metier.catalog.search.index import Scored, TextIndex
+from metier.catalog.search.parts import IndexBusy, IndexUnavailable, PartFolder
+from metier.catalog.search.plan import FITS
 
 TEXT = """
     pdf form table release notes changelog deploy kubernetes cluster invoice spreadsheet chart query schema database
@@ -43,7 +48,12 @@ def some(count: int, seed: int = 1) -> list[IndexedSkill]:
     def text(size: int) -> str:
         return " ".join(rng.choices(VOCABULARY, k=size))
 
-    return [document(f"key-{at:03}", text(12), text(60), text(2).replace(" ", "-")) for at in range(count)]
+    made = [document(f"key-{at:03}", text(12), text(60), text(2).replace(" ", "-")) for at in range(count)]
+    return [with_files(one, text(9), text(30)) if at % 3 else one for at, one in enumerate(made)]
+
+
+def with_files(of: IndexedSkill, *texts: str) -> IndexedSkill:
+    return replace(of, references=tuple((f"references/{at}.md", text) for at, text in enumerate(texts)))
 
 
 def filled(*documents: IndexedSkill, folder: Path | None = None) -> TextIndex:
@@ -52,11 +62,16 @@ def filled(*documents: IndexedSkill, folder: Path | None = None) -> TextIndex:
     return index
 
 
-def answers(
-    index: TextIndex, queries: Sequence[str] = QUERIES
-) -> list[tuple[list[Scored], dict[str, tuple[str, ...]]]]:
-    found = [index.search(query, 8) for query in queries]
-    return [(hits, index.matched(query, [hit.key for hit in hits])) for query, hits in zip(queries, found, strict=True)]
+Answer = tuple[list[Scored], dict[str, tuple[str, ...]], dict[str, str]]
+
+
+def answers(index: TextIndex, queries: Sequence[str] = QUERIES) -> list[Answer]:
+    found: list[Answer] = []
+    for query in queries:
+        hits = index.search(query, 8)
+        keys = [hit.key for hit in hits]
+        found.append((hits, index.matched(query, keys), index.files(query, keys)))
+    return found
 
 
 def keys(index: TextIndex, query: str, limit: int = 8) -> list[str]:
@@ -185,11 +200,20 @@ def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
     index = TextIndex.open(None)
     there: dict[str, str] = {}
     for changed, removed in steps:
-        index.update([document(key, text) for key, text in changed.items()], removed)
-        there = {key: text for key, text in there.items() if key not in removed} | changed
-    fresh = filled(*(document(key, text) for key, text in sorted(there.items())))
+        index.update([with_files(document(key), text) for key, text in changed.items()])
+        index.update([with_files(document(key, text), text[::-1], text) for key, text in changed.items()], removed)
+        there = {key: text for key, text in (there | changed).items() if key not in removed or key in changed}
+    fresh = filled(*(with_files(document(key, text), text[::-1], text) for key, text in sorted(there.items())))
     assert index.stamps() == fresh.stamps()
     assert answers(index) == answers(fresh)
+
+
+def test_what_a_file_no_longer_has_does_not_name_it() -> None:
+    index = filled(with_files(document("a", "Reads invoices."), "zebra okapi"))
+    index.update([with_files(document("a", "Reads invoices."), "other words", "okapi")])
+    assert index.files("zebra okapi", ["a"]) == {"a": "references/1.md"}
+    index.update([], ["a"])
+    assert index.files("zebra okapi", ["a"]) == {}
 
 
 def test_the_last_of_several_versions_in_one_update_counts() -> None:
@@ -245,28 +269,37 @@ def test_another_format_is_another_index(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(old.stamps()) == 5
 
 
-@pytest.mark.parametrize("damage", ["meta", "empty-meta", "no-meta", "segments", "garbage"])
-def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str) -> None:
-    filled(*some(20), folder=tmp_path)
-    folder = next(tmp_path.iterdir())
-    if damage == "meta":
-        (folder / "meta.json").write_text("{broken")
-    elif damage == "empty-meta":
-        (folder / "meta.json").write_text("")
+@pytest.mark.parametrize("count", [20, 60])
+@pytest.mark.parametrize(
+    "damage", ["manifest", "no-manifest", "keys", "meta", "no-meta", "segments", "garbage", "gone"]
+)
+def test_a_damaged_index_is_replaced_or_refused_and_never_believed(tmp_path: Path, damage: str, count: int) -> None:
+    """Twenty skills are one file, and sixty a folder of the engine's files."""
+    filled(*some(count), folder=tmp_path)
+    folder = next(tmp_path.glob("text-*"))
+    (part,) = [*folder.glob("small-*"), *folder.glob("large-*")]
+    if damage.endswith("manifest"):
+        (folder / "parts").write_bytes(b"\xff../../etc\n") if damage == "manifest" else (folder / "parts").unlink()
+    elif damage == "gone" or not part.is_dir():
+        shutil.rmtree(part) if part.is_dir() else part.write_bytes(part.read_bytes()[: -len(damage)])
+    elif damage == "keys":
+        (part / "keys").write_bytes(os.urandom(50))
+    elif damage == "meta":
+        (part / "meta.json").write_text("{broken")
     elif damage == "no-meta":
-        (folder / "meta.json").unlink()
+        (part / "meta.json").unlink()
     else:
-        for file in folder.iterdir():
+        for file in part.iterdir():
             if file.suffix in (".idx", ".term", ".store"):
                 file.write_bytes(b"" if damage == "segments" else os.urandom(50))
     try:
         index = TextIndex.open(str(tmp_path))
-        assert index.stamps() == {}
+        assert index.stamps() == {} or answers(index) == answers(filled(*some(count)))
     except IndexUnavailable:
         TextIndex.discard(str(tmp_path))
         index = TextIndex.open(str(tmp_path))
-    index.update(some(20))
-    assert answers(index) == answers(filled(*some(20)))
+    index.update(some(count))
+    assert answers(index) == answers(filled(*some(count)))
 
 
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
@@ -305,7 +338,7 @@ def test_an_update_that_fails_in_the_middle_changes_nothing(tmp_path: Path, monk
 
 def python(code: str, *arguments: str) -> "subprocess.Popen[str]":
     head = "import os, signal, sys\nfrom metier.catalog.search import index as module\n"
-    head += "from metier.catalog.search.index import *\n"
+    head += "from metier.catalog.search.index import *\nfrom metier.catalog.search.parts import IndexBusy\n"
     return forking.start([sys.executable, "-c", head + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
@@ -341,9 +374,8 @@ def test_while_another_process_writes_an_update_gives_up_and_a_search_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = filled(document("a", "pdf"), folder=tmp_path)
-    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.0)
-    busy = TextIndex.open(str(tmp_path))
-    with busy._writer(), pytest.raises(IndexBusy):
+    monkeypatch.setattr(parts, "LOCK_PATIENCE", 0.0)
+    with PartFolder(str(next(tmp_path.glob("text-*")))).locked(), pytest.raises(IndexBusy):
         index.update([document("b", "pdf")])
     assert keys(index, "pdf") == ["a"]
     index.update([document("b", "pdf")])

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from metier import Hit, Skills
+from metier import Hit, Skills, replay
 from metier.catalog.search.finder import TAIL, THRESHOLD
+from metier.record.store.memory import MemoryStore
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -160,6 +161,49 @@ def test_what_is_far_behind_the_first_is_left_out(world: World) -> None:
     assert TAIL < 1
 
 
+# --- weak matches ---
+
+VAGUE = "could you have a look whether the trains to the seaside are late again this evening, please?"
+
+
+def test_a_vague_request_gets_the_nearest_skills_and_a_model_reads_that_they_are_weak(shelf: Skills) -> None:
+    hits = shelf.search(VAGUE).results
+    assert [(hit.skill.name, hit.fit) for hit in hits] == [("release-train", "weak")]
+    assert all(hit.score < THRESHOLD for hit in hits)
+    lines = shelf.session().call("skill_search", {"query": VAGUE}).text.splitlines()
+    assert lines == [
+        "Weak matches; load one only if its description fits:",
+        "- release-train: Plans trains of releases.",
+    ]
+
+
+def test_a_word_among_function_words_is_less_than_a_word_that_was_chosen(world: World) -> None:
+    world.skill(f"{SKILLS}/still-life", description="Paints a still life.")
+    skills = world.discover()
+    assert [hit.fit for hit in skills.search("still").results] == ["strong"]
+    assert [hit.fit for hit in skills.search("life").results] == ["strong"]
+    assert [hit.fit for hit in skills.search("are you still there?").results] == ["weak"]
+
+
+def test_strong_matches_come_first_without_a_word_and_weak_ones_below_a_line(world: World, shelf: Skills) -> None:
+    world.skill(f"{SKILLS}/letters", description="Drafts letters.")
+    shelf.refresh()
+    query = "draft a changelog with breaking changes and letters from the git history of releases"
+    assert [hit.fit for hit in shelf.search(query).results] == ["strong", "weak"]
+    lines = shelf.session().call("skill_search", {"query": query}).text.splitlines()
+    assert lines[0].startswith("- release-notes: ")
+    assert lines[1:] == ["Weak matches; load one only if its description fits:", "- letters: Drafts letters."]
+    assert "Weak" not in shelf.session().call("skill_search", {"query": "changelog of the git history"}).text
+
+
+def test_a_search_of_a_session_replays_with_its_weak_matches(shelf: Skills) -> None:
+    store = MemoryStore()
+    shelf.session(id="s", store=store).call("skill_search", {"query": VAGUE})
+    record = replay.from_store(store, "s")
+    assert any(b'"fit": "weak"' in record.artifact(frame["hits"]) for frame in record.frames if "hits" in frame)
+    assert replay.replay(record).identical
+
+
 # --- nothing ---
 
 
@@ -221,7 +265,7 @@ def test_the_model_finds_only_what_it_may_load(guarded: Skills, query: str) -> N
     session = guarded.session(policy={"deny": [{"tool": "skill_load", "skill_name": "zebra-denied"}]})
     rows = session.call("skill_search", {"query": query, "limit": 20}).data["results"]
     assert {row["skill"]["name"] for row in rows} <= {"zebra-open"}
-    assert bool(rows) is (query in ("count zebras", "zebra"))
+    assert any(row["fit"] == "strong" for row in rows) is (query in ("count zebras", "zebra"))
 
 
 def test_a_user_finds_what_is_hidden_from_the_model_but_not_what_is_off(guarded: Skills) -> None:

@@ -1,5 +1,6 @@
 """A PostgreSQL store whose server goes away, comes back or is missing, and many hosts that share a store."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from metier.record.store.postgres_connection import Connection
 from metier.record.store.writes import StreamHead, row_of
 from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
+from watching import wait_for
 
 Result = TypeVar("Result")
 
@@ -41,11 +43,16 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
     reports: list[str] = []
     with open_store(schema_of(own), on_trouble=reports.append, patience=30) as store:
         failed: list[Exception] = []
+        written: list[int] = []
+        enough = threading.Event()
 
         def write(worker: int) -> None:
             try:
-                for number in range(worker * 1000, worker * 1000 + 150):
+                for number in itertools.count(worker * 1_000_000):
                     assert add(store, number)[0]["n"] == number
+                    written.append(number)
+                    if enough.is_set():
+                        return
             except Exception as error:
                 failed.append(error)
 
@@ -53,16 +60,19 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
         for thread in threads:
             thread.start()
         for _ in range(2):
-            time.sleep(0.1)
+            so_far = len(written)
+            wait_for(lambda so_far=so_far: bool(failed) or len(written) >= so_far + 30)
             own.stop(how)
             time.sleep(0.3)
             own.start()
+        enough.set()
         for thread in threads:
             thread.join(60)
         assert failed == []
         frames = store.read()
-        assert [frame["seq"] for frame in frames] == list(range(450))
-        assert len({frame["id"] for frame in frames}) == 450
+        assert [frame["seq"] for frame in frames] == list(range(len(written)))
+        assert sorted(frame["n"] for frame in frames) == sorted(written)
+        assert len({frame["id"] for frame in frames}) == len(written)
     assert any("connection lost" in line for line in reports)
     assert any("reconnected after" in line for line in reports)
 

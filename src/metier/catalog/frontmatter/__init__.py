@@ -12,7 +12,6 @@ from typing import Final
 
 from metier import limits
 from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
-from metier.catalog.frontmatter.repair import has_simple_lines, repaired
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
@@ -102,8 +101,14 @@ def parse(
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
         return _nul_byte(text, path, first_line)
-    parsed = _parse_text(text, path, first_line, fences.body, repair or (simple_lines and has_simple_lines(text)))
+    parsed = _parse_text(text, path, first_line, fences.body, repair or (simple_lines and _has_simple_lines(text)))
     return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
+
+
+def _has_simple_lines(text: str) -> bool:
+    from metier.catalog.frontmatter.repair import has_simple_lines
+
+    return has_simple_lines(text)
 
 
 def _failed(diagnostic: Diagnostic) -> Parsed:
@@ -209,6 +214,8 @@ class _YamlText:
     def repaired(self, error: ValueError, repair: bool) -> Parsed:
         """Parse a repaired text, and report the error of the original one."""
         message, line, column = explain(error)
+        from metier.catalog.frontmatter.repair import repaired  # only a broken file needs it
+
         mended = repaired(self.text) if repair else None
         if mended is None:
             hint = "quote the value, or write it as a block scalar (`>-`)"

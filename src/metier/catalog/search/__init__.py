@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from metier.model import SCOPE_ORDER, Skill
-from metier.results import Hit, Reason, SearchResult
+from metier.results import Hit, IndexProgress, Reason, SearchResult
 
 EXACT_PATH: Final = 1000
 EXACT_NAME: Final = 900
@@ -62,6 +62,6 @@ def clamp(limit: int | None, default: int, largest: int) -> int:
     return min(max(default if limit is None else limit, 1), largest)
 
 
-def cut(query: str, hits: Sequence[Hit], wanted: int) -> SearchResult:
+def cut(query: str, hits: Sequence[Hit], wanted: int, indexing: IndexProgress | None = None) -> SearchResult:
     """Return the first hits as a result. If there are more than `wanted`, it is truncated."""
-    return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]))
+    return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]), indexing)

@@ -4,8 +4,10 @@ Rankings are blended by score, not by position. Each is divided by its own best 
 added, and a ranking with one clear winner is not outvoted by one without.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+from metier.model import Skill
 
 
 class Ranker(Protocol):
@@ -21,9 +23,30 @@ class Ranker(Protocol):
       dropped afterwards.
     - The same query gets the same result, as long as the catalog is the same.
     - It is called from any thread, also from several at once. An exception reaches the caller of the search.
+    - One that has a method `sync(skills)` is told all skills of a catalog before it ranks them; see `CatalogRanker`.
+    - One with an attribute `matches = False` always lists something. Then only words decide whether a hit is strong.
     """
 
     def rank(self, query: str, limit: int, /) -> Sequence[tuple[str, float]]: ...
+
+
+@runtime_checkable
+class CatalogRanker(Protocol):
+    """A `Ranker` that prepares something for each skill, such as a vector. It is told before a changed catalog."""
+
+    def sync(self, skills: Iterable[Skill], /) -> None: ...
+
+    def rank(self, query: str, limit: int, /) -> Sequence[tuple[str, float]]: ...
+
+
+class Reranker(Protocol):
+    """Puts the best 20 results of a search into a better order. Pass it to `Skills.discover(reranker=...)`.
+
+    `rerank` returns a number for each of the skills, in their order; higher is better. The hits keep their scores by
+    position, so the first has the highest. Exact names and paths come before all of them.
+    """
+
+    def rerank(self, query: str, skills: Sequence[Skill], /) -> Sequence[float]: ...
 
 
 def fuse(rankings: Sequence[tuple[float, Sequence[tuple[str, float]]]], limit: int) -> list[tuple[str, float]]:

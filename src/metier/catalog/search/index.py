@@ -1,92 +1,31 @@
 """A text index of skills: each skill is a document with a key, and a search returns keys with scores.
 
-The weight of each term in a document is computed when the document is added and written to the index in binary: one
-posting says that the term is there, and up to three more are the bits of its weight. A query only adds whole numbers.
-So a score depends on the documents in the index and not on the order in which they were added or what was deleted
-before: the same query gets the same result after any history.
+The weights of terms are written when a document is added (see `documents`), and a query only adds whole numbers (see
+`plan`). So a score depends on the documents in the index and not on the order in which they were added or what was
+deleted before: the same query gets the same result after any history.
 """
 
-import math
 import os
 import re
 import shutil
-import time
-from collections import Counter
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, Self, cast
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self, cast
 
 import tantivy
 from tantivy import Occur, Query
 
-from metier.catalog.search.words import affirmative, exact, pairs, terms, words
+from metier import limits
+from metier.catalog.search.aliases import Aliases
+from metier.catalog.search.documents import FORMAT, IndexedSkill, PreparedSkill, prepare
+from metier.catalog.search.parts import DamagedPart, IndexPart, IndexUnavailable, PartFolder, in_memory, joined_parts
+from metier.catalog.search.plan import CONTEXT_DEPTH, FITS, NO_ALIASES, POINTS, QueryPlan, term_query
 
-FORMAT: Final = 2
-"""Part of the folder's name. Increase it if the same text would be indexed differently."""
+FILE_SHARE: Final = 0.25
+"""A reference file is named if the words that it has and SKILL.md lacks are at least this share of the query."""
 
-NAME_WEIGHT: Final = 20
-ABOUT_WEIGHT: Final = 10
-"""A term in the name, or in description and keywords, counts as much as this many occurrences in the body."""
-SATURATION: Final = 4.0
-LENGTH_SHARE: Final = 0.75
-USUAL_LENGTH: Final = 1800.0
-"""BM25's k1, b and average length. The length is a constant, so that weights do not depend on other documents."""
-WORD_NAME_WEIGHT: Final = 2
-WORD_SATURATION: Final = 2.0
-WORD_USUAL_LENGTH: Final = 50.0
-WORD_SHARE: Final = 0.5
-"""The weights of unstemmed words of name, description and keywords, which count in addition to their stems."""
-PAIR_SHARE: Final = 0.15
-"""The weight of two neighbouring terms."""
-TYPO_SHARE: Final = 0.5
-TYPO_LENGTH: Final = 5
-"""A word of at least this length that no document has also matches words that differ by one letter."""
-NAME_LENGTH: Final = 64
-"""A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
-BODY_LIMIT: Final = 32_000
-"""Characters of a body that are indexed. Later text does not describe a skill any better."""
-QUERY_LIMIT: Final = 32
-"""The number of terms of a query that count, the rarest first. More take time and find nothing else."""
-COMMON: Final = 0.5
-COMMON_WEIGHT: Final = 0.6
-"""For a word that more than this share of the documents has, only its presence counts, with this weight."""
-FEWEST: Final = 300
-"""A smaller index is treated as this large, because a word in three of five documents is not a common word."""
-FITS: Final = 0.5
-"""The score below which no document is considered a match. About one right answer in seventy is below it."""
-
-_EVEN: Final = 0.2
-"""The share of a ten-word query that must be found for a score of 0.5."""
-_POINTS: Final = 1024
-"""The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
-_STEM_BITS: Final = 3
-_WORD_BITS: Final = 2
-_LOCK_PATIENCE: Final = 5.0
-_HEAP: Final = 256_000_000
-_EVERY: Final = "*"
-_BETWEEN: Final = re.compile(r"[\W_]+")
-
-
-class IndexUnavailable(Exception):
-    """The stored index cannot be used: the disk is read-only or full, or the index is damaged."""
-
-
-class IndexBusy(IndexUnavailable):
-    """Another process is writing to the index. It can still be searched, but is not up to date."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedSkill:
-    """The text of a skill that is indexed, as one document."""
-
-    key: str
-    name: str
-    description: str = ""
-    keywords: tuple[str, ...] = ()
-    body: str = ""
-    stamp: str
-    """The version of the skill. A document with another stamp is out of date."""
+_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +34,13 @@ class Scored:
 
     key: str
     score: float
+    without_context: float | None = None
+    """The score of the query alone, if there was a context."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the query, without its context, fits."""
+        return (self.score if self.without_context is None else self.without_context) >= FITS
 
 
 class _Counted(Protocol):
@@ -109,120 +55,186 @@ class TextIndex:
     Any problem with the folder raises `IndexUnavailable` and leaves the last complete update in place.
     """
 
-    def __init__(self, index: tantivy.Index) -> None:
-        index.register_tokenizer("terms", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
-        index.config_reader("manual")
-        index.reload()
-        self._index = index
-        self._seen: _View | None = None
+    def __init__(self, folder: PartFolder | None = None) -> None:
+        self._folder = folder
+        self._signature: tuple[int, ...] | None = None
+        self._parts: tuple[IndexPart, ...] = ()
+        self._joined: dict[str, IndexPart] = {}
+        self._view = _View(())
+        self.refresh()
 
     @classmethod
     def open(cls, path: str | None) -> Self:
         """Open the index in this folder, or one in memory. A missing or damaged index becomes an empty one."""
         if path is None:
-            return cls(tantivy.Index(_schema()))
-        folder = _folder(path)
-        with _as_unavailable(f"cannot open the search index in {folder}"):
-            os.makedirs(folder, exist_ok=True)
-            try:
-                return cls(tantivy.Index(_schema(), folder))
-            except ValueError as error:
-                # The engine's errors have a text and no code. A folder that cannot be locked is not damaged.
-                if "Lockfile" in str(error):
-                    raise
-                cls.discard(path)
-                os.makedirs(folder, exist_ok=True)
-                return cls(tantivy.Index(_schema(), folder))
+            return cls()
+        with _as_unavailable(f"cannot open the search index in {path}"):
+            return cls(PartFolder(_place(path)))
 
     @staticmethod
     def discard(path: str) -> None:
         """Delete the index in this folder."""
-        shutil.rmtree(_folder(path), ignore_errors=True)
+        shutil.rmtree(_place(path), ignore_errors=True)
+
+    # --- writing ---
 
     def update(self, changed: Iterable[IndexedSkill], removed: Iterable[str] = ()) -> None:
         """Replace and remove documents by key. If anything fails, nothing is changed."""
-        with _as_unavailable("cannot update the search index"), self._writer() as writer:
-            for key in removed:
-                writer.delete_documents_by_term("key", key)
-            for document in changed:
-                writer.delete_documents_by_term("key", document.key)
-                writer.add_document(_encode(document))
-            writer.commit()
-        self.refresh()
+        later: dict[str, PreparedSkill] = {}
+        with _as_unavailable("cannot update the search index"):
+            self._add(_once(_prepared(changed, removed), later))
+            if later:
+                self._add(later.values())
 
-    def refresh(self) -> None:
-        """Read what other processes have written since."""
-        with _as_unavailable("cannot read the search index"):
-            self._index.reload()
-        self._seen = None
+    def rewrite(self, skills: Iterable[IndexedSkill], parts: Collection[str]) -> bool:
+        """Replace these parts by one with these skills, which must be all that only they have.
+
+        Returns false if another process has replaced one of them before.
+        """
+        with _as_unavailable("cannot update the search index"):
+            kept = [part for part in self._parts if part.name not in parts]
+            gone = {
+                key for part in self._parts if part.name in parts for key, stamp in part.stamps.items() if not stamp
+            }
+            hidden = {key for key in gone if any(key in part.stamps for part in kept)}
+            return self._add(_prepared(skills, hidden), parts)
+
+    def _add(self, skills: Iterable[PreparedSkill], dropped: Collection[str] = ()) -> bool:
+        if self._folder is None:
+            part = in_memory(skills)
+            at = max((at for at, one in enumerate(self._parts) if one.name in dropped), default=len(self._parts) - 1)
+            following = (*self._parts[: at + 1], part, *self._parts[at + 1 :])
+            self._show([one for one in following if one.name not in dropped])
+            return True
+        part = self._folder.write(skills)
+        if part is None and not dropped:
+            return True
+        published = self._folder.publish(part.name if part else None, dropped)
+        self._read([part] if part and published else [])
+        return published
+
+    # --- reading ---
+
+    def refresh(self) -> bool:
+        """Read what other processes have written since. Returns whether there was anything."""
+        if self._folder is not None:
+            with _as_unavailable("cannot read the search index"):
+                if self._signature != self._folder.signature():
+                    self._read([])
+                    return True
+        return False
+
+    def _read(self, written: Sequence[IndexPart]) -> None:
+        """Open the parts that the manifest names and that are not open yet."""
+        assert self._folder is not None
+        known = {part.name: part for part in (*self._parts, *written)}
+        for _ in range(_ATTEMPTS):
+            signature, names = self._folder.signature(), self._folder.names()
+            damaged: list[str] = []
+            for name in names:
+                if name not in known:
+                    try:
+                        known[name] = self._folder.read(name)
+                    except FileNotFoundError:
+                        if self._folder.signature() != signature:
+                            break  # another process has replaced it
+                        damaged.append(name)
+                    except DamagedPart:
+                        damaged.append(name)
+            else:
+                if not damaged:
+                    self._signature = signature
+                    self._show([known[name] for name in names])
+                    return
+                self._folder.publish(None, damaged)
+        raise IndexUnavailable("the parts of the search index change all the time")
+
+    def _show(self, parts: Sequence[IndexPart]) -> None:
+        joined = joined_parts(parts, self._joined)
+        self._parts, self._joined = tuple(parts), {part.name: part for part in joined}
+        self._view = _View(joined)
 
     def stamps(self) -> dict[str, str]:
         """Return the key and stamp of every document."""
         self.refresh()
-        with _as_unavailable("cannot read the search index"):
-            searcher = self._view().searcher
-            if not searcher.num_docs:
-                return {}
-            hits = searcher.search(Query.all_query(), searcher.num_docs, count=False).hits
-            found = (searcher.doc(address) for _, address in hits)
-            return {str(document.get_first("key")): str(document.get_first("stamp")) for document in found}
+        return {key: stamp for part in self._view.parts for key, stamp in part.live.items()}
 
-    def search(self, query: str, limit: int, *, allowed: Container[str] | None = None) -> list[Scored]:
-        """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys."""
+    def parts(self) -> dict[str, tuple[list[str], int]]:
+        """Return for each stored part the keys that count, and the number of those that newer parts hide."""
+        found: dict[str, tuple[list[str], int]] = {}
+        newer: set[str] = set()
+        for part in reversed(self._parts):
+            live = [key for key, stamp in part.stamps.items() if stamp and key not in newer]
+            found[part.name] = live, len(part.stamps) - len(live)
+            newer.update(part.stamps)
+        return found
+
+    def search(
+        self,
+        query: str,
+        limit: int,
+        *,
+        allowed: Container[str] | None = None,
+        aliases: Aliases = NO_ALIASES,
+        context: str = "",
+    ) -> list[Scored]:
+        """Return the best documents first, equal ones in the order of their keys. `allowed` restricts the keys.
+
+        A context finds nothing by itself: of what the query finds, it puts those first that also have its words.
+        """
         if limit < 1:
             return []
         with _as_unavailable("cannot search the index"):
-            view = self._view()
-            plan = _Plan(view, query)
+            view = self._view
+            plan = QueryPlan(view, query, aliases)
             if not plan.clauses:
                 return []
-            best = _best(view, Query.boolean_query(plan.clauses), limit, allowed)
-        return [Scored(key, plan.confidence(points)) for points, key in best]
+            whole = Query.boolean_query(plan.clauses)
+            deep = max(limit, CONTEXT_DEPTH) if context else limit
+            found = sorted([hit for part in view.parts for hit in _best(part, whole, deep, allowed)])[:deep]
+            if not context:
+                return [Scored(key, plan.confidence(-points)) for points, key in found]
+            added = _context_points(view, plan, context, [key for _, key in found])
+        ordered = sorted((points - added.get(key, 0), key, points) for points, key in found)[:limit]
+        return [Scored(key, plan.confidence(-points), plan.confidence(-own)) for points, key, own in ordered]
 
-    def matched(self, query: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def matched(self, query: str, keys: Sequence[str], *, aliases: Aliases = NO_ALIASES) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
-            view = self._view()
-            return _matched(view, keys, _Plan(view, query).presence)
+            view = self._view
+            presence = QueryPlan(view, query, aliases).presence
+            found = {key: words for part in view.parts for key, words in _matched(part, keys, presence).items()}
+            return {key: found.get(key, ()) for key in keys}
 
-    def _view(self) -> "_View":
-        view = self._seen
-        if view is None:
-            view = self._seen = _View(self._index.searcher(), self._index.schema, {}, {})
-        return view
-
-    @contextmanager
-    def _writer(self) -> Generator[tantivy.IndexWriter, None, None]:
-        give_up = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                writer = self._index.writer(_HEAP, 1)
-                break
-            except ValueError as error:
-                if "LockBusy" not in str(error):  # the engine's errors have a text and no code
-                    raise
-                if time.monotonic() > give_up:
-                    raise IndexBusy("another process is updating the search index") from error
-                time.sleep(0.005)
-        try:
-            yield writer
-        finally:
-            writer.wait_merging_threads()  # the lock is free only after that
+    def files(self, query: str, keys: Sequence[str]) -> dict[str, str]:
+        """Return the file of each of these documents that has most of the query that SKILL.md lacks, if it is much."""
+        with _as_unavailable("cannot search the index"):
+            view = self._view
+            wanted = QueryPlan(view, query).wanted
+            return {key: file for part in view.parts for key, file in _files(part, keys, wanted).items()}
 
 
-def _schema() -> tantivy.Schema:
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("key", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("stamp", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
-    for field in ("stem", "word", "pair"):
-        builder.add_text_field(field, tokenizer_name="terms", index_option="basic")
-    return builder.build()
-
-
-def _folder(path: str) -> str:
+def _place(path: str) -> str:
     engine = re.sub(r"[^0-9a-z]+", "-", str(getattr(tantivy, "__version__", "")))
     return os.path.join(path, f"text-{FORMAT}-{engine}")
+
+
+def _prepared(changed: Iterable[IndexedSkill], removed: Iterable[str]) -> Iterator[PreparedSkill]:
+    for skill in changed:
+        yield prepare(skill)
+    for key in removed:
+        yield PreparedSkill(key, "")
+
+
+def _once(skills: Iterable[PreparedSkill], later: dict[str, PreparedSkill]) -> Iterator[PreparedSkill]:
+    """Each key once. What comes again is kept for another part, since a part cannot hide what it has itself."""
+    seen: set[str] = set()
+    for one in skills:
+        if one.key not in seen:
+            seen.add(one.key)
+            yield one
+        elif one.stamp:
+            later[one.key] = one
 
 
 @contextmanager
@@ -238,58 +250,19 @@ def _as_unavailable(what: str) -> Generator[None, None, None]:
         raise
 
 
-def _encode(document: IndexedSkill) -> tantivy.Document:
-    about = affirmative(document.description) + "\n" + "\n".join(document.keywords)
-    name_terms, about_terms, body_terms = terms(document.name), terms(about), terms(document.body[:BODY_LIMIT])
-    weights = Counter(body_terms)
-    _add(weights, name_terms, NAME_WEIGHT)
-    _add(weights, about_terms, ABOUT_WEIGHT)
-    counts = Counter(exact(about))
-    _add(counts, exact(document.name), WORD_NAME_WEIGHT)
-    # Of a body, only pairs that occur more than once: a third of the size with hardly a hit lost.
-    repeated = [pair for pair, count in Counter(pairs(body_terms)).items() if count > 1]
-    neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated}
-    return tantivy.Document(
-        key=document.key,
-        stamp=document.stamp,
-        name=_joined(document.name),
-        stem=" ".join([_EVERY, *_planes(weights, SATURATION, USUAL_LENGTH, _STEM_BITS)]),
-        word=" ".join(_planes(counts, WORD_SATURATION, WORD_USUAL_LENGTH, _WORD_BITS)),
-        pair=" ".join(["0" + pair for pair in neighbours]),
-    )
+@dataclass(slots=True, eq=False)
+class _ShownPart:
+    """A part as a view shows it: without what newer parts hide."""
 
-
-def _joined(name: str) -> str:
-    """Return a name without separators and case: `release-notes`, `Release Notes` and `ReleaseNotes` are equal."""
-    return _BETWEEN.sub("", name.lower())
-
-
-def _add(counts: Counter[str], found: list[str], weight: int) -> None:
-    for term in found:
-        counts[term] += weight
-
-
-def _planes(counts: Counter[str], saturation: float, usual_length: float, bits: int) -> list[str]:
-    """Return the postings of each term: one for its presence, and one for each bit of its BM25 weight in steps."""
-    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * counts.total() / usual_length)
-    steps = 1 << bits
-
-    def planes(count: int) -> list[str]:
-        level = max(0, round(steps * count / (count + half)) - 1)
-        return ["0", *(str(1 << bit) for bit in range(bits) if level >> bit & 1)]
-
-    of_count = {count: planes(count) for count in set(counts.values())}
-    return [plane + term for term, count in counts.items() for plane in of_count[count]]
-
-
-class _View(NamedTuple):
-    """One state of the index, and what was looked up in it. A new view replaces it when the index is read again."""
-
+    name: str
     searcher: tantivy.Searcher
-    schema: tantivy.Schema
-    frequencies: dict[tuple[str, str], int]
-    keys: dict[tuple[int, int], str]
+    live: dict[str, str]
+    hidden: Query | None
+    """The documents that newer parts hide."""
+    keys: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     """Keys of documents by address. With thousands of equal hits, looking keys up takes most of the time."""
+    files: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict[tuple[int, int], tuple[str, str]])
+    """Keys of skills and paths of their files by address."""
 
     def key(self, address: tantivy.DocAddress) -> str:
         place = (address.segment_ord, address.doc)
@@ -298,139 +271,145 @@ class _View(NamedTuple):
             known = self.keys[place] = str(self.searcher.doc(address).get_first("key"))
         return known
 
-    def term(self, field: str, term: str) -> Query:
-        return Query.term_query(self.schema, field, term, "basic")
+    def file(self, address: tantivy.DocAddress) -> tuple[str, str]:
+        """Return the key of the skill that a file belongs to, and the path of the file."""
+        place = (address.segment_ord, address.doc)
+        known = self.files.get(place)
+        if known is None:
+            document = self.searcher.doc(address)
+            known = self.files[place] = str(document.get_first("parent")), str(document.get_first("file"))
+        return known
+
+    def counted(self, query: Query, counted: int) -> int:
+        """The number of documents that count, of those that match a query of one term."""
+        if not counted or self.hidden is None:
+            return counted
+        both = Query.boolean_query([(Occur.Must, query), (Occur.Must, self.hidden)])
+        return counted - cast("_Counted", self.searcher.search(both, 1, count=True)).count
+
+
+class _View:
+    """One state of the index, and what was looked up in it. A new view replaces it when the index changes."""
+
+    def __init__(self, parts: Sequence[IndexPart]) -> None:
+        shown: list[_ShownPart] = []
+        newer: set[str] = set()
+        for part in reversed(parts):
+            hidden = sorted(key for key, stamp in part.stamps.items() if stamp and key in newer) if newer else []
+            live = {key: stamp for key, stamp in part.stamps.items() if stamp and key not in newer}
+            query = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in hidden]) if hidden else None
+            shown.append(_ShownPart(part.name, part.searcher, live, query))
+            newer.update(part.stamps)
+        self.parts = tuple(reversed(shown))
+        self.total = sum(len(part.live) for part in self.parts)
+        self._frequencies: dict[tuple[str, str], int] = {}
+        self._levels: dict[str, tuple[Mapping[int, int], int]] = {}
+
+    def levels(self, term: str) -> Mapping[int, int]:
+        return self._stem(term)[0]
+
+    def occurrences(self, term: str) -> int:
+        return self._stem(term)[1]
+
+    def _stem(self, term: str) -> tuple[Mapping[int, int], int]:
+        known = self._levels.get(term)
+        if known is None:
+            levels: dict[int, int] = {}
+            total = 0
+            for part in self.parts:
+                found = part.searcher.terms_with_prefix("stem", term + ":")
+                for stored, count in found:
+                    level = int(stored[-1])
+                    levels[level] = levels.get(level, 0) + count
+                    total += part.counted(term_query("stem", stored), count)
+            known = self._levels[term] = (levels, total)
+        return known
 
     def frequency(self, field: str, term: str) -> int:
-        """Return the number of documents with this term."""
-        searcher = self.searcher
-        known = self.frequencies.get((field, term))
+        known = self._frequencies.get((field, term))
         if known is None:
-            known = searcher.doc_freq(field, term)
-            # Until it merges, the engine also counts deleted documents. Then only a search gives the number.
-            if known and searcher.doc_freq("stem", _EVERY) != searcher.num_docs:
-                known = cast("_Counted", searcher.search(self.term(field, term), 1, count=True)).count
-            self.frequencies[field, term] = known
+            query = term_query(field, term)
+            known = sum(part.counted(query, part.searcher.doc_freq(field, term)) for part in self.parts)
+            self._frequencies[field, term] = known
         return known
 
 
-class _Plan:
-    """A query as clauses for the engine: each clause that a document matches adds points."""
-
-    def __init__(self, view: _View, query: str) -> None:
-        self.clauses: list[tuple[Occur, Query]] = []
-        self.presence: list[tuple[str, Query]] = []
-        """The words of the query, each with a clause that matches the documents that have it."""
-        self.potential = 0
-        """The points of a document that has all terms with full weight."""
-        self.length = 0
-        """The number of terms."""
-        self._view = view
-        self._total = max(view.searcher.num_docs, FEWEST)
-        found = terms(query)
-        self._add_stems(found, words(query))
-        self._add_words(exact(query))
-        self._add_pairs(pairs(found))
-        self._add_name(_joined(query), found)
-
-    def confidence(self, points: int) -> float:
-        """Return the share of the query that was found. Half of a long query counts more than all of two words."""
-        found = points / self.potential * math.sqrt(max(self.length, 2) / 10)
-        return found / (found + _EVEN)
-
-    def _add_stems(self, found: list[str], spelled: list[str]) -> None:
-        word_of = dict(zip(reversed(found), reversed(spelled), strict=True))
-        for term, count, idf in self._rarest("stem", found):
-            self.potential += round(_POINTS * idf)
-            self.length += 1
-            word = word_of[term]
-            if count > COMMON * self._total:
-                self.presence.append((word, self._add("stem", term, idf * COMMON_WEIGHT, 0)))
-            elif count:
-                self.presence.append((word, self._add("stem", term, idf, _STEM_BITS)))
-            elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
-                near = Query.fuzzy_term_query(self._view.schema, "word", "0" + word, 1)
-                self._score(near, round(_POINTS * TYPO_SHARE * idf))
-                self.presence.append((word, near))
-
-    def _add_words(self, found: list[str]) -> None:
-        for term, count, idf in self._rarest("word", found):
-            self.potential += round(_POINTS * WORD_SHARE * idf)
-            if count:
-                self._add("word", term, idf * WORD_SHARE, _WORD_BITS)
-
-    def _add_pairs(self, found: list[str]) -> None:
-        for term, count, idf in self._rarest("pair", found):
-            if count:
-                self._add("pair", term, idf * PAIR_SHARE, 0)
-
-    def _add_name(self, name: str, found: list[str]) -> None:
-        """Match the whole query as a name, which is worth as many points as all of its words."""
-        if not self.potential or len(name) > NAME_LENGTH:
-            return
-        # Typing errors are allowed only if one of the words is unknown.
-        known = all(self._view.frequency("stem", "0" + term) for term in found)
-        errors = 0 if known or not name.isascii() else min(len(name) // 4, 2)
-        fuzzy = Query.fuzzy_term_query(self._view.schema, "name", name, errors) if errors else None
-        self._score(fuzzy or self._view.term("name", name), self.potential)
-
-    def _rarest(self, field: str, found: Iterable[str]) -> list[tuple[str, int, float]]:
-        """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
-        counts = ((term, self._view.frequency(field, "0" + term)) for term in dict.fromkeys(found))
-        rated = [(term, count, math.log(1 + (self._total - count + 0.5) / (count + 0.5))) for term, count in counts]
-        return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
-
-    def _add(self, field: str, term: str, worth: float, bits: int) -> Query:
-        """Add the clauses of a term: one for its presence, and one for each bit of its weight."""
-        step = _POINTS * worth / (1 << bits)
-        there = self._view.term(field, "0" + term)
-        self._score(there, round(step) or 1)
-        for bit in range(bits):
-            self._score(self._view.term(field, f"{1 << bit}{term}"), round(step * (1 << bit)) or 1)
-        return there
-
-    def _score(self, query: Query, points: float) -> None:
-        self.clauses.append((Occur.Should, Query.const_score_query(query, points)))
-
-
-def _best(view: _View, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
-    """Return the first `limit` documents by points, then by key.
+def _best(part: _ShownPart, query: Query, limit: int, allowed: Container[str] | None) -> list[tuple[int, str]]:
+    """Return the first `limit` documents by points, which are negative, then by key.
 
     The engine orders equal points at random, so more are fetched until the points drop below those of the last one.
     """
     fetch = limit + 16
     while True:
-        hits = view.searcher.search(query, fetch, count=False).hits
+        hits = part.searcher.search(query, fetch, count=False).hits
         complete = len(hits) < fetch
         floor = 0 if complete else hits[-1][0]
         found: list[tuple[int, str]] = []
         for points, address in hits:
             if points <= floor or (len(found) >= limit and points < -found[limit - 1][0]):
                 break
-            key = view.key(address)
-            if allowed is None or key in allowed:
+            key = part.key(address)
+            if key in part.live and (allowed is None or key in allowed):
                 found.append((-int(points), key))
         if complete or len(found) >= limit:
-            return [(-points, key) for points, key in sorted(found)[:limit]]
+            return sorted(found)[:limit]
         fetch *= 4
 
 
-def _matched(view: _View, keys: Sequence[str], presence: list[tuple[str, Query]]) -> dict[str, tuple[str, ...]]:
-    """Return the words that each document has: one search in which every word adds a power of two."""
-    found: dict[str, list[str]] = {key: [] for key in keys}
-    if not keys:
+def _context_points(view: "_View", plan: QueryPlan, context: str, keys: Sequence[str]) -> dict[str, int]:
+    """Return the points that each of these documents gets for having words of the context."""
+    clauses, most = plan.context_clauses(context)
+    found: dict[str, int] = {}
+    for part in view.parts if clauses else ():
+        live = [key for key in keys if key in part.live]
+        if live:
+            chosen = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in live])
+            query = Query.boolean_query([(Occur.Must, Query.const_score_query(chosen, 1.0)), *clauses])
+            for points, address in part.searcher.search(query, len(live), count=False).hits:
+                found[part.key(address)] = min(int(points) - 1, most)
+    return found
+
+
+def _files(part: _ShownPart, keys: Sequence[str], wanted: Sequence[tuple[str, float]]) -> dict[str, str]:
+    """Return for each skill the file that has most of the wanted terms."""
+    keys = [key for key in keys if key in part.live]
+    if not keys or not wanted:
         return {}
-    chosen = Query.boolean_query([(Occur.Should, view.term("key", key)) for key in keys])
+    least = FILE_SHARE * POINTS * sum(idf for _, idf in wanted)
+    chosen = Query.boolean_query([(Occur.Should, term_query("parent", key)) for key in keys])
+    clauses = [(Occur.Must, Query.const_score_query(chosen, 1.0))]
+    clauses += [
+        (Occur.Should, Query.const_score_query(term_query("has", term), round(POINTS * idf))) for term, idf in wanted
+    ]
+    best: dict[str, tuple[float, str]] = {}
+    hits = part.searcher.search(Query.boolean_query(clauses), len(keys) * limits.INDEXED_FILES, count=False).hits
+    for points, address in hits:
+        if points - 1 < least:
+            break
+        key, file = part.file(address)
+        first, path = best.setdefault(key, (points, file))
+        if points == first and file < path:
+            best[key] = (points, file)
+    return {key: file for key, (_, file) in best.items()}
+
+
+def _matched(
+    part: _ShownPart, keys: Sequence[str], presence: Sequence[tuple[str, Query]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the words that each document has: one search in which every word adds a power of two."""
+    found: dict[str, list[str]] = {key: [] for key in keys if key in part.live}
+    if not found:
+        return {}
+    chosen = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in found])
     for start in range(0, len(presence), 16):
-        part = presence[start : start + 16]
+        some = presence[start : start + 16]
         query = Query.boolean_query(
             [
                 (Occur.Must, Query.const_score_query(chosen, 1.0)),
-                *((Occur.Should, Query.const_score_query(q, float(2 << at))) for at, (_, q) in enumerate(part)),
+                *((Occur.Should, Query.const_score_query(q, float(2 << at))) for at, (_, q) in enumerate(some)),
             ]
         )
-        for score, address in view.searcher.search(query, len(keys), count=False).hits:
+        for score, address in part.searcher.search(query, len(found), count=False).hits:
             mask = int(score) >> 1
-            words_found = found[view.key(address)]
-            words_found.extend([word for at, (word, _) in enumerate(part) if mask >> at & 1])
-    return {key: tuple(words_found) for key, words_found in found.items()}
+            found[part.key(address)].extend([word for at, (word, _) in enumerate(some) if mask >> at & 1])
+    return {key: tuple(words) for key, words in found.items()}

@@ -6,7 +6,8 @@ and queries go through the same functions, so their terms always agree.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, pairwise
 from typing import Final
 
@@ -42,8 +43,12 @@ _EXCLUSION: Final = re.compile(
 )
 
 
+_ASCII_SIGNS: Final = bytes(code if code > 127 or chr(code).isalnum() else 32 for code in range(256))
+"""Replaces all signs of ASCII by spaces. That splits a text into runs ten times as fast as an expression."""
+
+
 class _Memo(dict[str, tuple[str, ...]]):
-    """Caches a function of one run of letters and digits. It is a dict, because indexing mostly looks runs up."""
+    """Caches a function of the text between two signs. It is a dict, because indexing mostly looks runs up."""
 
     LIMIT: Final = 1 << 17
 
@@ -52,10 +57,16 @@ class _Memo(dict[str, tuple[str, ...]]):
         self._compute = compute
 
     def __missing__(self, raw: str) -> tuple[str, ...]:
-        if len(self) >= self.LIMIT:
-            self.clear()
-        found = self[raw] = tuple(self._compute(raw))
+        found = tuple(self._compute(raw))
+        if len(raw) <= LONGEST_WORD:  # a longer run, such as a sentence in Chinese, hardly comes again
+            if len(self) >= self.LIMIT:
+                self.clear()
+            self[raw] = found
         return found
+
+
+def _split_run(run: str) -> Iterable[str]:
+    return _split(run) if run.isascii() else chain.from_iterable(map(_split, _WORD.findall(run)))
 
 
 def _split(raw: str) -> list[str]:
@@ -81,18 +92,32 @@ def _pairs_or_word(run: str) -> list[str]:
 
 
 _stem: Final = TextAnalyzerBuilder(Tokenizer.raw()).filter(Filter.stemmer("english")).build().analyze
-_words_of: Final = _Memo(_split)
-_terms_of: Final = _Memo(lambda raw: [_stem(word)[0] for word in _split(raw)])
+_words_of: Final = _Memo(_split_run)
+_terms_of: Final = _Memo(lambda run: [_stem(word)[0] for word in _split_run(run)])
+
+
+def _runs(text: str) -> list[str]:
+    """Return what is between the signs of ASCII. Other signs may still be in it."""
+    return text.encode("utf-8", "surrogatepass").translate(_ASCII_SIGNS).decode("utf-8", "surrogatepass").split()
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text in order, in lower case."""
-    return list(chain.from_iterable([_words_of[raw] for raw in _WORD.findall(text)]))
+    return list(chain.from_iterable(map(_words_of.__getitem__, _runs(text))))
 
 
 def terms(text: str) -> list[str]:
     """Return the term of each word of a text."""
-    return list(chain.from_iterable([_terms_of[raw] for raw in _WORD.findall(text)]))
+    return list(chain.from_iterable(map(_terms_of.__getitem__, _runs(text))))
+
+
+def counted(text: str) -> dict[str, int]:
+    """Return how often a text has each term. Counting runs before they become terms takes a third of the time."""
+    found: dict[str, int] = {}
+    for run, count in Counter(_runs(text)).items():
+        for term in _terms_of[run]:
+            found[term] = found.get(term, 0) + count
+    return found
 
 
 def exact(text: str) -> list[str]:
@@ -122,6 +147,13 @@ def spans(text: str, wanted: Collection[str]) -> list[tuple[int, int]]:
 def pairs(of: list[str]) -> list[str]:
     """Return each pair of neighbouring terms, joined by a character that no word contains."""
     return [f"{first}_{second}" for first, second in pairwise(of) if first != second]
+
+
+def repeated_pairs(of: list[str]) -> Iterator[str]:
+    """Return each pair that occurs more than once."""
+    seen: set[tuple[str, str]] = set()
+    again = {pair for pair in pairwise(of) if pair in seen or seen.add(pair)}
+    return (f"{first}_{second}" for first, second in again if first != second)
 
 
 def affirmative(description: str) -> str:

@@ -120,9 +120,11 @@ def _candidates(found: SearchResult, surroundings: Surroundings) -> str:
     lines = [f"count: {found.count}, truncated: {'true' if found.truncated else 'false'}"]
     for hit in found.results:
         lines += (
+            *found.heading(hit),
             f"- {hit.skill.name}: {one_line(hit.skill.description)}",
             f"  path: {path_line(hit.skill.path)}",
             f"  scope: {hit.skill.scope}, reason: {hit.reason}, score: {hit.score:g}",
+            *hit.notes,
         )
     if not found.results:
         lines.append(found.text)

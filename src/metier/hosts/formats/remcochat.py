@@ -5,6 +5,7 @@ result has a path of the host.
 """
 
 import json
+from bisect import bisect_right
 from typing import Final
 
 from metier.files.text import one_line, remove_invisible, storable_table
@@ -23,10 +24,10 @@ class RemcoChatFormats(StandardFormats):
     def listing(self, listed: CatalogView) -> Prompt:
         shown = listed.entries
         entries = [{"name": one_line(one.name), "description": remove_invisible(one.description)} for one in shown]
+        if listed.budget is not None:
+            lengths = range(1, len(entries) + 1)
+            del entries[bisect_right(lengths, listed.budget, key=lambda count: len(_block(entries[:count]))) :]
         block = _block(entries)
-        while listed.budget is not None and len(block) > listed.budget and entries:
-            entries.pop()
-            block = _block(entries)
         rules = _rules(listed)
         if left := listed.total - len(entries):
             rules.append(f"{left:,} of {listed.total:,} skills are not listed. {way_to_others(listed.offered)}")

@@ -83,7 +83,8 @@ class StandardFormats:
             if scope and scope not in scopes:
                 message = f"there is no scope {scope!r}; the scopes are: {', '.join(scopes)}"
                 raise BadArguments(message, field="scope")
-            return {"query": query, "limit": given.number("limit"), "scope": scope or None}
+            context = given.text("context") or None
+            return {"query": query, "limit": given.number("limit"), "scope": scope or None, "context": context}
         if role == "read":
             return {"name": given.text("name", required=True), "path": given.text("path", required=True)}
         if role == "output":
@@ -216,11 +217,12 @@ def _hits(found: SearchResult, surroundings: Surroundings) -> str:
         return found.text
     lines: list[str] = []
     for hit in found.results:
-        lines.append(hit.line)
-        if names[hit.skill.name] > 1:
+        lines += (*found.heading(hit), hit.line)
+        if names[hit.skill.name] > 1 or hit.shadowed_by:
             hidden = surroundings.profile.resources.hide_paths
             lines.append(f"  scope: {hit.skill.scope}" + ("" if hidden else f", path: {path_line(hit.skill.path)}"))
-    return "\n".join([*lines, *more_match(found, surroundings)])
+        lines += hit.notes
+    return "\n".join([*lines, *more_match(found, surroundings), *found.closing])
 
 
 def more_match(found: SearchResult, surroundings: Surroundings) -> list[str]:
@@ -238,6 +240,9 @@ def more_match(found: SearchResult, surroundings: Surroundings) -> list[str]:
 # --- the listing ---
 
 
+_BARE_ENTRY: Final = "<skill><name></name><description></description></skill>"
+
+
 class _Xml:
     """`<available_skills>`, shortened until it fits the budget."""
 
@@ -251,16 +256,17 @@ class _Xml:
         self.rules = _rules(self.offered)
 
     def fit(self) -> Prompt:
-        if self.listed.others and self.limit is not None:
-            return self.with_choices(self.limit)
-        entries = [self.entry(skill, None) for skill in self.described]
-        whole = self.text(entries, self.named)
-        total = len(self.skills)
-        if self.limit is None or len(whole) <= self.limit:
-            names = tuple(skill.name for skill in self.described)
-            more, sizes = tuple(self.named), tuple(map(len, entries))
-            return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
-        kept, rest, length = self.squeeze(self.limit)
+        total, limit = len(self.skills), self.limit
+        if self.listed.others and limit is not None:
+            return self.with_choices(limit)
+        if limit is None or not self.is_crowded(limit):
+            entries = [self.entry(skill, None) for skill in self.described]
+            whole = self.text(entries, self.named)
+            if limit is None or len(whole) <= limit:
+                names = tuple(skill.name for skill in self.described)
+                more, sizes = tuple(self.named), tuple(map(len, entries))
+                return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
+        kept, rest, length = self.squeeze(limit)
         shown = len(kept) + len(rest)
         entries = [self.entry(skill, length) for skill in kept]
         return Prompt(
@@ -274,16 +280,21 @@ class _Xml:
             sizes=tuple(map(len, entries)),
         )
 
+    def is_crowded(self, limit: int) -> bool:
+        """Whether there are so many skills that not even entries without text fit. Then none is written to be tried."""
+        return len(self.described) * len(_BARE_ENTRY) > limit
+
     def squeeze(self, limit: int) -> tuple[list[Skill], list[str], int]:
         """Shorten all descriptions alike; if that is not enough, name the rest; if that is not, count it."""
 
         def fits(length: int) -> bool:
             return len(self.text([self.entry(skill, length) for skill in self.described], self.named)) <= limit
 
-        low, high = SHORTEST, max((len(self.entry(skill, None)) for skill in self.described), default=SHORTEST)
-        if not fits(low):
+        low = SHORTEST
+        if self.is_crowded(limit) or not fits(low):
             kept, rest = self.drop(self.room(limit))
             return kept, rest, low
+        high = max((len(self.entry(skill, None)) for skill in self.described), default=SHORTEST)
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if fits(middle) else (low, middle - 1)
@@ -422,6 +433,8 @@ def _define(role: Role, surroundings: Surroundings) -> Definition:
         name: {key: parameter[key] for key in _SHOWN if key in parameter}
         for name, parameter in surroundings.parameters.items()
     }
+    if surroundings.profile.search.scoring == "overlap":
+        properties.pop("context", None)  # counting words has no use for it
     most = surroundings.profile.search.max_limit
     tweaks: dict[str, JsonObject] = {
         "limit": {"description": f"How many to return, at most {most}.", "minimum": 1},

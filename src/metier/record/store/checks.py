@@ -87,7 +87,10 @@ def check_notice(payload: str) -> str:
 
 
 def check_draft(draft: Draft) -> Draft:
-    """Return a copy of a draft that holds only plain JSON values."""
+    """Return a copy of a draft that holds only plain JSON values. One that is text already is plain."""
+    if draft.encoded is not None:
+        check_size(draft.encoded.text, f"event {draft.id!r}", EVENT_BYTES)
+        return draft
     check_name(draft.id, "the event id")
     check_name(draft.type, "the event type")
     check_integer(draft.timestamp_ms, "timestamp_ms")
@@ -158,6 +161,12 @@ def plain_object(value: object, where: str) -> dict[str, Json]:
 def bounded_text(value: Json, where: str, limit: int) -> str:
     """Return the text of a JSON value, which is valid UTF-8 and has at most `limit` bytes."""
     text = encode(value)
+    check_size(text, where, limit)
+    return text
+
+
+def check_size(text: str, where: str, limit: int) -> None:
+    """Check that a text is valid UTF-8 and has at most `limit` bytes."""
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
@@ -166,7 +175,6 @@ def bounded_text(value: Json, where: str, limit: int) -> str:
         raise _invalid(f"{where} contains half a surrogate pair, near {found}", hint) from None
     if size > limit:
         raise _invalid(f"{where} has {size} bytes, more than {limit}", "put the content into an artifact")
-    return text
 
 
 def invalid_text(store: str) -> StoreError:

@@ -3,15 +3,17 @@
 Seq: a writer locks the row of its stream, so a stream has no gap. Positions: they come from a sequence, and a
 transaction may end long after it took one, so a follower that goes by visible positions would skip it. Each writer
 therefore publishes the last position taken, as a shared advisory lock, before it takes its own. All positions up to the
-lowest published one are settled, and a page never goes further. Writers of different streams never wait for each other,
-and their commits share the server's flushes.
+lowest published one are settled, and a page never goes further. Writers of different streams never wait for each other:
+appends of one process share transactions (see `group`), and a stream that somebody else has locked is left out of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar, LiteralString
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Final, LiteralString
 
+from metier.errors import StoreError
 from metier.record.store import postgres_statements as statements
 from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
+from metier.record.store.group import GroupCommit
 from metier.record.store.postgres_connection import Connection, PostgresConnection, TupleRow
 from metier.record.store.selection import Selection, newest_first
 from metier.record.store.values import (
@@ -35,7 +37,11 @@ from metier.record.store.writes import (
     digests_in,
     new_rows,
     number_drafts,
+    number_group,
 )
+
+_LEADERS: Final = 2
+"""Transactions of appends at a time: while the server flushes one, the next is sent."""
 
 
 class PostgresStore(BaseStore):
@@ -46,6 +52,9 @@ class PostgresStore(BaseStore):
     def __init__(self, url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0) -> None:
         self._server = PostgresConnection(url, patience=patience, on_trouble=on_trouble, on_change=self._wake)
         self._settings = {"ms": str(int(patience * 1000))}
+        self._group = GroupCommit[AppendBatch, list[Frame]](
+            self._commit, self._commit_alone, lambda: self._server.busy(patience), leaders=_LEADERS, patience=patience
+        )
         super().__init__(self._server.location)
 
     def _wait_until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
@@ -61,6 +70,11 @@ class PostgresStore(BaseStore):
     # Writing
 
     def _write(self, batch: AppendBatch) -> list[Frame]:
+        return self._group.write(batch)
+
+    def _commit_alone(self, batch: AppendBatch) -> list[Frame]:
+        """Write one append. It waits for its stream, which is created if it is missing."""
+
         def work(connection: Connection, _: bool) -> list[Frame]:
             with connection.pipeline():
                 with connection.transaction():
@@ -71,6 +85,32 @@ class PostgresStore(BaseStore):
                     self._insert(connection, rows)
                 self._notify_followers(connection)
             return frames
+
+        return self._server.run(work)
+
+    def _commit(self, batches: Sequence[AppendBatch]) -> list[list[Frame] | StoreError | None]:
+        """Write appends in one transaction, to streams that are there and that nobody else has locked.
+
+        The outcome of each of the others is `None`: nobody waits for a stream of somebody else.
+        """
+
+        def work(connection: Connection, _: bool) -> list[list[Frame] | StoreError | None]:
+            ids = sorted({batch.stream_id for batch in batches})
+            events = [id_ for batch in batches for id_ in batch.ids]
+            with connection.pipeline():
+                with connection.transaction():
+                    connection.execute(statements.SETTINGS, self._settings)
+                    locked = connection.execute(statements.LOCK_FREE_STREAMS, (ids,))
+                    known = connection.execute(statements.SELECT_TEXTS, (events,))
+                    streams = {row[0]: StreamHead(*row) for row in locked}
+                    own = [batch for batch in batches if batch.stream_id in streams]
+                    group = number_group(own, streams, dict(known.fetchall()))
+                    self._insert_artifacts(connection, group.artifacts)
+                    self._insert(connection, group.rows)
+                if group.rows:
+                    self._notify_followers(connection)
+            outcomes = iter(group.outcomes)
+            return [next(outcomes) if batch.stream_id in streams else None for batch in batches]
 
         return self._server.run(work)
 
@@ -188,19 +228,21 @@ class PostgresStore(BaseStore):
         return count
 
     @staticmethod
-    def _insert(connection: Connection, rows: list[EventRow]) -> None:
+    def _insert(connection: Connection, rows: Sequence[EventRow]) -> None:
         if not rows:
             return
         connection.execute(statements.PUBLISH_POSITION)
-        with connection.cursor() as cursor:
-            cursor.executemany(statements.INSERT_EVENT, rows)
-            uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
-            if uses:
-                cursor.executemany(statements.INSERT_USE, uses)
-            for stream_id in sorted({row.stream_id for row in rows}):
-                own = [row for row in rows if row.stream_id == stream_id]
-                times = [row.timestamp_ms for row in own]
-                cursor.execute(statements.UPDATE_STREAM, (own[-1].seq + 1, min(times), max(times), stream_id))
+        connection.execute(statements.INSERT_EVENTS, [list(column) for column in zip(*rows, strict=True)])
+        uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
+        if uses:
+            connection.execute(statements.INSERT_USES, [list(column) for column in zip(*uses, strict=True)])
+        heads: dict[str, tuple[str, int, int, int]] = {}
+        for row in rows:
+            _, _, first, last = heads.get(row.stream_id, ("", 0, row.timestamp_ms, row.timestamp_ms))
+            times = (min(first, row.timestamp_ms), max(last, row.timestamp_ms))
+            heads[row.stream_id] = (row.stream_id, row.seq + 1, *times)
+        changed = [heads[id_] for id_ in sorted(heads)]
+        connection.execute(statements.UPDATE_STREAMS, [list(column) for column in zip(*changed, strict=True)])
 
     # Reading
 

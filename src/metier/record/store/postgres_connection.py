@@ -215,6 +215,11 @@ class PostgresConnection:
 
     # Errors
 
+    def busy(self, patience: float) -> StoreError:
+        """Return the error for a write that got no turn."""
+        hint = "other writes of this process wait for the server; see its log"
+        return StoreError(f"busy for more than {patience:g} s", reason="busy", store=self.location, hint=hint)
+
     def _error(self, error: psycopg.Error, *, opening: bool = False) -> StoreError:
         """Return the `StoreError` for an error of the driver or the server, with a hint at what to do."""
         state = error.sqlstate or ""

@@ -27,14 +27,20 @@ WHERE stream_id = ANY(%s) ORDER BY stream_id FOR UPDATE"""
 CREATE_STREAM: Final = """
 INSERT INTO metier_streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
 VALUES (%s, %s, %s, 0, %s, 0) ON CONFLICT DO NOTHING"""
-UPDATE_STREAM: Final = """
-UPDATE metier_streams SET next_seq = %s, first_ms = least(first_ms, %s), last_ms = greatest(last_ms, %s)
-WHERE stream_id = %s"""
+LOCK_FREE_STREAMS: Final = f"{LOCK_STREAMS} SKIP LOCKED"
+UPDATE_STREAMS: Final = """
+UPDATE metier_streams AS old SET next_seq = new.next_seq,
+first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
+FROM unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[]) AS new (stream_id, next_seq, first_ms, last_ms)
+WHERE old.stream_id = new.stream_id"""
 SELECT_TEXTS: Final = "SELECT id, body FROM metier_events WHERE id = ANY(%s)"
-INSERT_EVENT: Final = """
+# The rows of an unnest come in the order of its arrays, so positions rise with seq.
+INSERT_EVENTS: Final = """
 INSERT INTO metier_events (id, session_id, stream_id, seq, timestamp_ms, type, body)
-VALUES (%s, %s, %s, %s, %s, %s, %s)"""
-INSERT_USE: Final = "INSERT INTO metier_artifact_uses (session_id, digest) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::text[], %s::text[])"""
+INSERT_USES: Final = """
+INSERT INTO metier_artifact_uses (session_id, digest) SELECT * FROM unnest(%s::text[], %s::text[])
+ON CONFLICT DO NOTHING"""
 INSERT_ARTIFACT: Final = """
 INSERT INTO metier_artifacts (digest, touched_ms, size, content) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"""
 RESTORE_STATE: Final = """

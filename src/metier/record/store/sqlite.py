@@ -7,12 +7,14 @@ misses nothing. `sqlite_file` opens and locks the file and makes commits durable
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
+from metier.errors import StoreError
 from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
+from metier.record.store.group import GroupCommit
 from metier.record.store.selection import Selection, newest_first
-from metier.record.store.sqlite_file import SqliteFile
+from metier.record.store.sqlite_file import SqliteFile, busy_error
 from metier.record.store.values import (
     GRACE_MS,
     Document,
@@ -33,7 +35,7 @@ from metier.record.store.writes import (
     StreamHead,
     digests_in,
     new_rows,
-    number_drafts,
+    number_group,
 )
 
 _ALL: Final = """
@@ -50,12 +52,14 @@ WHERE stream_id = :stream AND (:session IS NULL OR session_id = :session)
 AND position > :cursor AND seq > :after AND timestamp_ms >= :since
 AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types))) ORDER BY seq LIMIT :limit"""
 
-_INSERT_EVENT: Final = """
-INSERT INTO events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_UPDATE_STREAM: Final = """
+_INSERT_EVENTS: Final = "INSERT INTO events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES {}"
+_UPDATE_STREAMS: Final = """
 INSERT INTO streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
-VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stream_id) DO UPDATE SET next_seq = excluded.next_seq,
+VALUES {} ON CONFLICT (stream_id) DO UPDATE SET next_seq = excluded.next_seq,
 first_ms = min(first_ms, excluded.first_ms), last_ms = max(last_ms, excluded.last_ms)"""
+_INSERT_USES: Final = "INSERT OR IGNORE INTO artifact_uses (session_id, digest) VALUES {}"
+_TOGETHER: Final = (64, 16, 4, 1)
+"""How many rows one statement writes. At each statement, another thread takes the interpreter and keeps it a while."""
 _RESTORE_STATE: Final = """
 INSERT INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (session_id, key) DO UPDATE
@@ -74,6 +78,9 @@ class SqliteStore(BaseStore):
     def __init__(self, path: str, *, patience: float = 30.0) -> None:
         super().__init__(os.path.abspath(path))
         self._file = SqliteFile(self.location, patience, self._check_open)
+        self._group = GroupCommit[AppendBatch | StateChange, list[Frame] | int](
+            self._commit, self._commit_alone, lambda: busy_error(self.location, patience), leaders=1, patience=patience
+        )
         self._seen = self._file.version()
 
     def _poll(self) -> None:
@@ -88,12 +95,46 @@ class SqliteStore(BaseStore):
     # Writing
 
     def _write(self, batch: AppendBatch) -> list[Frame]:
-        with self._file.writing() as db:
-            stream = self._select_streams(db, [batch.stream_id]).get(batch.stream_id) or batch.new_stream()
-            frames, rows = number_drafts(batch, stream, self._select_texts(db, batch.ids))
-            self._insert_artifacts(db, batch.artifacts)
-            self._insert(db, rows, {stream.id: stream})
+        frames = self._group.write(batch)
+        assert isinstance(frames, list)
         return frames
+
+    def _write_state(self, change: StateChange) -> int:
+        version = self._group.write(change)
+        assert isinstance(version, int)
+        return version
+
+    def _commit_alone(self, write: AppendBatch | StateChange) -> list[Frame] | int:
+        (outcome,) = self._commit([write])
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
+
+    def _commit(self, writes: Sequence[AppendBatch | StateChange]) -> list[list[Frame] | int | StoreError]:
+        """Write appends and documents in one transaction. What is refused is refused before it writes anything."""
+        appends = [write for write in writes if isinstance(write, AppendBatch)]
+        with self._file.writing() as db:
+            group = number_group(
+                appends,
+                self._select_streams(db, {batch.stream_id for batch in appends}),
+                self._select_texts(db, [id_ for batch in appends for id_ in batch.ids]),
+            )
+            self._insert_artifacts(db, group.artifacts)
+            self._insert(db, group.rows, group.streams)
+            frames = iter(group.outcomes)
+            return [next(frames) if isinstance(write, AppendBatch) else self._save(db, write) for write in writes]
+
+    @staticmethod
+    def _save(db: sqlite3.Connection, change: StateChange) -> int | StoreError:
+        query = "SELECT version FROM states WHERE session_id = ? AND key = ?"
+        statement = "REPLACE INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)"
+        found = db.execute(query, (change.session_id, change.key)).fetchone()
+        try:
+            version = change.next_version(int(found[0]) if found else 0)
+        except StoreError as error:
+            return error
+        db.execute(statement, (change.session_id, change.key, version, now_ms(), change.text))
+        return version
 
     def _write_restored(self, batch: RestoreBatch) -> Imported:
         with self._file.writing() as db:
@@ -110,15 +151,6 @@ class SqliteStore(BaseStore):
     def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         with self._file.writing() as db:
             self._insert_artifacts(db, artifacts)
-
-    def _write_state(self, change: StateChange) -> int:
-        query = "SELECT version FROM states WHERE session_id = ? AND key = ?"
-        statement = "REPLACE INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)"
-        with self._file.writing() as db:
-            found = db.execute(query, (change.session_id, change.key)).fetchone()
-            version = change.next_version(int(found[0]) if found else 0)
-            db.execute(statement, (change.session_id, change.key, version, now_ms(), change.text))
-        return version
 
     def _write_notice(self, channel: str, payload: str) -> None:
         now = now_ms()
@@ -141,25 +173,31 @@ class SqliteStore(BaseStore):
     @staticmethod
     def _insert_artifacts(db: sqlite3.Connection, artifacts: Mapping[str, bytes]) -> int:
         """Write the artifacts that are new, and return their number."""
+        if not artifacts:
+            return 0
         count, now = 0, now_ms()
+        query = "SELECT digest, touched_ms FROM artifacts WHERE digest IN (SELECT value FROM json_each(?))"
+        found: dict[str, int] = dict(db.execute(query, (json.dumps(list(artifacts)),)).fetchall())
         for digest, content in artifacts.items():
-            found = db.execute("SELECT touched_ms FROM artifacts WHERE digest = ?", (digest,)).fetchone()
-            if found is None:
+            if digest not in found:
                 statement = "INSERT INTO artifacts (digest, touched_ms, size, content) VALUES (?, ?, ?, ?)"
                 db.execute(statement, (digest, now, len(content), content))
                 count += 1
-            elif found[0] < now - TOUCH_MS:
+            elif found[digest] < now - TOUCH_MS:
                 db.execute("UPDATE artifacts SET touched_ms = ? WHERE digest = ?", (now, digest))
         return count
 
     @staticmethod
-    def _insert(db: sqlite3.Connection, rows: list[EventRow], streams: Mapping[str, StreamHead]) -> None:
-        db.executemany(_INSERT_EVENT, rows)
+    def _insert(db: sqlite3.Connection, rows: Sequence[EventRow], streams: Mapping[str, StreamHead]) -> None:
+        _insert_together(db, _INSERT_EVENTS, rows)
+        heads: dict[str, tuple[int, int, int]] = {}
         for row in rows:
-            values = (row.stream_id, row.session_id, streams[row.stream_id].kind, row.seq + 1)
-            db.execute(_UPDATE_STREAM, (*values, row.timestamp_ms, row.timestamp_ms))
-        uses = [(row.session_id, digest) for row in rows for digest in sorted(digests_in(row.text))]
-        db.executemany("INSERT OR IGNORE INTO artifact_uses (session_id, digest) VALUES (?, ?)", uses)
+            _, first, last = heads.get(row.stream_id, (0, row.timestamp_ms, row.timestamp_ms))
+            heads[row.stream_id] = (row.seq + 1, min(first, row.timestamp_ms), max(last, row.timestamp_ms))
+        changed = [(id_, streams[id_].session_id, streams[id_].kind, *head) for id_, head in heads.items()]
+        _insert_together(db, _UPDATE_STREAMS, changed)
+        uses = {(row.session_id, digest) for row in rows for digest in digests_in(row.text)}
+        _insert_together(db, _INSERT_USES, sorted(uses))
 
     # Reading
 
@@ -293,3 +331,14 @@ class SqliteStore(BaseStore):
             ):
                 db.execute(statement, (session_id,))
             return db.execute("DELETE FROM events WHERE session_id = ?", (session_id,)).rowcount
+
+
+def _insert_together(db: sqlite3.Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
+    """Write rows with few statements, which have `{}` in place of their rows."""
+    start = 0
+    for count in _TOGETHER:
+        while len(rows) - start >= count:
+            part = rows[start : start + count]
+            places = ",".join([f"({','.join('?' * len(part[0]))})"] * count)
+            db.execute(statement.format(places), [value for row in part for value in row])
+            start += count

@@ -65,7 +65,7 @@ class SqliteFile:
         deadline = time.monotonic() + self._patience
         with self._translated():
             if not self._write_lock.acquire(timeout=self._patience):
-                raise _busy(self._path, self._patience)
+                raise busy_error(self._path, self._patience)
             try:
                 self._check_open()
                 self._begin(deadline)
@@ -267,7 +267,7 @@ def database_error(error: sqlite3.Error, path: str, *, opening: bool, patience: 
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreError("cannot be written", reason="read-only", store=path, hint=_READ_ONLY)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return _busy(path, patience)
+        return busy_error(path, patience)
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError("is not a SQLite database, or is damaged", reason="corrupt", store=path, hint=_DAMAGED)
     if code == sqlite3.SQLITE_CORRUPT:
@@ -279,7 +279,7 @@ def database_error(error: sqlite3.Error, path: str, *, opening: bool, patience: 
     return StoreError(f"{error} [{name}]", reason=reason, store=path, hint="the disk may be faulty; see the system log")
 
 
-def _busy(path: str, patience: float) -> StoreError:
+def busy_error(path: str, patience: float) -> StoreError:
     hint = "another process holds the lock; wait for it, or end it"
     return StoreError(f"busy for more than {patience:g} s", reason="busy", store=path, hint=hint)
 

@@ -7,7 +7,7 @@ frame into text. Stores keep that text and never encode a frame again, so a read
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from metier import limits
 from metier.errors import StoreError
@@ -36,6 +36,13 @@ Frame = dict[str, Any]
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+class EncodedFrame(NamedTuple):
+    """The text of the frame that a draft becomes if it gets this seq, as `canonical` would give it."""
+
+    seq: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """An event that has no seq yet. An id is written only once, so it is safe to repeat an append."""
@@ -44,6 +51,8 @@ class Draft:
     timestamp_ms: int
     type: str
     data: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    encoded: EncodedFrame | None = field(default=None, compare=False, repr=False)
+    """The frame as text, from a writer that had to make it anyway. A store then need not make it again."""
 
 
 @dataclass(frozen=True, slots=True)

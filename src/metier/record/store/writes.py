@@ -7,7 +7,7 @@ pure, and a store of your own can use them.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from metier.errors import StateConflict, StoreError, StreamConflict
@@ -194,7 +194,8 @@ def number_drafts(
                 **draft.data,
             }
             known[draft.id] = frame
-            rows.append(row_of(frame))
+            made = draft.encoded
+            rows.append(row_of(frame, made.text if made is not None and made.seq == frame["seq"] else None))
         elif frame["stream_id"] != batch.stream_id:
             message = f"event id {draft.id!r} is already used by an event of stream {frame['stream_id']!r}"
             raise StoreError(message, reason="conflict")
@@ -203,6 +204,43 @@ def number_drafts(
     if rows and batch.expected_seq not in (None, last):
         raise StreamConflict(stream.id, batch.expected_seq, last)
     return frames, rows
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedGroup:
+    """The appends of one transaction with their numbers: the outcome of each, and all that is to be written."""
+
+    outcomes: list[list[Frame] | StoreError]
+    rows: list[EventRow]
+    streams: Mapping[str, StreamHead]
+    artifacts: Mapping[str, bytes]
+
+
+def number_group(
+    batches: Iterable[AppendBatch], streams: Mapping[str, StreamHead], existing: Mapping[str, str]
+) -> NumberedGroup:
+    """Number the drafts of several appends in their order. An append that is refused writes nothing.
+
+    `streams` are the heads of the streams that the store has, and `existing` holds the stored texts of all ids.
+    """
+    heads, texts = dict(streams), dict(existing)
+    outcomes: list[list[Frame] | StoreError] = []
+    rows: list[EventRow] = []
+    artifacts: dict[str, bytes] = {}
+    for batch in batches:
+        stream = heads.get(batch.stream_id) or batch.new_stream()
+        try:
+            known = {id_: texts[id_] for id_ in batch.ids if id_ in texts}
+            frames, new = number_drafts(batch, stream, known)
+        except StoreError as error:
+            outcomes.append(error)
+            continue
+        outcomes.append(frames)
+        rows += new
+        texts.update((row.id, row.text) for row in new)
+        heads[stream.id] = replace(stream, next_seq=stream.next_seq + len(new))
+        artifacts |= batch.artifacts
+    return NumberedGroup(outcomes, rows, heads, dict(sorted(artifacts.items())))
 
 
 def new_rows(frames: Iterable[Frame], streams: Mapping[str, StreamHead], existing: Mapping[str, str]) -> list[EventRow]:
@@ -237,8 +275,8 @@ def seq_gap(stream_id: str, expected: int, found: int) -> StoreError:
     return StoreError(message, reason="gap", hint="export the whole session again")
 
 
-def row_of(frame: Frame) -> EventRow:
-    """Return the row of a complete frame."""
+def row_of(frame: Frame, text: str | None = None) -> EventRow:
+    """Return the row of a complete frame. `text` is its text, if that is known."""
     return EventRow(
         id=frame["id"],
         session_id=frame["session_id"],
@@ -246,7 +284,7 @@ def row_of(frame: Frame) -> EventRow:
         seq=frame["seq"],
         timestamp_ms=frame["timestamp_ms"],
         type=frame["type"],
-        text=canonical(frame),
+        text=canonical(frame) if text is None else text,
     )
 
 

@@ -10,13 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from metier.chat.chat_search import ChatSearch
 from metier.web.access import Access
 from metier.web.login import LoginPages
 from metier.web.pages.activity import ActivityPages
 from metier.web.pages.catalog import CatalogPages
 from metier.web.pages.chat import ChatPages
+from metier.web.pages.chat_export import ChatExport
+from metier.web.pages.chat_list import ChatListPages
+from metier.web.pages.editor import EditorPages
+from metier.web.pages.importing import ImportPages
 from metier.web.pages.overview import Overviews
+from metier.web.pages.palette import PalettePages
+from metier.web.pages.previews import PreviewPages
 from metier.web.pages.prompts import PromptPages
+from metier.web.pages.rules import RulePages
 from metier.web.pages.skill_usage import UsagePages
 from metier.web.site import Endpoint, Site, wants_html
 
@@ -29,8 +37,13 @@ __all__ = ["error_page", "routes"]
 def routes(api: "Api", access: Access) -> list[Route]:
     """The routes of all pages, beside the operations of an API."""
     site = Site(api.app, api.hide_paths, locked=bool(access.token))
-    login, chat = LoginPages(site, access), ChatPages(site, api)
-    skills, prompts, activity = CatalogPages(site, Overviews()), PromptPages(site), ActivityPages(site)
+    search = ChatSearch(api.chats.store)
+    listed = ChatListPages(site, api, search)
+    login, chat = LoginPages(site, access), ChatPages(site, api, search)
+    overviews = Overviews()
+    skills, prompts, activity = CatalogPages(site, overviews), PromptPages(site), ActivityPages(site)
+    editor, rules, previews = EditorPages(site, overviews), RulePages(site), PreviewPages(site, api)
+    palette = PalettePages(site, overviews, search)
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/login", login.show),
         ("POST", "/login", login.sign_in),
@@ -38,10 +51,32 @@ def routes(api: "Api", access: Access) -> list[Route]:
         ("GET", "/", chat.new),
         ("GET", "/chat/{chat_id}", chat.chat),
         ("GET", "/chat/{chat_id}/stream", chat.stream),
+        ("GET", "/chat/{chat_id}/spent", chat.spent),
+        ("GET", "/chat/{chat_id}/export.{kind}", ChatExport(site, api).file),
+        ("GET", "/files/{chat_id}/{digest}", previews.show),
+        ("GET", "/files/{chat_id}/{digest}/image", previews.image),
+        ("GET", "/files/{chat_id}/{digest}/frame", previews.frame),
+        ("GET", "/chats", listed.index),
+        ("POST", "/chats/{chat_id}", listed.change),
         ("GET", "/skills", skills.listing),
         ("POST", "/skills/mode", skills.switch),
         ("POST", "/skills/refresh", skills.rescan),
         ("GET", "/skills/{name:path}", skills.skill),
+        ("GET", "/edit/new", editor.new),
+        ("POST", "/edit/new", editor.create),
+        ("POST", "/edit/offer", ImportPages(site).offer),
+        ("POST", "/edit/put-back", editor.put_back),
+        ("GET", "/edit/{key}", editor.show),
+        ("POST", "/edit/{key}/check", editor.check),
+        ("POST", "/edit/{key}/preview", editor.preview),
+        ("POST", "/edit/{key}/save", editor.save),
+        ("GET", "/edit/{key}/history", editor.versions),
+        ("POST", "/edit/{key}/restore", editor.restore),
+        ("POST", "/edit/{key}/remove", editor.remove),
+        ("GET", "/palette", palette.find),
+        ("GET", "/shortcuts", palette.shortcuts),
+        ("GET", "/rules", rules.index),
+        ("POST", "/rules/revoke", rules.revoke),
         ("GET", "/prompt", prompts.prompt),
         ("GET", "/usage", UsagePages(site).index),
         ("GET", "/activity", activity.index),

@@ -1,6 +1,6 @@
 """The catalog pages: the list of skills with search and switches, and the page of one skill.
 
-They show skills and change how they are offered. None of them writes, downloads or exports the files of a skill.
+They show skills and change how they are offered. The editor changes their files; see `metier.web.pages.editor`.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from metier import limits
 from metier.catalog import check, validate
+from metier.editing.removal import RemovedSkills
+from metier.editing.skill_files import SkillFolder
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
 from metier.files import beneath
 from metier.files.shapes import is_items, is_table
@@ -54,6 +56,8 @@ class CatalogPages:
         overview = self.overviews.of(skills)
         number = whole(request.query_params.get("page"), 1, 1)
         page = self.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
+        removed = request.query_params.get("removed", "")
+        kept = RemovedSkills(self.site.app.config.config_folder).all() if removed and not part else ()
         return self.site.page(
             request,
             "skills/list.html" if part else "skills/index.html",
@@ -64,6 +68,7 @@ class CatalogPages:
             source_line=source_line,
             counts=skills.counts,
             roots=skills.roots,
+            removed=next((one for one in kept if one.id == removed), None),
             # The page itself says that skills are switched off.
             general=[d for d in skills.warnings if d.code != "switched-off"],
         )
@@ -108,6 +113,7 @@ class CatalogPages:
             "skills/skill.html",
             skill=skill,
             key=key_of(skill.path),
+            obstacle=SkillFolder(skill.path, skill.root, skill.inner).obstacle(),
             shadowed=shadowed,
             address=address,
             files=_files(skill),
@@ -128,6 +134,7 @@ class CatalogPages:
             422,
             name=name,
             path=error.path,
+            key=key_of(error.path),
             diagnostics=error.diagnostics,
             source_line=source_line,
         )

@@ -13,16 +13,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from metier.chat.chat_search import ChatSearch
 from metier.chat.chat_store import NoSuchChat
 from metier.chat.engine import MESSAGE_CHARACTERS
 from metier.chat.live import TurnMessage
 from metier.chat.model_choice import PROVIDERS
+from metier.chat.spending import of_chat
 from metier.files.text import visible
 from metier.record.streams import chat_stream
 from metier.record.writer import system_clock
+from metier.secrets.storage import find_keyring
 from metier.web import sse
 from metier.web.cards import Cards, CardStream, of_page
 from metier.web.endpoints import encode
+from metier.web.pages.chat_list import beside
 from metier.web.site import Site, whole
 
 if TYPE_CHECKING:
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 ITEMS: Final = 300
 """The latest items, which the page shows at first."""
 SUGGESTIONS: Final = 4
-LISTED: Final = 100
-"""Chats in the side bar."""
 
 PACE_SECONDS: Final = 0.05
 """How long the pieces of a growing answer are collected before the page gets them."""
@@ -44,9 +46,13 @@ class ChatPages:
 
     site: Site
     api: "Api"
+    search: ChatSearch
 
     async def new(self, request: Request) -> Response:
-        return await run_in_threadpool(self._page, request, "")
+        answer = await run_in_threadpool(self._page, request, "")
+        # In the background, so that the first search does not wait for it.
+        asyncio.get_running_loop().run_in_executor(None, self.search.warm)
+        return answer
 
     async def chat(self, request: Request) -> Response:
         return await run_in_threadpool(self._page, request, request.path_params["chat_id"])
@@ -54,7 +60,7 @@ class ChatPages:
     def _page(self, request: Request, chat_id: str) -> Response:
         chats = self.api.chats
         items: list[str] = []
-        status, skills, title, earlier, position, elapsed = "idle", list[str](), "", 0, -1, 0
+        status, skills, title, earlier, position, elapsed, pinned = "idle", list[str](), "", 0, -1, 0, False
         if chat_id:
             try:
                 head, kept, position = chats.read_to(chat_id)
@@ -63,6 +69,7 @@ class ChatPages:
             turn = chats.turn(chat_id)
             status = turn.status if turn is not None else head.shown_status
             skills, title = turn.skills if turn is not None else list(head.skills), head.title
+            pinned = head.pinned
             earlier = 0 if "all" in request.query_params else max(0, len(kept) - ITEMS)
             elapsed = max(0, system_clock() - (turn.started_ms if turn is not None else head.updated_ms))
             items = Cards(self.site, chat_id).page([one.as_dict() for one in kept[earlier:]], idle=status == "idle")
@@ -78,12 +85,29 @@ class ChatPages:
             elapsed=elapsed,
             most_characters=MESSAGE_CHARACTERS,
             earlier=earlier,
-            chats=chats.store.chats()[:LISTED],
-            model=chats.choice.as_dict(),
+            pinned=pinned,
+            removed=request.query_params.get("removed", "") if not chat_id else "",
+            words="",
+            beside=beside(self.search.find("")),
+            model=chats.choice_of(chat_id).as_dict(),
+            own_model=bool(chat_id and chats.store.label(chat_id).model),
+            keyring=find_keyring().backend is not None,
             providers=PROVIDERS,
             suggestions=chats.commands("", SUGGESTIONS),
             found=len(self.site.skills()),
         )
+
+    async def spent(self, request: Request) -> Response:
+        """What the model of a chat took so far, as a part of the page."""
+
+        def count() -> Response:
+            try:
+                _, kept = self.api.chats.read(request.path_params["chat_id"])
+            except NoSuchChat:
+                return Response(status_code=404)
+            return self.site.page(request, "chat/spent.html", spent=of_chat(kept))
+
+        return await run_in_threadpool(count)
 
     async def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
@@ -113,14 +137,14 @@ class ChatPages:
 
     def _around(self, message: TurnMessage, chat_id: str) -> dict[str, object]:
         """What surrounds the items, after a turn: the title, the skills and the list of chats."""
-        chats = self.api.chats.store
         try:
-            title = visible(chats.head(chat_id).title)
+            title = visible(self.api.chats.store.head(chat_id).title)
         except NoSuchChat:
             title = ""
+        listed = beside(self.search.find(""))
         return {
             "status": message.data["status"],
             "title": title,
             "chips": self.site.render("chat/chips.html", skills=message.data["skills"]),
-            "chats": self.site.render("chat/list.html", chats=chats.chats()[:LISTED], chat_id=chat_id),
+            "chats": self.site.render("chat/list.html", words="", beside=listed, chat_id=chat_id),
         }

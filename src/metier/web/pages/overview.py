@@ -59,6 +59,8 @@ class OverviewPage:
     entries: Sequence[OverviewEntry]
     total: int
     number: int
+    weak: frozenset[str] = frozenset()
+    """The keys of the entries that match a search only weakly."""
 
     @property
     def last(self) -> int:
@@ -101,20 +103,22 @@ class Overview:
         return entry.kind in ("shadowed", "broken") or len(self.catalog.by_name.get(entry.name, ())) > 1
 
     def page(self, skills: Skills, text: str, kind: str, scope: str, number: int) -> OverviewPage:
-        """The entries that match: ranked hits first, then entries that contain the text literally."""
-        found = self._matching(skills, text.strip()) if text.strip() else self.entries
+        """The entries that match: strong hits, then entries that contain the text literally, then weak hits."""
+        found, weak = self._matching(skills, text.strip()) if text.strip() else (self.entries, frozenset[str]())
         if kind or scope:
             found = [entry for entry in found if kind in ("", entry.kind) and scope in ("", entry.scope)]
         number = min(number, max(1, -(-len(found) // PER_PAGE)))
-        return OverviewPage(found[(number - 1) * PER_PAGE : number * PER_PAGE], len(found), number)
+        return OverviewPage(found[(number - 1) * PER_PAGE : number * PER_PAGE], len(found), number, weak)
 
-    def _matching(self, skills: Skills, text: str) -> list[OverviewEntry]:
+    def _matching(self, skills: Skills, text: str) -> tuple[list[OverviewEntry], frozenset[str]]:
         ranked = skills.search(text, limit=skills.profile.search.max_limit).results
-        numbers = [self.by_path[hit.skill.path] for hit in ranked if hit.skill.path in self.by_path]
-        known = set(numbers)
+        hits = [(self.by_path[hit.skill.path], hit.fit) for hit in ranked if hit.skill.path in self.by_path]
         wanted = text.lower()
-        numbers += (n for n, hay in enumerate(self._haystacks) if wanted in hay and n not in known)
-        return [self.entries[number] for number in numbers]
+        numbers = dict.fromkeys(number for number, fit in hits if fit != "weak")
+        numbers |= dict.fromkeys(number for number, hay in enumerate(self._haystacks) if wanted in hay)
+        weak = [number for number, fit in hits if fit == "weak" and number not in numbers]
+        found = [self.entries[number] for number in (*numbers, *weak)]
+        return found, frozenset(self.entries[number].key for number in weak)
 
 
 class Overviews:

@@ -1,6 +1,7 @@
 // The chat: messages go to the API, and items come back as cards that the server rendered.
 import { $, later, put, say } from "./app.js";
 import * as editing from "./editing.js";
+import { dialog, openModel } from "./model.js";
 import { change, keepAtEnd, toEnd } from "./frames.js";
 import { draft, queue } from "./queue.js";
 import { follow as connect } from "./stream.js";
@@ -143,14 +144,13 @@ function follow() {
   }, (there) => { $("[data-lost]").hidden = there; });
 }
 
-async function ensureChat() {
+export async function ensureChat() {
   if (chat) return;
   chat = (await (await call("POST", "/api/chats")).json()).id;
   main.dataset.chat = chat;
   history.replaceState(null, "", `/chat/${encodeURIComponent(chat)}`);
   queue.move(chat);
   draft.save("", "");
-  $("[data-remove]").hidden = false;
 }
 
 async function send(text, replaces = "") {
@@ -173,7 +173,7 @@ async function send(text, replaces = "") {
 // --- files ---
 
 /** Add files to the chat. Scripts of later turns find them in their current folder. */
-async function attach(files) {
+export async function attach(files) {
   if (!files.length || main.dataset.status !== "idle") return;
   working(true);
   let added = 0;
@@ -292,7 +292,7 @@ message.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
-  const at = event.target.closest("[data-answer], [data-pick], [data-retry], [data-suggest], [data-remove], [data-chats-toggle], [data-model-open]");
+  const at = event.target.closest("[data-answer], [data-pick], [data-retry], [data-suggest], [data-chats-toggle], [data-model-open]");
   if (!at) return;
   if (at.dataset.answer) {
     await answer(at.closest("[data-ask]"), at.dataset.answer);
@@ -313,14 +313,6 @@ document.addEventListener("click", async (event) => {
     message.value = at.dataset.suggest;
     written();
     message.focus();
-  } else if ("remove" in at.dataset) {
-    if (!confirm("Remove this chat from the list? Its events stay in the activity.")) return;
-    try {
-      await call("DELETE", `/api/chats/${encodeURIComponent(chat)}`);
-      location.assign("/");
-    } catch (error) {
-      say(error.message);
-    }
   } else if ("chatsToggle" in at.dataset) {
     const open = $(".shell").classList.toggle("listing");
     at.setAttribute("aria-expanded", String(open));
@@ -424,46 +416,6 @@ message.addEventListener("keydown", (event) => {
 list.addEventListener("mousedown", (event) => {
   const at = event.target.closest("li");
   if (at) { event.preventDefault(); take(at); }
-});
-
-// --- the model ---
-
-const dialog = $("[data-model]");
-const form = $("[data-model-form]");
-const problem = $("[data-model-error]");
-
-function openModel() {
-  problem.hidden = true;
-  dialog.showModal();
-}
-
-$("[data-model-cancel]").addEventListener("click", () => dialog.close());
-dialog.addEventListener("close", () => { form.elements.api_key.value = ""; });
-
-form.elements.provider.addEventListener("change", () => {
-  $("[data-model-fields]").hidden = form.elements.provider.value === "offline";
-});
-
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const { provider, model, base_url: address, api_key: key, tools } = form.elements;
-  const asked = { provider: provider.value };
-  if (provider.value !== "offline") {
-    Object.assign(asked, { model: model.value.trim(), base_url: address.value.trim(), tools: tools.checked });
-    if (key.value) asked.api_key = key.value;
-  }
-  key.value = "";
-  try {
-    const chosenModel = await (await call("PUT", "/api/model", asked)).json();
-    $("[data-model-label]").textContent = chosenModel.model;
-    $("[data-offline]").hidden = !chosenModel.offline;
-    $("[data-has-key]").hidden = !chosenModel.has_key;
-    dialog.close();
-    say(chosenModel.offline ? "The offline guide answers." : `${chosenModel.model} answers from now on.`);
-  } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
-  }
 });
 
 // --- start ---

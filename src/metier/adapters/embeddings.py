@@ -1,0 +1,200 @@
+"""Ranks skills by meaning, with any embedding model of Pydantic AI or with a model in a local ONNX file.
+
+A vector is made once for a text and a model and kept in a file, so that only new descriptions cost anything. It needs
+`metier[embeddings]`; a local file also needs `onnxruntime` and `tokenizers`.
+
+    from metier import Skills
+    from metier.adapters.embeddings import WEIGHT, EmbeddingRanker
+
+    ranker = EmbeddingRanker("openai:text-embedding-3-small", cache="vectors.sqlite")
+    skills = Skills.discover(rankers=[(WEIGHT, ranker)])
+"""
+
+import contextlib
+import hashlib
+import heapq
+import importlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import numpy as np
+
+from metier.catalog.search import OVERLAP
+from metier.catalog.search.fusion import CatalogRanker, Ranker, fuse
+from metier.model import Skill
+from metier.skills import Skills
+
+if TYPE_CHECKING:
+    from pydantic_ai.embeddings import EmbeddingModel
+
+WEIGHT: Final = 0.3
+"""A weight to begin with, where the ranking by words has 1.0. `learned_weight` finds the one for your requests."""
+WEIGHTS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
+FLOOR: Final = 0.2
+"""Vectors of texts that have nothing in common still have about this similarity, so it counts as none."""
+
+_BATCH: Final = 64
+_LONGEST: Final = 2_000
+
+Vectors = Sequence[Sequence[float]]
+
+
+class Embedding(Protocol):
+    """Turns texts into vectors. The same text gets the same vector."""
+
+    @property
+    def name(self) -> str:
+        """What tells its vectors from those of other models."""
+        ...
+
+    def documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of descriptions."""
+        ...
+
+    def query(self, text: str) -> Sequence[float]:
+        """The vector of a query."""
+        ...
+
+
+class EmbeddingRanker:
+    """A `Ranker` by the similarity of a query to name and description of each skill.
+
+    It says in which order skills fit, not whether they do: a hit is strong only if its words are.
+    """
+
+    matches: Final = False
+
+    def __init__(self, model: "str | EmbeddingModel | Embedding", *, cache: str | None = None) -> None:
+        """`model` is a name such as `openai:text-embedding-3-small`, or a model; `cache` is a file for the vectors."""
+        self._embedding: Embedding = cast("Embedding", model) if _embeds(model) else _PydanticEmbedding(model)
+        self._cache = _VectorCache(cache or ":memory:")
+        self._shown: tuple[list[str], Any] = ([], None)
+
+    def sync(self, skills: Iterable[Skill]) -> None:
+        """Make the vectors of new descriptions. `Skills` calls it before it ranks a changed catalog."""
+        listed = sorted(skills, key=lambda skill: skill.path)
+        texts = [f"{skill.name}. {skill.description}"[:_LONGEST] for skill in listed]
+        vectors = self._cache.vectors(self._embedding.name, texts, self._embedding.documents)
+        self._shown = [skill.path for skill in listed], _unit(vectors) if len(vectors) else None
+
+    def rank(self, query: str, limit: int, /) -> list[tuple[str, float]]:
+        """The skills that are nearest in meaning, with scores above zero."""
+        paths, vectors = self._shown
+        if vectors is None:
+            return []
+        asked = _unit(np.asarray([self._embedding.query(query[:_LONGEST])], dtype=np.float32))[0]
+        near: list[float] = (vectors @ asked - FLOOR).tolist()
+        best = heapq.nsmallest(limit, ((-score, path) for score, path in zip(near, paths, strict=True) if score > 0))
+        return [(path, -score) for score, path in best]
+
+
+def learned_weight(skills: Skills, ranker: Ranker, requests: Iterable[tuple[str, str]]) -> float:
+    """The weight with which words and a ranker together put the right skill first most often, of `WEIGHTS`.
+
+    `requests` are pairs of a request and the name of the skill that is right for it. `skills` must be without rankers.
+    Of equal weights the smallest is returned, and 0.0 says that the ranker does not help.
+    """
+    if isinstance(ranker, CatalogRanker):
+        ranker.sync(skills)
+    gained = dict.fromkeys(WEIGHTS, 0.0)
+    for request, name in requests:
+        words = [(hit.skill.path, hit.score - OVERLAP) for hit in skills.search(request, limit=100).results]
+        meaning = ranker.rank(request, 100)
+        for weight in WEIGHTS:
+            paths = [path for path, _ in fuse([(1.0, words), (weight, meaning)], 100)]
+            right = skills[name].path
+            gained[weight] += 1 / (1 + paths.index(right)) if right in paths else 0.0
+    return max(WEIGHTS, key=lambda weight: (round(gained[weight], 9), -weight))
+
+
+class OnnxEmbedding:
+    """A sentence model in an ONNX file, with its `tokenizer.json`. The mean of its vectors of words is used."""
+
+    def __init__(self, model: str, tokenizer: str, *, longest: int = 256) -> None:
+        runtime: Any = importlib.import_module("onnxruntime")
+        tokenizers: Any = importlib.import_module("tokenizers")
+        with open(model, "rb") as file:
+            self._name = f"onnx:{os.path.basename(model)}:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+        self._session: Any = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self._inputs: set[str] = {one.name for one in self._session.get_inputs()}
+        self._tokenizer: Any = tokenizers.Tokenizer.from_file(tokenizer)
+        self._tokenizer.enable_truncation(longest)
+        self._tokenizer.enable_padding()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def documents(self, texts: Sequence[str]) -> Vectors:
+        encoded = self._tokenizer.encode_batch(list(texts))
+        ids = np.asarray([one.ids for one in encoded], dtype=np.int64)
+        mask = np.asarray([one.attention_mask for one in encoded], dtype=np.int64)
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        words = self._session.run(None, {name: value for name, value in given.items() if name in self._inputs})[0]
+        weights = mask[..., None].astype(np.float32)
+        return (words * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
+
+    def query(self, text: str) -> Sequence[float]:
+        return self.documents([text])[0]
+
+
+class _PydanticEmbedding:
+    """A model of Pydantic AI."""
+
+    def __init__(self, model: Any) -> None:
+        from pydantic_ai import Embedder
+
+        self._embedder = Embedder(model)
+        self._name = model if isinstance(model, str) else f"{model.system}:{model.model_name}"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def documents(self, texts: Sequence[str]) -> Vectors:
+        return self._embedder.embed_documents_sync(list(texts)).embeddings
+
+    def query(self, text: str) -> Sequence[float]:
+        return self._embedder.embed_query_sync(text).embeddings[0]
+
+
+def _embeds(model: object) -> bool:
+    return not isinstance(model, str) and callable(getattr(model, "documents", None))
+
+
+class _VectorCache:
+    """Vectors by model and content in a SQLite file, which processes may share."""
+
+    def __init__(self, file: str) -> None:
+        self._lock = threading.Lock()
+        self._base = sqlite3.connect(file, timeout=30, check_same_thread=False)
+        with self._base:
+            self._base.execute("create table if not exists vectors (digest blob primary key, vector blob)")
+
+    def vectors(self, model: str, texts: Sequence[str], make: Callable[[Sequence[str]], Vectors]) -> Any:
+        """The vector of each text, in order. Only those that the file lacks are made, and kept as soon as they are."""
+        digests = [hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).digest() for text in texts]
+        with self._lock:
+            known = {digest: vector for digest in digests if (vector := self._stored(digest)) is not None}
+            missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in known}
+            wanted = list(missing)
+            for start in range(0, len(wanted), _BATCH):
+                some = wanted[start : start + _BATCH]
+                made = np.asarray(make([missing[digest] for digest in some]), dtype=np.float32)
+                rows = [(digest, vector.tobytes()) for digest, vector in zip(some, made, strict=True)]
+                known.update(zip(some, made, strict=True))
+                with contextlib.suppress(sqlite3.OperationalError), self._base:
+                    self._base.executemany("insert or replace into vectors values (?, ?)", rows)
+        return np.asarray([known[digest] for digest in digests], dtype=np.float32)
+
+    def _stored(self, digest: bytes) -> Any:
+        row = self._base.execute("select vector from vectors where digest = ?", (digest,)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
+
+
+def _unit(vectors: Any) -> Any:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,0 +1,209 @@
+"""Turns a query into clauses for the engine. Each clause that a document matches adds a whole number of points.
+
+The points of a clause come from how many documents have its term, so they depend on what is in the index and not on how
+it is stored.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+from tantivy import Occur, Query
+
+from metier.catalog.search.aliases import Aliases
+from metier.catalog.search.documents import LEVELS, SCHEMA, WORD_BITS, joined
+from metier.catalog.search.words import exact, pairs, terms, words
+
+WORD_SHARE: Final = 0.5
+"""The weight of unstemmed words."""
+PAIR_SHARE: Final = 0.15
+"""The weight of two neighbouring terms."""
+TYPO_SHARE: Final = 0.5
+TYPO_LENGTH: Final = 5
+"""A word of at least this length that no document has also matches words that differ by one letter."""
+NAME_LENGTH: Final = 64
+"""A query of at most this many letters may be a name, without its hyphens or with a typing error or two."""
+QUERY_LIMIT: Final = 32
+"""The number of terms of a query that count, the rarest first. More take time and find nothing else."""
+LONGEST_QUERY: Final = 64
+"""The number of terms from which on a longer query says nothing more."""
+COMMON: Final = 0.5
+COMMON_WEIGHT: Final = 0.6
+"""For a word that more than this share of the documents has, only its presence counts, with this weight."""
+ALIAS_SHARE: Final = 0.5
+"""The weight of another word for a word of the query."""
+CONTEXT_SHARE: Final = 0.1
+CONTEXT_MOST: Final = 0.2
+"""The weight of a word of the context, and the share of a full match that all of them together add at most."""
+CONTEXT_DEPTH: Final = 50
+"""The number of results of a query whose order a context can change."""
+FEWEST: Final = 300
+"""A smaller index is treated as this large, because a word in three of five documents is not a common word."""
+FITS: Final = 0.5
+"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 4 % above."""
+
+_EVEN: Final = 0.22
+"""The share of a ten-word query that must be found for a score of 0.5."""
+_LENGTH_POWER: Final = 0.75
+"""How much more a share of a longer query says. Chosen so that queries of all lengths have one threshold."""
+POINTS: Final = 1024
+"""The points of a full match at an idf of one. Sums stay far below 2**24, up to which the engine's floats are exact."""
+
+NO_ALIASES: Final[Aliases] = {}
+
+
+def confidence(share: float, length: int) -> float:
+    """Return the score from 0 to 1 of a share of a query of this length."""
+    found = share * (length / 10) ** _LENGTH_POWER
+    return found / (found + _EVEN)
+
+
+def length_of(query: str, found: Collection[str]) -> int:
+    """Return how much a query with these terms says. One or two words count as three, as in `excel`.
+
+    In "no, not like that" most words are function words, so nobody has chosen the one that is left to search for it.
+    """
+    distinct = len(set(found))
+    chosen = 2 * distinct > len(query.split())
+    return min(max(distinct, 3 if chosen else 1), LONGEST_QUERY)
+
+
+class View(Protocol):
+    """What a query needs to know about the index."""
+
+    @property
+    def total(self) -> int:
+        """The number of skills."""
+        ...
+
+    def levels(self, term: str) -> Mapping[int, int]:
+        """The levels of weight that a term has in the index."""
+        ...
+
+    def occurrences(self, term: str) -> int:
+        """The number of skills with this term."""
+        ...
+
+    def frequency(self, field: str, term: str) -> int:
+        """The number of skills with this word or pair."""
+        ...
+
+
+def term_query(field: str, term: str) -> Query:
+    return Query.term_query(SCHEMA, field, term, "basic")
+
+
+class QueryPlan:
+    """A query as clauses for the engine: each clause that a document matches adds points."""
+
+    def __init__(self, view: View, query: str, aliases: Aliases = NO_ALIASES) -> None:
+        self.clauses: list[tuple[Occur, Query]] = []
+        self.presence: list[tuple[str, Query]] = []
+        """The words of the query, each with a clause that matches the documents that have it."""
+        self.wanted: list[tuple[str, float]] = []
+        """The terms of the query that some document has, each with its inverse document frequency."""
+        self.potential = 0
+        """The points of a document that has all terms with full weight."""
+        self.length = 0
+        """The number of terms that count for a score."""
+        self._view = view
+        self._aliases = aliases
+        self._total = max(view.total, FEWEST)
+        found = terms(query)
+        self.length = length_of(query, found)
+        self._add_stems(found, words(query))
+        self._add_words(exact(query))
+        self._add_pairs(pairs(found))
+        self._add_name(joined(query), found)
+
+    def confidence(self, points: int) -> float:
+        """Return the share of the query that was found. Half of a long query counts more than all of two words."""
+        return confidence(points / self.potential, self.length)
+
+    def context_clauses(self, context: str) -> tuple[list[tuple[Occur, Query]], int]:
+        """Return clauses for the words of a context that the query lacks, and the most points that they may add."""
+        own = {term for term, _ in self.wanted}
+        known = [one for one in self._rarest(terms(context), self._view.occurrences) if one[0] not in own]
+        before, self.clauses = self.clauses, []
+        for term, count, idf in known:
+            if 0 < count <= COMMON * self._total:
+                self._add_levels(term, idf * CONTEXT_SHARE)
+        clauses, self.clauses = self.clauses, before
+        return clauses, round(self.potential * CONTEXT_MOST)
+
+    def _add_stems(self, found: list[str], spelled: list[str]) -> None:
+        word_of = dict(zip(reversed(found), reversed(spelled), strict=True))
+        for term, count, idf in self._rarest(found, self._view.occurrences):
+            self.potential += round(POINTS * idf)
+            word = word_of[term]
+            if count:
+                self.wanted.append((term, idf))
+            if count > COMMON * self._total:
+                self._score(there := self._any_level(term), round(POINTS * idf * COMMON_WEIGHT) or 1)
+                self.presence.append((word, there))
+            elif count:
+                self.presence.append((word, self._add_levels(term, idf)))
+            elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
+                near = Query.fuzzy_term_query(SCHEMA, "word", "0" + word, 1)
+                self._score(near, round(POINTS * TYPO_SHARE * idf))
+                self.presence.append((word, near))
+            self._add_aliases(term, idf)
+
+    def _add_aliases(self, term: str, most: float) -> None:
+        """Match other words for a term, which count less than the term itself."""
+        for other, word in self._aliases.get(term, {}).items():
+            count = self._view.occurrences(other)
+            if 0 < count <= COMMON * self._total:
+                idf = min(self._idf(count), most)
+                self.presence.append((word, self._add_levels(other, idf * ALIAS_SHARE)))
+
+    def _add_words(self, found: list[str]) -> None:
+        for term, count, idf in self._rarest(found, lambda word: self._view.frequency("word", "0" + word)):
+            self.potential += round(POINTS * WORD_SHARE * idf)
+            if count:
+                self._add_word(term, idf * WORD_SHARE)
+
+    def _add_pairs(self, found: list[str]) -> None:
+        for term, count, idf in self._rarest(found, lambda pair: self._view.frequency("pair", pair)):
+            if count:
+                self._score(term_query("pair", term), round(POINTS * idf * PAIR_SHARE) or 1)
+
+    def _add_name(self, name: str, found: list[str]) -> None:
+        """Match the whole query as a name, which is worth as many points as all of its words."""
+        if not self.potential or len(name) > NAME_LENGTH:
+            return
+        # Typing errors are allowed only if one of the words is unknown.
+        known = all(self._view.occurrences(term) for term in found)
+        errors = 0 if known or not name.isascii() else min(len(name) // 4, 2)
+        fuzzy = Query.fuzzy_term_query(SCHEMA, "name", name, errors) if errors else None
+        self._score(fuzzy or term_query("name", name), self.potential)
+
+    def _rarest(self, found: Iterable[str], frequency: Callable[[str], int]) -> list[tuple[str, int, float]]:
+        """The rarest terms, each with the number of documents that have it and its inverse document frequency."""
+        counts = ((term, frequency(term)) for term in dict.fromkeys(found))
+        rated = [(term, count, self._idf(count)) for term, count in counts]
+        return sorted(rated, key=lambda item: item[1])[:QUERY_LIMIT]
+
+    def _idf(self, count: int) -> float:
+        return math.log(1 + (self._total - count + 0.5) / (count + 0.5))
+
+    def _add_levels(self, term: str, worth: float) -> Query:
+        """Add a clause for each level of weight that the term has in some document."""
+        step = POINTS * worth / LEVELS
+        for level in self._view.levels(term):
+            self._score(term_query("stem", f"{term}:{level}"), round(step * (level + 1)) or 1)
+        return self._any_level(term)
+
+    def _any_level(self, term: str) -> Query:
+        levels = [(Occur.Should, term_query("stem", f"{term}:{level}")) for level in self._view.levels(term)]
+        return Query.boolean_query(levels)
+
+    def _add_word(self, word: str, worth: float) -> None:
+        """Add the clauses of an unstemmed word: one for its presence, and one for each bit of its weight."""
+        step = POINTS * worth / (1 << WORD_BITS)
+        self._score(term_query("word", "0" + word), round(step) or 1)
+        for bit in range(WORD_BITS):
+            self._score(term_query("word", f"{1 << bit}{word}"), round(step * (1 << bit)) or 1)
+
+    def _score(self, query: Query, points: float) -> None:
+        self.clauses.append((Occur.Should, Query.const_score_query(query, points)))

@@ -1,0 +1,135 @@
+"""Reads one SKILL.md up to its closing fence, and turns it into the row that a scan keeps.
+
+A row depends on the file and on the rules of a profile. `Heads` keeps what depends on the file alone, so that several
+profiles can scan the same files and each is read once.
+"""
+
+import os
+import sys
+from collections.abc import Container
+from typing import Final
+
+from metier import limits
+from metier.catalog import invocation, validate
+from metier.catalog.frontmatter import Parsed
+from metier.catalog.scan_cache import FileRow, NoteRow
+from metier.hosts.schema import Profile, Rules
+from metier.model import NO_FIELDS, Diagnostic
+
+OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
+"""The error number of opening a symbolic link with `OPEN`."""
+
+
+class Heads:
+    """The status and the frontmatter of each file, by path, if its frontmatter is the same under all rules."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[os.stat_result, Parsed]] = {}
+        self._plain: dict[str, FileRow | None] = {}
+
+    def row(self, file: str, profile: Profile, *, require_description: bool) -> FileRow | None:
+        """The row of a file that was read before. Most files have nothing to report, and the same row in all hosts."""
+        head = self.known.get(file)
+        if head is None:
+            return None
+        if profile.catalog.policy_file or not validate.accepts_plain(profile.validation):
+            return row_of(*head, profile, file, linked=None, require_description=require_description)
+        if file not in self._plain:
+            checked = validate.check_plain(head[1], _name(file))
+            self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
+        return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
+
+    def keep(self, file: str, status: os.stat_result, parsed: Parsed) -> None:
+        """Keep what all rules read alike: the file has a frontmatter, and nothing had to be repaired."""
+        if parsed.fields is not None and not parsed.diagnostics and parsed.text:
+            self.known[file] = (status, parsed)
+
+    def rules_out(self, file: str, names: Container[str]) -> bool:
+        """Whether a file is known to have none of these names under any rules."""
+        head = self.known.get(file)
+        name = head[1].fields.get("name") if head is not None and head[1].fields is not None else None
+        if not isinstance(name, str) or not (name.isascii() and name.isprintable()):
+            return False
+        return name.strip() not in names and _name(file) not in names
+
+
+def read_head(descriptor: int, file: str, size: int, rules: Rules) -> Parsed:
+    """Read as much of a file as its frontmatter takes, and parse it as leniently as the rules say."""
+    data = os.read(descriptor, limits.HEAD_BYTES)
+    complete = len(data) >= size
+    while True:
+        parsed = validate.parse(data, file, rules, complete=complete)
+        if parsed is not None:
+            return parsed
+        more = os.read(descriptor, limits.HEAD_BYTES * 4)
+        complete = not more
+        data += more
+
+
+def row_of(
+    status: os.stat_result,
+    parsed: Parsed,
+    profile: Profile,
+    file: str,
+    *,
+    linked: str | None,
+    require_description: bool,
+) -> FileRow:
+    """Check a frontmatter against the rules of a profile. `linked` is the target of a SKILL.md that is a link."""
+    folder = os.path.dirname(file)
+    rules = profile.validation
+    if parsed.fields is None:
+        parsed = validate.tolerate(parsed, rules)
+    checked = validate.check(parsed, os.path.basename(folder), rules, file, require_description=require_description)
+    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, folder))
+
+
+def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
+    notes = checked.diagnostics
+    return (
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_size,
+        status.st_ino,
+        "skill" if not notes or checked.valid else "failed",
+        linked,
+        checked.name,
+        checked.description,
+        checked.fields if checked.fields is not NO_FIELDS else {},
+        flags,
+        tuple(map(_pack, notes)) if notes else (),
+    )
+
+
+def failed_row(file: str, code: str, message: str, reason: str = "") -> FileRow:
+    """The row of a file that cannot be read. It has no inode, so that it is not kept."""
+    return (0, 0, 0, 0, "failed", None, _name(file), "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
+
+
+def unreadable_row(file: str, error: OSError | ValueError) -> FileRow:
+    reason = "permission" if isinstance(error, PermissionError) else ""
+    return failed_row(file, "unreadable", f"the file cannot be read: {reason_of(error)}", reason)
+
+
+def skipped_row(file: str, reason: str, detail: str) -> FileRow:
+    """The row of a file that a rule leaves out."""
+    return (0, 0, 0, 0, reason, None, _name(file), detail, {}, 0, ())
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _name(file: str) -> str:
+    return os.path.basename(os.path.dirname(file))
+
+
+def _pack(d: Diagnostic) -> NoteRow:
+    return (d.code, d.severity, d.message, d.line, d.column, d.hint, d.reason)
+
+
+def unpack(note: NoteRow, file: str) -> Diagnostic:
+    """The diagnostic of a row."""
+    code, severity, message, line, column, hint, reason = note
+    return Diagnostic(code, severity, message, path=file, line=line, column=column, hint=hint, reason=reason)

@@ -1,0 +1,94 @@
+"""What the rules in force say, for people: all of them with their origin, and the request that a question is about.
+
+`metier policy` and the page of rules both show it.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from metier.errors import ResourceError
+from metier.files.source import take_folder
+from metier.hosts.settings import Settings
+from metier.model import REMOTE, JsonObject, Skill
+from metier.session.policy import GRANTS, Policy, Request
+from metier.session.remembered import RememberedRules
+from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
+from metier.session.skill_request import skill_request
+from metier.session.working_folder import chosen_folder
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRule:
+    """A rule in force and where it comes from. Only remembered answers have an id."""
+
+    verdict: Verdict
+    rule: Rule
+    origin: str
+    id: str = ""
+
+    def as_dict(self) -> JsonObject:
+        return {"verdict": self.verdict, **self.rule.as_dict(), "origin": self.origin} | (
+            {"id": self.id} if self.id else {}
+        )
+
+
+def listed_rules(config: Settings) -> list[ListedRule]:
+    """Every rule in force, in the order in which rules are applied: deny, allow, ask."""
+    answers = answers_of(config)
+    return [one for verdict in LISTS for one in _listed(config, answers, verdict)]
+
+
+def answers_of(config: Settings) -> RememberedRules:
+    """The remembered answers of the user."""
+    return RememberedRules(config.answers_file, config.profile)
+
+
+def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[ListedRule]:
+    given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
+    for one, origin in zip(given, origins, strict=False):
+        for rule in getattr(read_lists({verdict: [one]}, config.profile), verdict):
+            yield ListedRule(verdict, rule, origin)
+    for written in dict.fromkeys(answers.written()[verdict]):
+        for rule in getattr(read_lists({verdict: [written]}, config.profile), verdict):
+            yield ListedRule(verdict, rule, config.answers_file, written.id if verdict == "allow" else "")
+
+
+def origin_word(origin: str, config: Settings) -> str:
+    """A word for the origin of a rule."""
+    if origin == config.answers_file:
+        return "answers"
+    if os.path.dirname(origin) == config.config_folder:
+        return "user"
+    return "project" if os.path.isabs(origin) else origin
+
+
+def asked_about(
+    config: Settings,
+    policy: Policy,
+    tool: str,
+    skill: Skill | str,
+    *,
+    path: str = "",
+    command: str = "",
+    secret: str = "",
+) -> Request:
+    """The request that would be made to use a tool. `skill` is a skill, or a name that no skill has."""
+    name = canonical(tool, config.profile)
+    if isinstance(skill, str):
+        return Request(name, skill, path, command, name=secret)
+    file = path or (skill.path if name == "skill_load" else "")
+    request = skill_request(name, skill, file, command=command, digest=_digest(name, skill), name=secret)
+    if name == "skill_run":
+        request = replace(request, given=chosen_folder(config, policy, request).given)
+    return request
+
+
+def _digest(tool: str, skill: Skill) -> str:
+    """The digest that rules about running scripts can be bound to: that of all files of the skill."""
+    if tool not in ("skill_run", *GRANTS) or skill.scope == REMOTE:
+        return ""
+    try:
+        return take_folder(skill.folder, skill.inner).digest
+    except ResourceError:
+        return ""  # no script of it runs, either
