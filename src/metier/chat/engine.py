@@ -331,7 +331,8 @@ class Chats:
                     yield TurnMessage("item", item.as_dict())
             if not head.busy and (working or first or (kept and not told)):
                 # A page that has just opened may still show a turn that has ended meanwhile.
-                yield idle(head.skills) if first and not working and not told else ended(head.skills)
+                nothing_new = first and not (working or told or kept)
+                yield idle(head.skills) if nothing_new else ended(head.skills)
             first = False
             working = head.busy
             if self.turn(chat_id) is None and not await wakeup.wait():
