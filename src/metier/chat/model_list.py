@@ -51,6 +51,8 @@ async def model_names(choice: ModelChoice) -> list[str]:
                     raise ModelUnavailable(f"The server of {choice.provider} sent too long a list of models.")
     except httpx2.HTTPError as error:
         raise ModelUnavailable(models.explain(error, choice)) from error
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ModelUnavailable("The key or the address has characters that cannot be sent.") from error
     if answer.status_code != 200:
         raise ModelUnavailable(models.explain_status(answer.status_code, choice))
     try:

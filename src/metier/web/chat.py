@@ -318,6 +318,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="The model that answers, in all chats or in one",
         handler=show_model,
         query={"chat": TEXT},
+        refusals={404: "there is no such chat"},
         answers={200: {JSON: _MODEL}},
     ),
     CHOOSE,

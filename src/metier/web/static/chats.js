@@ -59,7 +59,7 @@ if (menu) {
     menu.hidden = !main.dataset.chat;
     for (const link of menu.querySelectorAll("[data-chat-export]")) link.href = `/chat/${chat()}/export.${link.dataset.chatExport}`;
   }).observe(main, { attributeFilter: ["data-chat"] });
-  menu.addEventListener("toggle", () => { if (menu.open) { const title = $("#chat-title"); title.value = $("[data-title]").classList.contains("sr") ? "" : $("[data-title]").textContent; title.select(); part(`/chat/${chat()}/spent`).then((html) => put($("[data-chat-spent]"), html), () => {}); } });
+  menu.addEventListener("toggle", () => { if (menu.open && main.dataset.chat) { const title = $("#chat-title"); title.value = $("[data-title]").classList.contains("sr") ? "" : $("[data-title]").textContent; title.select(); part(`/chat/${chat()}/spent`).then((html) => put($("[data-chat-spent]"), html), () => {}); } });
   document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
   menu.addEventListener("keydown", (event) => { if (event.key === "Escape") { menu.open = false; $("summary", menu).focus(); } });
   $("[data-chat-rename]").addEventListener("submit", async (event) => {
