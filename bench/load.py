@@ -34,8 +34,8 @@ from processes import Process, serve  # noqa: E402
 from record.store.server import PostgresServer, programs  # noqa: E402
 from worlds import World  # noqa: E402
 
-from .clients import Measured, Plan, measure, request  # noqa: E402
 from .generate import generate  # noqa: E402
+from .http_clients import Measured, Plan, measure, request  # noqa: E402
 
 SESSIONS = 64
 TOKEN = "a-token-of-all-replicas"

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .clients import ROOT
 from .generate import generate
+from .http_clients import ROOT
 from .plot import Point, Series, bend, figure, growth, plot
 
 SKILLS = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -2,7 +2,7 @@
 
 A client that costs more than the server would measure itself. This one writes requests that were encoded before, reads
 answers by their `Content-Length`, and keeps nothing but how long each took, so one core makes about 15,000 requests a
-second. It runs in a process of its own: `python -m bench.clients` reads a plan from standard input and writes figures.
+second. It runs in a process of its own: `python -m bench.http_clients` reads a plan from standard input and writes figures.
 """
 
 import json
@@ -60,7 +60,7 @@ def request(method: str, path: str, token: str, body: Mapping[str, object] | Non
 
 def measure(plan: Plan) -> Measured:
     """Run a plan in a process of its own."""
-    command = [sys.executable, "-m", "bench.clients"]
+    command = [sys.executable, "-m", "bench.http_clients"]
     done = subprocess.run(
         command, input=json.dumps(asdict(plan)), capture_output=True, text=True, cwd=ROOT, check=False
     )
