@@ -2,7 +2,7 @@
 
 A client that costs more than the server would measure itself. This one writes requests that were encoded before, reads
 answers by their `Content-Length`, and keeps nothing but how long each took, so one core makes about 15,000 requests a
-second. It runs in a process of its own: `python -m bench.http_clients` reads a plan from standard input and writes figures.
+second. It runs in a process of its own: `python -m bench.http_clients` reads a plan and writes figures.
 """
 
 import json
