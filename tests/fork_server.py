@@ -37,7 +37,8 @@ MODULES: Final = (
 
 
 def run(address: str) -> NoReturn:
-    listening = socket.create_server(address, family=socket.AF_UNIX, backlog=128)
+    listening = socket.create_server(f"{address}-new", family=socket.AF_UNIX, backlog=128)
+    os.rename(f"{address}-new", address)  # whoever finds it can connect: a socket has a name before it listens
     for name in MODULES:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)

@@ -24,7 +24,7 @@ from worlds import World
 
 EACH = 500
 BATCH = 10
-SECONDS = 60
+SECONDS = 300
 INTERNAL = -32603
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
 

@@ -1,6 +1,7 @@
 """The commands of a page, and running them as a reader would: in one shell, from the first to the last.
 
-A block that cannot run here has `<!-- no-run: reason -->` above it. `...` in an output matches any text. A command that
+A block that cannot run here has `<!-- no-run: reason -->` above it; one of Python that cannot run alone, but with the
+others of its page, has the reason that it "runs with them". `...` in an output matches any text. A command that
 serves until it is stopped runs beside the others, and what it prints is compared, too.
 """
 
@@ -38,7 +39,7 @@ def steps(text: str) -> list[Step]:
     found: list[Step] = []
     for match in STEP.finditer(text):
         block = re.sub(rf"^{match['indent']}", "", match["block"], flags=re.MULTILINE)
-        if match["reason"]:
+        if match["reason"] and "runs with them" not in match["reason"]:
             continue
         if match["language"] == "python":
             found.append(Step(f"python - <<'END-OF-BLOCK'\n{block}END-OF-BLOCK", ""))
