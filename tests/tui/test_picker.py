@@ -420,7 +420,7 @@ def test_ten_thousand_skills_draw_only_what_is_seen(world: World, monkeypatch: p
     names = [f"s{number:05}" for number in range(10_000)]
     many = tuple(dataclasses.replace(one, name=name, path=one.path.replace("one", name)) for name in names)
     skills.catalog = dataclasses.replace(skills.catalog, skills=many)
-    monkeypatch.setattr(skills, "look", lambda: skills.catalog)
+    monkeypatch.setattr(skills, "_scan", lambda: skills.catalog)
     program = PickApp(Picker(skills))
 
     async def run() -> None:
