@@ -84,6 +84,14 @@ def new_skill(
         "scripts/example.py": SCRIPT,
     }
     made: list[str] = []
+    file = os.path.join(skill, SKILL_FILE)
+    try:
+        os.makedirs(os.path.dirname(skill), exist_ok=True)
+        os.mkdir(skill)
+    except OSError as error:
+        if error.filename == skill and isinstance(error, FileExistsError):  # created by somebody else meanwhile
+            raise SkillExists(f"{printable(skill)} already exists; nothing was changed", key="NAME") from error
+        raise _unwritable(error, file) from error
     try:
         for relative, content in files.items():
             file = os.path.join(skill, relative)
@@ -94,8 +102,13 @@ def new_skill(
         os.chmod(os.path.join(skill, "scripts/example.py"), 0o755)  # noqa: S103 - scripts are executable
     except OSError as error:
         shutil.rmtree(skill, ignore_errors=True)  # half a skill would be in the way the next time
-        raise ConfigError(f"{error.filename or skill} cannot be written: {error.strerror}", key="") from error
+        raise _unwritable(error, file) from error
     return made
+
+
+def _unwritable(error: OSError, file: str) -> ConfigError:
+    error.filename = error.filename or file
+    return ConfigError(f"{error.filename} cannot be written: {error.strerror}", key="")
 
 
 def check_name(name: str) -> None:
