@@ -91,7 +91,10 @@ class PalettePages:
         ]
         skills = self.site.skills()
         overview = self.overviews.of(skills)
-        entries = self.overviews.page(skills, words, "", "", 1).entries if words else overview.entries
+        entries = overview.entries
+        if words:
+            found = self.overviews.page(skills, words, "", "", 1)
+            entries = [one for one in found.entries if one.key not in found.weak]
         found = [
             {
                 "kind": "skill",
