@@ -13,7 +13,7 @@ RECIPE_VENVS := .venv-recipes
 RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
 MINUTES ?= 2
 SEED ?= 1
-ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
+ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai,embeddings]
 
 .PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
 	test-image test-install lint format bench \

@@ -72,7 +72,8 @@ def test_neither_the_core_nor_the_other_adapters_load_a_framework() -> None:
 
 def test_the_oldest_versions_that_are_tested_are_the_ones_that_are_stated() -> None:
     extras = project()["optional-dependencies"]
-    stated = {re.sub(">=", "==", extras[extra][0]) for _, extra in ADAPTERS.values()}
+    tested_extras = [*(extra for _, extra in ADAPTERS.values()), "embeddings"]
+    stated = {re.sub(">=", "==", extras[extra][0]) for extra in tested_extras}
     lines = (REPOSITORY / "tests/adapters/oldest.txt").read_text().splitlines()
     tested = {line.removesuffix(".0") if line.count(".") > 1 else line for line in lines if not line.startswith("#")}
     assert tested == stated

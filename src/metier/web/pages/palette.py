@@ -93,8 +93,8 @@ class PalettePages:
         overview = self.overviews.of(skills)
         entries = overview.entries
         if words:
-            found = self.overviews.page(skills, words, "", "", 1)
-            entries = [one for one in found.entries if one.key not in found.weak]
+            page = self.overviews.page(skills, words, "", "", 1)
+            entries = [one for one in page.entries if one.key not in page.weak]
         found = [
             {
                 "kind": "skill",
