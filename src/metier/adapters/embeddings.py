@@ -10,15 +10,17 @@ A vector is made once for a text and a model and kept in a file, so that only ne
     skills = Skills.discover(rankers=[(WEIGHT, ranker)])
 """
 
+import asyncio
 import contextlib
+import functools
 import hashlib
 import heapq
 import importlib
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -39,6 +41,7 @@ FLOOR: Final = 0.2
 _BATCH: Final = 64
 _LONGEST: Final = 2_000
 
+T = TypeVar("T")
 Vectors = Sequence[Sequence[float]]
 
 
@@ -155,10 +158,25 @@ class _PydanticEmbedding:
         return self._name
 
     def documents(self, texts: Sequence[str]) -> Vectors:
-        return self._embedder.embed_documents_sync(list(texts)).embeddings
+        return _result(self._embedder.embed_documents(list(texts))).embeddings
 
     def query(self, text: str) -> Sequence[float]:
-        return self._embedder.embed_query_sync(text).embeddings[0]
+        return _result(self._embedder.embed_query(text)).embeddings[0]
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """A loop in a thread of its own: clients of models belong to one loop, and a search may run inside another."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="metier-embeddings", daemon=True).start()
+    return loop
+
+
+os.register_at_fork(after_in_child=_loop.cache_clear)  # a fork has no such thread
+
+
+def _result(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
 def _embeds(model: object) -> bool:
