@@ -5,7 +5,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
@@ -28,6 +28,10 @@ class Site:
     url: str
     app: App
     world: World
+
+
+_ENDED: Final[set[str]] = set()
+"""The addresses of servers that have ended."""
 
 
 @contextlib.contextmanager
@@ -60,8 +64,12 @@ def serving(
                 break
             threading.Event().wait(0.01)
         assert server.started, "the server did not start"
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield Site(f"http://127.0.0.1:{port}", app, world)
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        _ENDED.discard(url)
+        try:
+            yield Site(url, app, world)
+        finally:
+            _ENDED.add(url)
     finally:
         application.end()
         server.should_exit = True
@@ -72,7 +80,7 @@ def serving(
 
 @dataclass
 class Watch:
-    """The errors of a page. A test that expects one removes it."""
+    """The errors of a page. A test that expects one removes it. A page may outlive its server, which it then misses."""
 
     heard: list[str] = field(default_factory=list[str])
 
@@ -82,7 +90,7 @@ class Watch:
         page.on("dialog", self._dialog)
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if message.type == "error" and not message.location["url"].startswith(tuple(f"{url}/" for url in _ENDED)):
             self.heard.append(f"console: {message.text}")
 
     def _dialog(self, dialog: Dialog) -> None:
