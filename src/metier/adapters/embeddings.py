@@ -1,7 +1,7 @@
-"""Ranks skills by meaning, with any embedding model of Pydantic AI or with a model in a local ONNX file.
+"""Ranks skills by meaning, with any embedding model of Pydantic AI or with a model of your own.
 
 A vector is made once for a text and a model and kept in a file, so that only new descriptions cost anything. It needs
-`metier[embeddings]`; a local file also needs `onnxruntime` and `tokenizers`.
+`metier[embeddings]`.
 
     from metier import Skills
     from metier.adapters.embeddings import WEIGHT, EmbeddingRanker
@@ -15,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import heapq
-import importlib
 import os
 import sqlite3
 import threading
@@ -111,37 +110,6 @@ def learned_weight(skills: Skills, ranker: Ranker, requests: Iterable[tuple[str,
             right = skills[name].path
             gained[weight] += 1 / (1 + paths.index(right)) if right in paths else 0.0
     return max(WEIGHTS, key=lambda weight: (round(gained[weight], 9), -weight))
-
-
-class OnnxEmbedding:
-    """A sentence model in an ONNX file, with its `tokenizer.json`. The mean of its vectors of words is used."""
-
-    def __init__(self, model: str, tokenizer: str, *, longest: int = 256) -> None:
-        runtime: Any = importlib.import_module("onnxruntime")
-        tokenizers: Any = importlib.import_module("tokenizers")
-        with open(model, "rb") as file:
-            self._name = f"onnx:{os.path.basename(model)}:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
-        self._session: Any = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        self._inputs: set[str] = {one.name for one in self._session.get_inputs()}
-        self._tokenizer: Any = tokenizers.Tokenizer.from_file(tokenizer)
-        self._tokenizer.enable_truncation(longest)
-        self._tokenizer.enable_padding()
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def documents(self, texts: Sequence[str]) -> Vectors:
-        encoded = self._tokenizer.encode_batch(list(texts))
-        ids = np.asarray([one.ids for one in encoded], dtype=np.int64)
-        mask = np.asarray([one.attention_mask for one in encoded], dtype=np.int64)
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        words = self._session.run(None, {name: value for name, value in given.items() if name in self._inputs})[0]
-        weights = mask[..., None].astype(np.float32)
-        return (words * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
-
-    def query(self, text: str) -> Sequence[float]:
-        return self.documents([text])[0]
 
 
 class _PydanticEmbedding:

@@ -71,11 +71,6 @@ class KeptModels:
             return replace(choice, key=self._own.key)
         return replace(choice, key=self._key(_secret_name(choice)))
 
-    def forget_key(self, choice: ModelChoice) -> None:
-        self._memory.pop(_secret_name(choice), None)
-        if self._secrets is not None:
-            self._secrets.remove(_secret_name(choice))
-
     def _is_own(self, choice: ModelChoice) -> bool:
         return bool(self._own.key) and _place(choice) == _place(self._own) and choice.key in ("", self._own.key)
 
