@@ -12,6 +12,7 @@ from typing import Final
 
 from metier import limits
 from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
+from metier.catalog.frontmatter.plain import read_plain
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
@@ -159,29 +160,8 @@ def _with_misplaced_fence(
     )
 
 
-_PLAIN_LINE: Final = re.compile(r"^([A-Za-z][\w-]*): ([A-Za-z][^\n]*)\n", re.MULTILINE)
-_TYPED_WORDS: Final = frozenset(("true", "false", "null"))
-
-
-def _read_plain(text: str) -> dict[str, object] | None:
-    """Return the fields of a frontmatter that has only `key: some words` lines, and `None` for any other.
-
-    Half of all files are that simple, and reading them this way takes a quarter of the parser's time. Anything that
-    could mean something else in YAML (a second colon, a comment, a typed word, a tab, a duplicate key) is left to the
-    parser.
-    """
-    if " #" in text or ":\n" in text or " \n" in text:
-        return None
-    lines: list[tuple[str, str]] = _PLAIN_LINE.findall(text)
-    fields: dict[str, object] = dict(lines)
-    if not fields or not len(fields) == len(lines) == text.count("\n") == text.count(": "):
-        return None
-    typed = any(word.lower() in _TYPED_WORDS for pair in lines for word in pair)
-    return fields if not typed and text.replace("\n", "").isprintable() else None
-
-
 def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) -> Parsed:
-    plain = _read_plain(text)
+    plain = read_plain(text)
     if plain is not None:
         return Parsed(fields=plain, body_offset=body, text=text, first_line=first_line)
     return _YamlText(text, path, first_line, body).parse(repair)
