@@ -7,8 +7,7 @@ error. A number that would print differently stays text. Bad input never raises:
 """
 
 import re
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
@@ -21,8 +20,7 @@ from metier.model import Diagnostic, Severity
 __all__ = ["Fences", "Parsed", "find_fences", "parse"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """The frontmatter of one file: its fields, or `None` and the errors that say why."""
 
     fields: dict[str, object] | None
@@ -83,6 +81,9 @@ def parse(
     without frontmatter has no fields and is all body. With `simple_lines`, a frontmatter that has only `key: value`
     lines is repaired even without `repair`.
     """
+    plain = _parse_plain(data)
+    if plain is not None:
+        return plain
     fences = find_fences(data, complete)
     if fences is None:
         return None
@@ -102,8 +103,27 @@ def parse(
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
         return _nul_byte(text, path, first_line)
-    parsed = _parse_text(text, path, first_line, fences.body, repair or (simple_lines and _has_simple_lines(text)))
+    repair_text = repair or (simple_lines and _has_simple_lines(text))
+    parsed = _YamlText(text, path, first_line, fences.body).parse(repair_text)
     return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
+
+
+def _parse_plain(data: bytes) -> Parsed | None:
+    """The frontmatter between two ordinary fences, if it needs no parser.
+
+    A fence that `find_fences` would find earlier is a line that needs the parser, so it is not missed here.
+    """
+    if not data.startswith(b"---\n"):
+        return None
+    close = data.find(b"\n---\n", 4)
+    if not 0 < close < limits.FRONTMATTER_BYTES:
+        return None
+    try:
+        text = data[4 : close + 1].decode()
+    except UnicodeDecodeError:
+        return None
+    fields = read_plain(text)
+    return Parsed(fields, (), close + 5, text, 2) if fields is not None else None
 
 
 def _has_simple_lines(text: str) -> bool:
@@ -160,13 +180,6 @@ def _with_misplaced_fence(
     )
 
 
-def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) -> Parsed:
-    plain = read_plain(text)
-    if plain is not None:
-        return Parsed(fields=plain, body_offset=body, text=text, first_line=first_line)
-    return _YamlText(text, path, first_line, body).parse(repair)
-
-
 class _YamlText:
     """The text between the fences, and where it is in its file."""
 
@@ -211,7 +224,7 @@ class _YamlText:
             column,
             "quote the value: other hosts may reject the file",
         )
-        return replace(parsed, diagnostics=(note, *parsed.diagnostics), repaired=True)
+        return parsed._replace(diagnostics=(note, *parsed.diagnostics), repaired=True)
 
     def settled(self, value: object, seen: Scan | None) -> Parsed:
         """Turn what the parser returned into fields."""

@@ -18,7 +18,7 @@ _FLOW_WORDS: Final = re.compile(r"[A-Za-z][\w/.+-]*(?: [\w/.+-]+)*(?:, ?[A-Za-z]
 _FLOW_QUOTED: Final = re.compile(r'"[^"\\]*"(?:, ?"[^"\\]*")*')
 _QUOTED: Final = re.compile(r'"([^"]*)"')
 
-_TYPED: Final = frozenset(("true", "false", "null"))
+_TYPED: Final = frozenset(form for word in ("true", "false", "null") for form in (word, word.title(), word.upper()))
 _FLAGS: Final = {"true": True, "false": False}
 _FOLDS: Final = {">-": (" ", ""), ">": (" ", "\n"), "|-": ("\n", ""), "|": ("\n", "\n")}
 """What the lines of a block scalar are joined with, and what it ends with."""
@@ -55,9 +55,7 @@ def _map(text: str, depth: int) -> dict[str, object]:
         else:
             raise _NotPlain
     # Text between the entries, a key that is set twice, or one that is no text
-    if length != len(text) or len(fields) != len(entries) or not entries:
-        raise _NotPlain
-    if any(key.lower() in _TYPED for key in fields):
+    if length != len(text) or len(fields) != len(entries) or not _TYPED.isdisjoint(fields) or not fields:
         raise _NotPlain
     return fields
 
@@ -67,7 +65,7 @@ def _scalar(value: str) -> object:
     if first.isalpha():
         if ": " in value or " #" in value or value[-1] == ":":
             raise _NotPlain
-        if len(value) < 6 and value.lower() in _TYPED:
+        if value in _TYPED:
             if value not in _FLAGS:
                 raise _NotPlain
             return _FLAGS[value]
