@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metier.catalog import snapshot
-from metier.catalog.build import Catalog, index_by_name
+from metier.catalog.build import Catalog, Names
 from metier.hosts import profiles
 from metier.hosts.roots import Place
 from metier.model import Diagnostic, Root, Shadowed, Skill, Skipped
@@ -51,7 +51,7 @@ def catalog() -> Catalog:
         ),
         per_root={},
         truncated=True,
-        by_name=index_by_name([winner]),
+        by_name=Names([winner]),
     )
 
 

@@ -125,16 +125,33 @@ def build_catalog(
         diagnostics=tuple(notes),
         per_root=found.per_root,
         truncated=truncated,
-        by_name=index_by_name(ordered),
+        by_name=Names(ordered),
     )
 
 
-def index_by_name(skills: Iterable[Skill]) -> dict[str, tuple[Skill, ...]]:
-    """Group skills by name, in the order in which they come."""
-    named: dict[str, tuple[Skill, ...]] = {}
-    for skill in skills:
-        named[skill.name] = (*named.get(skill.name, ()), skill)
-    return named
+class Names(Mapping[str, tuple[Skill, ...]]):
+    """Skills by name, in the order in which they come. Nearly every name has one skill, which needs no tuple here."""
+
+    __slots__ = ("_first", "_more")
+
+    def __init__(self, skills: Iterable[Skill]) -> None:
+        self._first: dict[str, Skill] = {}
+        self._more: dict[str, list[Skill]] = {}
+        for skill in skills:
+            if self._first.setdefault(skill.name, skill) is not skill:
+                self._more.setdefault(skill.name, []).append(skill)
+
+    def __getitem__(self, name: str) -> tuple[Skill, ...]:
+        return (self._first[name], *self._more.get(name, ()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._first)
+
+    def __len__(self) -> int:
+        return len(self._first)
 
 
 def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill]:

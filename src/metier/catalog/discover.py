@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from metier import limits
 from metier.catalog import invocation
-from metier.catalog.scan_cache import FileRow, Memory, settled
+from metier.catalog.scan_cache import UNKNOWN, FileRow, Memory, is_settled, settled, stamp, unpack_stamp
 from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
@@ -40,7 +39,6 @@ from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped,
 
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"
-_UNSETTLED: Final = -1
 
 
 @dataclass(slots=True)
@@ -143,13 +141,6 @@ class _Walker:
 
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
-        if found.changed:
-            # A change to a file that was written just now may not show in its times. Its row is kept but matches
-            # nothing, so that the next scan reads the file again.
-            horizon = new.read_ns - limits.COARSE_WINDOW_NS
-            for file, row in new.files.items():
-                if (row[0] >= horizon or row[1] >= horizon) and not settled(row[0], row[1], new.read_ns):
-                    new.files[file] = (_UNSETTLED, *row[1:])
         new.roots, new.skills = self.roots, tuple(found.skills)
         found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
         return found, new
@@ -367,49 +358,51 @@ class _Walker:
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
-                status = os.lstat(file)
-                known = status.st_mtime_ns == row[0] and status.st_ino == row[3] and status.st_size == row[2]
+                unchanged = stamp(os.lstat(file)) == row[0]
             except (OSError, ValueError):
-                known = False
-            else:
-                known = known and status.st_ctime_ns == row[1]
-            if known:
+                unchanged = False
+            if unchanged:
                 self.new_files[file] = row
-                skill = self.old_skills.get(file)
-                if skill is None or skill.root is not root or skill.real_path != real_file:
-                    skill = None
-                self.account(root, file, real_file, row, skill)
+                self.account(root, file, real_file, row, self.old_skills.get(file))
                 return True
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
-        if row[3] and row[5] is None:  # a file without an inode or behind a link is not cached
+        target = row[5] if len(row) != 4 else None
+        if row[0] and target is None:  # a file that cannot be read or is behind a link is not cached
             self.found.changed = True
-            self.new.files[file] = row
-        self.account(root, file, row[5] or real_file, row)
+            # A change to a file that was written just now may not show in its times: the next scan reads it again.
+            self.new_files[file] = row if is_settled(row[0], self.new.read_ns) else (UNKNOWN, *row[1:])
+        self.account(root, file, target or real_file, row)
         return True
 
-    def account(self, root: Root, file: str, real_file: str, row: FileRow, same: Skill | None = None) -> None:
-        """Add a file to the skills, the skipped or the failed ones. `same` is what an earlier scan made of the row."""
+    def account(self, root: Root, file: str, real_file: str, row: FileRow, known: Skill | None = None) -> None:
+        """Add a file to the skills, the skipped or the failed ones. `known` is what an earlier scan made of its row."""
         found = self.found
         self.left -= 1
         if real_file in self.seen_files:
             found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
             return
         self.seen_files.add(real_file)
-        if same is not None and not row[10]:
-            found.skills.append(same)
-            return
-        mtime_ns, _, size, _, status, _, name, description, fields, flags, notes = row
-        if notes:
+        if len(row) == 4:
+            if known is not None and known.root is root and known.real_path == real_file:
+                found.skills.append(known)
+                return
+            _, name, description, fields = row
+            if fields is None:
+                fields = {"name": name, "description": description}
+            kind, flags = "skill", 0
+        else:
+            _, name, description, fields, kind, _, flags, notes = row
             found.diagnostics += (unpack(note, file) for note in notes)
-        if status == "skill":
+        if kind == "skill":
+            mtime_ns, _, size, _ = unpack_stamp(row[0])
             skill = new_skill(name, description, file, real_file, root, mtime_ns, size, fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
-        elif status == "failed":
+        elif kind == "failed":
             found.failed.append(file)
         else:
-            found.skipped.append(Skipped(file, status, description, name))
+            found.skipped.append(Skipped(file, kind, description, name))
 
     def read_file(self, root: Root, file: str, real_folder: str, folder: str) -> FileRow | None:
         """Read and check a SKILL.md. Returns `None` if there is none."""

@@ -11,30 +11,40 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard
+from itertools import islice
+from typing import BinaryIO, Final, TypeGuard
 
 from metier import limits
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
 from metier.model import Root, Severity, Skill
 
-_MAGIC: Final = b"MTR1"
-_HEADER: Final = struct.Struct("<4sIQ")
+_MAGIC: Final = b"MTR2"
+_HEADER: Final = struct.Struct("<IQ")
+"""Before each part: its checksum and its length."""
+_PART: Final = 4096
+"""How many files are in one part."""
 _LARGEST: Final = 1 << 30
 _OURS: Final = re.compile(r"\.?(?:scan|index)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
-_FORMAT: Final = (2, sys.implementation.cache_tag, marshal.version)
+_FORMAT: Final = (3, sys.implementation.cache_tag, marshal.version)
 
 NoteRow = tuple[str, Severity, str, int, int, str, str]
 """A diagnostic: code, severity, message, line, column, hint, reason."""
-FileRow = tuple[int, int, int, int, str, str | None, str, str, Mapping[str, object], int, tuple[NoteRow, ...]]
-"""A SKILL.md: mtime_ns, ctime_ns, size, inode, status, target of a link, name, description, fields, flags, notes.
+PlainRow = tuple[bytes, str, str, Mapping[str, object] | None]
+"""A SKILL.md with nothing to say about it: its stamp, name, description and fields. See `stamp`.
+
+The fields are `None` if there are no others than the name and this description.
+"""
+OtherRow = tuple[bytes, str, str, Mapping[str, object], str, str | None, int, tuple[NoteRow, ...]]
+"""Any other SKILL.md. The further columns are its status, the target of a link, its flags, and notes.
 
 The status is `skill`, `failed`, or the reason why it was skipped; then the description is the detail of that reason.
-Rows are plain tuples: only those can be marshalled, and a scan of thousands of files makes one for each.
 """
+FileRow = PlainRow | OtherRow
+"""Rows are plain tuples: only those can be marshalled, and a scan of thousands of files makes one for each."""
 FolderRow = tuple[int, int, int, tuple[str, ...], tuple[str, ...], str]
 """A folder: mtime_ns, ctime_ns, inode, names of folders, names of links, a file named like SKILL.md in other case."""
 
@@ -49,6 +59,27 @@ class Memory:
     roots: tuple[Root, ...] = ()
     skills: Sequence[Skill] = ()
     """What the last scan of this process searched, and what it made of the rows. The disk does not have them."""
+
+
+_STAMP: Final = struct.Struct("<qqqQ")
+
+UNKNOWN: Final = b""
+"""The stamp of a file that the next scan must read again."""
+
+
+def stamp(status: os.stat_result) -> bytes:
+    """What changes whenever a file does: its times, size and inode."""
+    return _STAMP.pack(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+unpack_stamp: Final = _STAMP.unpack
+"""The modification time, change time, size and inode in a stamp."""
+
+
+def is_settled(stamped: bytes, read_ns: int) -> bool:
+    """`settled` for the stamp of a file."""
+    mtime_ns, ctime_ns, _, _ = unpack_stamp(stamped)
+    return settled(mtime_ns, ctime_ns, read_ns)
 
 
 def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
@@ -79,27 +110,39 @@ def read(file: str) -> Memory:
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(stream.fileno())
             # Marshalled data can crash a process, so the file must be our user's own and complete.
-            if status.st_uid != os.geteuid() or status.st_size > _LARGEST:
+            if status.st_uid != os.geteuid() or status.st_size > _LARGEST or stream.read(len(_MAGIC)) != _MAGIC:
                 return Memory()
-            data = stream.read(_LARGEST)
-        magic, checksum, length = _HEADER.unpack_from(data)
-        body = memoryview(data)[_HEADER.size :]
-        if magic != _MAGIC or length != len(body) or checksum != zlib.crc32(body):
-            return Memory()
-        content: object = marshal.loads(body)
+            return _read_parts(stream)
     except (OSError, ValueError, EOFError, TypeError, struct.error):
         return Memory()
-    return Memory(*content) if _is_content(content) else Memory()
 
 
-def _is_content(value: object) -> TypeGuard[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
+def _read_parts(stream: BinaryIO) -> Memory:
+    """Read part after part, so that only one of them is in memory twice. Without the last one, there are no rows."""
+    memory = Memory()
+    while True:
+        checksum, length = _HEADER.unpack(stream.read(_HEADER.size))
+        part = stream.read(min(length, _LARGEST))
+        if len(part) != length or checksum != zlib.crc32(part):
+            return Memory()
+        content: object = marshal.loads(part)
+        if not _is_part(content):
+            return Memory()
+        files, folders, read_ns = content
+        memory.files.update(files)
+        memory.folders.update(folders)
+        if read_ns:
+            memory.read_ns = read_ns
+            return memory if not stream.read(1) else Memory()
+
+
+def _is_part(value: object) -> TypeGuard[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
     """Whether the value is what `write` wrote. The rows are not checked one by one: the checksum vouches for them."""
     return is_tuple(value) and [type(part) for part in value] == [dict, dict, int]
 
 
 def write(file: str, memory: Memory) -> bool:
     """Replace the cache. Returns `False` if the disk does not allow it, which never fails a scan."""
-    body = marshal.dumps((memory.files, memory.folders, memory.read_ns))
     import tempfile  # slower to import than a small catalog is to scan, and only a changed catalog needs it
 
     folder = os.path.dirname(file)
@@ -108,8 +151,11 @@ def write(file: str, memory: Memory) -> bool:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=".scan-", dir=folder)
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(_HEADER.pack(_MAGIC, zlib.crc32(body), len(body)))
-            stream.write(body)
+            stream.write(_MAGIC)
+            for part in _parts(memory):
+                body = marshal.dumps(part)
+                stream.write(_HEADER.pack(zlib.crc32(body), len(body)))
+                stream.write(body)
         os.replace(temporary, file)
     except OSError:
         if temporary:
@@ -117,6 +163,14 @@ def write(file: str, memory: Memory) -> bool:
         return False
     _forget_old(folder)
     return True
+
+
+def _parts(memory: Memory) -> Iterator[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
+    """The rows in parts. The last one has the time at which they were read."""
+    rows = iter(memory.files.items())
+    while part := dict(islice(rows, _PART)):
+        yield part, {}, 0
+    yield {}, memory.folders, memory.read_ns
 
 
 def _forget_old(folder: str) -> None:

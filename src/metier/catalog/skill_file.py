@@ -12,7 +12,7 @@ from typing import Final
 from metier import limits
 from metier.catalog import invocation, validate
 from metier.catalog.frontmatter import Parsed
-from metier.catalog.scan_cache import FileRow, NoteRow
+from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
 from metier.hosts.schema import Profile, Rules
 from metier.model import NO_FIELDS, Diagnostic
 
@@ -85,25 +85,25 @@ def row_of(
 
 
 def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
-    notes = checked.diagnostics
+    name, description, fields, notes = checked
+    if not notes and not flags and linked is None:
+        plain = len(fields) == 2 and fields.get("description") == description and fields.get("name") == name
+        return (stamp(status), name, description, None if plain else fields)
     return (
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_size,
-        status.st_ino,
+        stamp(status),
+        name,
+        description,
+        fields if fields is not NO_FIELDS else {},
         "skill" if not notes or checked.valid else "failed",
         linked,
-        checked.name,
-        checked.description,
-        checked.fields if checked.fields is not NO_FIELDS else {},
         flags,
         tuple(map(_pack, notes)) if notes else (),
     )
 
 
 def failed_row(file: str, code: str, message: str, reason: str = "") -> FileRow:
-    """The row of a file that cannot be read. It has no inode, so that it is not kept."""
-    return (0, 0, 0, 0, "failed", None, _name(file), "", {}, 0, ((code, "error", message, 0, 0, "", reason),))
+    """The row of a file that cannot be read. It is not kept."""
+    return (UNKNOWN, _name(file), "", {}, "failed", None, 0, ((code, "error", message, 0, 0, "", reason),))
 
 
 def unreadable_row(file: str, error: OSError | ValueError) -> FileRow:
@@ -113,7 +113,7 @@ def unreadable_row(file: str, error: OSError | ValueError) -> FileRow:
 
 def skipped_row(file: str, reason: str, detail: str) -> FileRow:
     """The row of a file that a rule leaves out."""
-    return (0, 0, 0, 0, reason, None, _name(file), detail, {}, 0, ())
+    return (UNKNOWN, _name(file), detail, {}, reason, None, 0, ())
 
 
 def reason_of(error: OSError | ValueError) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from metier.catalog.build import Catalog, index_by_name
+from metier.catalog.build import Catalog, Names
 from metier.hosts import profiles
 from metier.hosts.profiles import describe
 from metier.hosts.roots import Place
@@ -83,7 +83,7 @@ def restore(text: str) -> Catalog:
         diagnostics=tuple(Diagnostic(**_named(row, _REASON)) for row in data["diagnostics"]),
         per_root={},
         truncated=data["truncated"],
-        by_name=index_by_name(skills),
+        by_name=Names(skills),
     )
 
 

@@ -6,6 +6,7 @@ key, a tab, an empty line) is left to the parser, so the two never disagree.
 """
 
 import re
+from sys import intern
 from typing import Final
 
 _ENTRY: Final = re.compile(r"([A-Za-z][\w-]*):(?: (.+))?((?:\n[ -].*)*)\n")
@@ -48,6 +49,7 @@ def _map(text: str, depth: int) -> dict[str, object]:
     length = 0
     for key, value, below in entries:
         length += len(key) + len(value) + len(below) + (3 if value else 2)
+        key = intern(key)  # thousands of files have the same keys
         if below:
             fields[key] = _below(value, below, depth)
         elif value:
