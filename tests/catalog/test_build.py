@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
-from metier.model import Changes, Mode
+from metier import AmbiguousSkill, InvalidSkill, SkillNotFound, limits
+from metier.hosts.trust import trust
+from metier.model import Changes, Mode, Root, Skill, new_skill
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -172,6 +175,37 @@ def test_a_catalog_is_a_collection(world: World) -> None:
 
 
 # --- refresh
+
+
+def test_a_skill_of_a_scan_is_like_any_other() -> None:
+    root = Root("/r", "user", "x")
+    values = ("n", "Does it.", "/r/n/SKILL.md", "/r/n/SKILL.md", root, 1, 2, {"name": "n"})
+    made = new_skill(*values)
+    assert type(made) is Skill
+    assert made == Skill(*values)
+    assert hash(made) == hash(Skill(*values))
+    assert repr(made) == repr(Skill(*values))
+    with pytest.raises(FrozenInstanceError):
+        made.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_refresh_keeps_what_did_not_change_and_sees_what_did(world: World) -> None:
+    for name in "abc":
+        world.skill(f"{SKILLS}/{name}")
+    skills = world.discover()
+    assert skills["a"].foreign
+    time.sleep(limits.RACY_WINDOW_NS / 1e9 * 2)  # files that were just written are read again
+    skills.refresh()
+    world.skill(f"{SKILLS}/b", description="Another text for b.")
+    skills.refresh()
+    before = {skill.name: skill for skill in skills}
+    world.skill(f"{SKILLS}/b", description="A third text for b.")
+    skills.refresh()
+    assert [skill.name for skill in skills if skill is before[skill.name]] == ["a", "c"]
+    assert skills["b"].description == "A third text for b."
+    trust(skills.settings.config_folder, str(world.project))
+    skills.refresh()
+    assert not any(skill.foreign for skill in skills)
 
 
 def test_a_refresh_says_what_was_added_removed_and_changed(world: World) -> None:

@@ -212,6 +212,22 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def test_a_cache_in_several_parts_is_whole_or_not_used(warm: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_cache, "_PART", 2)
+    cache_file(warm).unlink()
+    assert warm.discover().parsed == 5
+    again = warm.discover()
+    assert (again.parsed, len(again)) == (0, 5)
+    file = cache_file(warm)
+    data = file.read_bytes()
+    checksum_and_length = 12
+    (length,) = struct.unpack_from("<Q", data, 8)
+    for end in (4, 4 + checksum_and_length, 4 + checksum_and_length + length):
+        file.write_bytes(data[:end])
+        part = warm.discover()
+        assert (part.parsed, len(part)) == (5, 5)
+
+
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_cache_is_the_same_as_none(warm: World, kind: str) -> None:
     file = cache_file(warm)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from metier.catalog import invocation
-from metier.catalog.scan_cache import UNKNOWN, FileRow, Memory, is_settled, settled, stamp, unpack_stamp
+from metier.catalog.scan_cache import FileRow, Memory, is_settled, settled, stamp, unpack_stamp, unsettled
 from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
@@ -372,7 +372,7 @@ class _Walker:
         if row[0] and target is None:  # a file that cannot be read or is behind a link is not cached
             self.found.changed = True
             # A change to a file that was written just now may not show in its times: the next scan reads it again.
-            self.new_files[file] = row if is_settled(row[0], self.new.read_ns) else (UNKNOWN, *row[1:])
+            self.new_files[file] = row if is_settled(row[0], self.new.read_ns) else unsettled(row)
         self.account(root, file, target or real_file, row)
         return True
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import BinaryIO, Final, TypeGuard
+from typing import BinaryIO, Final, TypeGuard, cast
 
 from metier import limits
 from metier.files.shapes import is_tuple
@@ -80,6 +80,11 @@ def is_settled(stamped: bytes, read_ns: int) -> bool:
     """`settled` for the stamp of a file."""
     mtime_ns, ctime_ns, _, _ = unpack_stamp(stamped)
     return settled(mtime_ns, ctime_ns, read_ns)
+
+
+def unsettled(row: FileRow) -> FileRow:
+    """The row with a stamp that no file has."""
+    return cast(FileRow, (UNKNOWN, *row[1:]))
 
 
 def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
