@@ -84,7 +84,7 @@ def is_settled(stamped: bytes, read_ns: int) -> bool:
 
 def unsettled(row: FileRow) -> FileRow:
     """The row with a stamp that no file has."""
-    return cast(FileRow, (UNKNOWN, *row[1:]))
+    return cast("FileRow", (UNKNOWN, *row[1:]))
 
 
 def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
