@@ -7,7 +7,6 @@ and environment are ignored, so a repository gets the same verdict for everyone.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from metier.catalog import certainty, discover
@@ -26,6 +25,7 @@ from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
 from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill
+from metier.quick_dataclass import replace
 from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]

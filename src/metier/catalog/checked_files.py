@@ -8,7 +8,6 @@ import os
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metier import limits
@@ -19,6 +18,7 @@ from metier.files.beneath import read_regular
 from metier.hosts import profiles, roots
 from metier.hosts.profiles import Profile
 from metier.model import SKILL_FILE, Root, as_text
+from metier.quick_dataclass import dataclass, field, replace
 
 _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
 _FEW: Final = 100

@@ -16,7 +16,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from metier.catalog import invocation
@@ -36,6 +35,7 @@ from metier.catalog.skill_file import (
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
 from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
+from metier.quick_dataclass import dataclass, field
 
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"

@@ -12,13 +12,13 @@ import sys
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
 from metier import limits
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
 from metier.model import Root, Severity
+from metier.quick_dataclass import dataclass, field
 
 _MAGIC: Final = b"MTR1"
 _HEADER: Final = struct.Struct("<4sIQ")
@@ -60,10 +60,13 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
 
 def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str = "scan") -> str:
     """Return the path of the cache for a profile and its roots."""
-    import hashlib
+    try:
+        from _blake2 import blake2b  # `hashlib` loads OpenSSL, which takes longer than the scan of a small catalog
+    except ImportError:
+        from hashlib import blake2b
 
     key = repr((_FORMAT, profile.fingerprint, roots)).encode("utf-8", "surrogatepass")
-    return os.path.join(folder, f"{kind}-{hashlib.sha256(key).hexdigest()[:32]}")
+    return os.path.join(folder, f"{kind}-{blake2b(key, digest_size=16).hexdigest()}")
 
 
 def read(file: str) -> Memory:

@@ -7,7 +7,6 @@ error. A number that would print differently stays text. Bad input never raises:
 """
 
 import re
-from dataclasses import dataclass, replace
 from typing import Final
 
 from metier import limits
@@ -16,6 +15,7 @@ from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
 from metier.model import Diagnostic, Severity
+from metier.quick_dataclass import dataclass, replace
 
 __all__ = ["Fences", "Parsed", "find_fences", "parse"]
 
