@@ -210,6 +210,54 @@ class Skill:
         }
 
 
+class _NewSkill:
+    """A skill that a scan fills in, because setting a field of a frozen object takes several times as long."""
+
+    __slots__ = Skill.__slots__
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        path: str,
+        real_path: str,
+        root: Root,
+        mtime_ns: int,
+        size: int,
+        frontmatter: Fields,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.path = path
+        self.real_path = real_path
+        self.root = root
+        self.mtime_ns = mtime_ns
+        self.size = size
+        self.frontmatter = frontmatter
+        self.model_invocable = True
+        self.user_invocable = True
+        self.mode = "auto"
+        self.trusted = True
+        self.linked_folder = ""
+        self.inner = ()
+
+
+def new_skill(
+    name: str,
+    description: str,
+    path: str,
+    real_path: str,
+    root: Root,
+    mtime_ns: int,
+    size: int,
+    frontmatter: Fields,
+) -> Skill:
+    """`Skill(...)` in a fifth of the time, for scans of thousands."""
+    skill: Any = _NewSkill(name, description, path, real_path, root, mtime_ns, size, frontmatter)
+    skill.__class__ = Skill
+    return skill
+
+
 @dataclass(frozen=True, slots=True)
 class Shadowed:
     """A valid skill that is not offered because another one has its name. It can still be loaded by its path."""

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-import yaml12
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metier.catalog import frontmatter
 from metier.catalog.frontmatter import Parsed, parse
+from metier.catalog.frontmatter.plain import read_plain
 
 
 def read(text: str | bytes, **given: bool) -> Parsed:
@@ -317,18 +317,115 @@ def test_reading_twice_gives_the_same() -> None:
     assert read(text) == read(text)
 
 
-WORDS = st.text(alphabet="abzAZ019 :#-\"'[]{}&*!|>%@`,?\t\n.~\u00e9\u2028", max_size=60)
+TEXT = st.text(alphabet="abzAZ019 :#-\"'[]{}&*!|>%@`,?\t\n.~\\\u00e9\u2028", max_size=60)
+WORDS = st.sampled_from(
+    (
+        "Words",
+        "a b, c",
+        "x: y",
+        "x:y",
+        "a #b",
+        "a#b",
+        "true",
+        "False",
+        "null",
+        "1",
+        "1.10",
+        "1.5",
+        "007",
+        "1.2.3",
+        "2026-01-02",
+        "it's",
+        '"a: b"',
+        "'a # b'",
+        '"a \\"b\\" c"',
+        '"a\\n"',
+        "'it''s'",
+        "[]",
+        "[a, b]",
+        "[a, true]",
+        '["a", "b: c"]',
+        "[1, b]",
+        "{a: b}",
+        "- a",
+        "",
+        "~",
+        "*a",
+        "a:",
+        "a ",
+        ">-",
+        "|",
+        ">",
+        "|-",
+        "> x",
+    )
+)
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(("", "", " ", "  ", "  ", "    ")),
+        st.sampled_from(("", "", "- ", "a: ", "b: ", "name: ", "tags:", "b_c: ", "-", "true: ")),
+        WORDS,
+    ),
+    min_size=1,
+    max_size=7,
+)
 
 
-@given(st.lists(st.tuples(st.text(alphabet="abA-_: ", min_size=1, max_size=6), WORDS), min_size=1, max_size=4))
+def agree(text: str) -> bool:
+    """Whether the text is read without the parser, which must then read the same."""
+    plain = read_plain(text)
+    if plain is None:
+        return False
+    parsed = frontmatter._YamlText(text, "", 1, 0).parse(repair=True)
+    assert repr(parsed.fields) == repr(plain)
+    assert not parsed.diagnostics
+    return True
+
+
+@given(st.lists(st.tuples(st.text(alphabet="abA-_: ", min_size=1, max_size=6), TEXT), min_size=1, max_size=4))
 def test_what_is_read_without_the_parser_is_what_the_parser_would_have_read(pairs: list[tuple[str, str]]) -> None:
-    text = "".join(f"{key}: {value}\n" for key, value in pairs)
-    plain = frontmatter._read_plain(text)
-    assert plain is None or plain == yaml12.parse_yaml(text)
+    agree("".join(f"{key}: {value}\n" for key, value in pairs))
 
 
-def test_ordinary_frontmatter_is_read_without_the_parser() -> None:
-    assert frontmatter._read_plain("name: a\ndescription: Does it, (well).\n") == {
-        "name": "a",
-        "description": "Does it, (well).",
-    }
+@settings(max_examples=400)
+@given(LINES)
+def test_lines_that_are_read_without_the_parser_mean_the_same_to_it(lines: list[tuple[str, str, str]]) -> None:
+    agree("".join(f"{indent}{start}{words}\n" for indent, start, words in lines))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\ndescription: Does it, (well).\n",
+        'name: a\ndescription: "Use: when \\"this\\" # is said"\n',
+        "name: 'a'\ndescription: >-\n  one\n  two: three\n\n",
+        "description: |\n  one\n  # two\nname: a\n",
+        "description: One that\n  goes on\n    and on\nname: a\n",
+        "description: 'One: that\n  goes on'\nuser-invocable: true\n",
+        'tags: [a, b c, d-e]\nnone: []\nquoted: ["a: b", "c"]\n',
+        "tags:\n- a\n- 'b: c'\nmore:\n  - d\n",
+        "metadata:\n  version: 1.10\n  author: x\n  deeper:\n    tags:\n    - y\n    since: 2026-01-02\n",
+        "version: 1.2.3\ncount: 3\nratio: 1.5\n",
+    ],
+)
+def test_ordinary_frontmatter_is_read_without_the_parser(text: str) -> None:
+    assert agree(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: b # c\n",
+        "a: b: c\n",
+        "a: True\n",
+        "a: 1\na: 2\n",
+        "a: &x b\n",
+        "a: {b: c}\n",
+        "true: a\n",
+        "a:\n",
+        "- a\n",
+        "",
+    ],
+)
+def test_what_could_mean_something_else_is_left_to_the_parser(text: str) -> None:
+    assert not agree(text)

@@ -5,7 +5,7 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from metier import limits
 from metier.catalog.discover import Found
@@ -144,7 +144,7 @@ def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill
     such a root is another skill, too; inside of a skill it may as well be a template that belongs to it.
     """
     tops = {f"{root.path}/" for root in roots}
-    if not nested and not any(_contains_root(skill, tops) for skill in found.skills):
+    if not nested and _around(tops).isdisjoint(skill.path for skill in found.skills):
         return found.skills  # almost always, and at a fraction of the cost of looking for them
     inner: dict[str, list[str]] = {}
     folders = {f"{os.path.dirname(path)}/" for skill in found.skills for path in (skill.path, skill.real_path)}
@@ -168,10 +168,10 @@ def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill
     return [replace(skill, inner=others) if (others := inside(skill)) else skill for skill in found.skills]
 
 
-def _contains_root(skill: Skill, roots: Collection[str]) -> bool:
-    """Whether there are roots in the skill's folder, or the folder is one."""
-    folder = f"{skill.dir}/"
-    return any(root.startswith(folder) for root in roots)
+def _around(roots: Iterable[str]) -> set[str]:
+    """The paths that the SKILL.md of a skill has if there is a root in its folder, or its folder is one."""
+    parts = (root.split("/") for root in roots)
+    return {"/".join((*folders[:depth], SKILL_FILE)) for folders in parts for depth in range(1, len(folders))}
 
 
 def _locate_linked(skills: list[Skill]) -> list[Skill]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
+from metier import limits
 from metier.catalog import invocation
 from metier.catalog.scan_cache import FileRow, Memory, settled
 from metier.catalog.skill_file import (
@@ -34,7 +35,7 @@ from metier.catalog.skill_file import (
 )
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
-from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped
+from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped, new_skill
 from metier.quick_dataclass import dataclass, field
 
 _SUFFIX: Final = "/" + SKILL_FILE
@@ -74,6 +75,9 @@ def scan(
     `trusted`: links may lead out of the project. `heads` has what other scans read just now, and gets what this one
     reads. With `names`, files that `heads` knows to have other names are left out, and nothing is said of them.
     """
+    if memory is not None:
+        same = {root: root for root in memory.roots}  # so that skills can be compared by the identity of their root
+        roots = tuple(same.get(root, root) for root in roots)
     walker = _Walker(
         profile, place, roots, memory or Memory(), progress=progress, trusted=trusted, heads=heads, names=names
     )
@@ -128,6 +132,7 @@ class _Walker:
         self.has_policy_file = bool(profile.catalog.policy_file)
         self.old, self.new = memory, Memory(read_ns=time.time_ns())
         self.old_files, self.new_files = self.old.files, self.new.files
+        self.old_skills = {skill.path: skill for skill in memory.skills}
         self.progress = progress
         self.found = Found()
         self.seen_files: set[str] = set()
@@ -141,9 +146,11 @@ class _Walker:
         if found.changed:
             # A change to a file that was written just now may not show in its times. Its row is kept but matches
             # nothing, so that the next scan reads the file again.
+            horizon = new.read_ns - limits.COARSE_WINDOW_NS
             for file, row in new.files.items():
-                if not settled(row[0], row[1], new.read_ns):
+                if (row[0] >= horizon or row[1] >= horizon) and not settled(row[0], row[1], new.read_ns):
                     new.files[file] = (_UNSETTLED, *row[1:])
+        new.roots, new.skills = self.roots, tuple(found.skills)
         found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
         return found, new
 
@@ -368,7 +375,10 @@ class _Walker:
                 known = known and status.st_ctime_ns == row[1]
             if known:
                 self.new_files[file] = row
-                self.account(root, file, real_file, row)
+                skill = self.old_skills.get(file)
+                if skill is None or skill.root is not root or skill.real_path != real_file:
+                    skill = None
+                self.account(root, file, real_file, row, skill)
                 return True
         row = self.read_file(root, file, real, path)
         if row is None:
@@ -379,28 +389,22 @@ class _Walker:
         self.account(root, file, row[5] or real_file, row)
         return True
 
-    def account(self, root: Root, file: str, real_file: str, row: FileRow) -> None:
-        """Add a file to the skills, the skipped or the failed ones."""
+    def account(self, root: Root, file: str, real_file: str, row: FileRow, same: Skill | None = None) -> None:
+        """Add a file to the skills, the skipped or the failed ones. `same` is what an earlier scan made of the row."""
         found = self.found
         self.left -= 1
         if real_file in self.seen_files:
             found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
             return
         self.seen_files.add(real_file)
+        if same is not None and not row[10]:
+            found.skills.append(same)
+            return
         mtime_ns, _, size, _, status, _, name, description, fields, flags, notes = row
         if notes:
             found.diagnostics += (unpack(note, file) for note in notes)
         if status == "skill":
-            skill = Skill(
-                name=name,
-                description=description,
-                path=file,
-                real_path=real_file,
-                root=root,
-                mtime_ns=mtime_ns,
-                size=size,
-                frontmatter=fields,
-            )
+            skill = new_skill(name, description, file, real_file, root, mtime_ns, size, fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif status == "failed":
             found.failed.append(file)

@@ -23,9 +23,10 @@ _KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", 
 _WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
-def flags_of(fields: Mapping[str, object], rules: CatalogRules, folder: str) -> int:
-    """The flags that the frontmatter and the policy file in the skill's folder set, if the host honours them."""
-    return _of_frontmatter(fields, rules) | (_of_policy_file(folder, rules.policy_file) if rules.policy_file else 0)
+def flags_of(fields: Mapping[str, object], rules: CatalogRules, file: str) -> int:
+    """The flags that the frontmatter and the policy file beside the SKILL.md set, if the host honours them."""
+    flags = _of_frontmatter(fields, rules) if rules.honours and not _KEYS.isdisjoint(fields) else 0
+    return flags | _of_policy_file(os.path.dirname(file), rules.policy_file) if rules.policy_file else flags
 
 
 def with_flags(skill: Skill, flags: int) -> Skill:
@@ -39,8 +40,6 @@ def with_flags(skill: Skill, flags: int) -> Skill:
 
 
 def _of_frontmatter(fields: Mapping[str, object], rules: CatalogRules) -> int:
-    if not rules.honours or not fields.keys() & _KEYS:
-        return 0
     words = _WORDS if rules.flag_words else {}
     says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in rules.honours}
     hidden = says.get("disable-model-invocation") is True or says.get("hide") is True

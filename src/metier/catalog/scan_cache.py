@@ -11,13 +11,13 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 from metier import limits
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
-from metier.model import Root, Severity
+from metier.model import Root, Severity, Skill
 from metier.quick_dataclass import dataclass, field
 
 _MAGIC: Final = b"MTR1"
@@ -46,6 +46,9 @@ class Memory:
     files: dict[str, FileRow] = field(default_factory=dict[str, FileRow])
     folders: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
     read_ns: int = 0
+    roots: tuple[Root, ...] = ()
+    skills: Sequence[Skill] = ()
+    """What the last scan of this process searched, and what it made of the rows. The disk does not have them."""
 
 
 def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:

@@ -79,12 +79,11 @@ def row_of(
     require_description: bool,
 ) -> FileRow:
     """Check a frontmatter against the rules of a profile. `linked` is the target of a SKILL.md that is a link."""
-    folder = os.path.dirname(file)
     rules = profile.validation
     if parsed.fields is None:
         parsed = validate.tolerate(parsed, rules)
-    checked = validate.check(parsed, os.path.basename(folder), rules, file, require_description=require_description)
-    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, folder))
+    checked = validate.check(parsed, _name(file), rules, file, require_description=require_description)
+    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file))
 
 
 def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
@@ -124,7 +123,8 @@ def reason_of(error: OSError | ValueError) -> str:
 
 
 def _name(file: str) -> str:
-    return os.path.basename(os.path.dirname(file))
+    """The name of the folder of a SKILL.md."""
+    return file.rpartition("/")[0].rpartition("/")[2]
 
 
 def _pack(d: Diagnostic) -> NoteRow:

@@ -152,11 +152,12 @@ def check(
     fields = parsed.fields
     if fields is None:
         return Validation(folder, "", NO_FIELDS, parsed.diagnostics)
-    if not parsed.diagnostics:
-        plain = _check_plain(fields, folder, rules)
-        if plain is not None:
-            return plain
+    plain = _check_plain(fields, folder, rules) if not parsed.diagnostics else None
+    if plain is not None and fields.keys() <= _STANDARD:
+        return plain
     judge = _Judge(parsed, fields, path, rules)
+    if plain is not None:
+        return Validation(plain.name, plain.description, judge.unknown_keys(), tuple(judge.found))
     name = judge.name(folder)
     description = judge.description(require_description)
     judge.optional_fields()
@@ -172,7 +173,7 @@ def tolerate(parsed: "Parsed", rules: Rules) -> "Parsed":
     if parsed.fields is not None or rules.frontmatter_broken == "error":
         return parsed
     notes = tuple(replace(note, severity="warning") for note in parsed.diagnostics)
-    return replace(parsed, fields={}, diagnostics=notes)
+    return parsed._replace(fields={}, diagnostics=notes)
 
 
 def accepts_plain(rules: Rules) -> bool:
@@ -183,11 +184,16 @@ def accepts_plain(rules: Rules) -> bool:
 
 def check_plain(parsed: "Parsed", folder: str) -> Validation | None:
     """The outcome for a file that has only keys of the standard and no problem at all; `None` for any other."""
-    return _check_plain(parsed.fields, folder, STRICT) if parsed.fields is not None and not parsed.diagnostics else None
+    if parsed.fields is None or parsed.diagnostics or not parsed.fields.keys() <= _STANDARD:
+        return None
+    return _check_plain(parsed.fields, folder, STRICT)
 
 
 def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Validation | None:
-    """Return the outcome for a file without any problem, and `None` for the others. Nearly every file is the former."""
+    """Return the outcome for a file without any problem, and `None` for the others. Most files are the former.
+
+    The keys that the standard does not have are not judged, except those that must be lists or flags in the host.
+    """
     name = fields.get("name")
     description = fields.get("description")
     if (
@@ -199,23 +205,23 @@ def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Valida
         and (text := description.strip())
         and len(name) <= (rules.name_length or len(name))
         and _ASCII_NAME.fullmatch(name)
-        and (len(fields) == 2 or _plain_rest(fields))
+        and (len(fields) == 2 or _plain_rest(fields, rules))
     ):
         return Validation(name, text, fields, ())
     return None
 
 
-def _plain_rest(fields: dict[str, object]) -> bool:
+def _plain_rest(fields: dict[str, object], rules: Rules) -> bool:
     """Whether the optional fields have no problem."""
     tools, compatibility = fields.get("allowed-tools", ""), fields.get("compatibility", "-")
     return (
-        fields.keys() <= _STANDARD
-        and type(fields.get("license", "")) is str
+        type(fields.get("license", "")) is str
         and type(tools) is str
         and "," not in tools
         and type(compatibility) is str
         and 1 <= len(compatibility) <= limits.COMPATIBILITY_LENGTH
         and ("metadata" not in fields or not _metadata_flaw(fields["metadata"]))
+        and not any(key in fields for key in (*rules.list_fields, *rules.flag_fields))
     )
 
 

@@ -7,21 +7,20 @@ error. A number that would print differently stays text. Bad input never raises:
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
+from metier.catalog.frontmatter.plain import read_plain
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
 from metier.model import Diagnostic, Severity
-from metier.quick_dataclass import dataclass, replace
 
 __all__ = ["Fences", "Parsed", "find_fences", "parse"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """The frontmatter of one file: its fields, or `None` and the errors that say why."""
 
     fields: dict[str, object] | None
@@ -82,6 +81,9 @@ def parse(
     without frontmatter has no fields and is all body. With `simple_lines`, a frontmatter that has only `key: value`
     lines is repaired even without `repair`.
     """
+    plain = _parse_plain(data)
+    if plain is not None:
+        return plain
     fences = find_fences(data, complete)
     if fences is None:
         return None
@@ -101,8 +103,27 @@ def parse(
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
         return _nul_byte(text, path, first_line)
-    parsed = _parse_text(text, path, first_line, fences.body, repair or (simple_lines and _has_simple_lines(text)))
+    repair_text = repair or (simple_lines and _has_simple_lines(text))
+    parsed = _YamlText(text, path, first_line, fences.body).parse(repair_text)
     return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
+
+
+def _parse_plain(data: bytes) -> Parsed | None:
+    """The frontmatter between two ordinary fences, if it needs no parser.
+
+    A fence that `find_fences` would find earlier is a line that needs the parser, so it is not missed here.
+    """
+    if not data.startswith(b"---\n"):
+        return None
+    close = data.find(b"\n---\n", 4)
+    if not 0 < close < limits.FRONTMATTER_BYTES:
+        return None
+    try:
+        text = data[4 : close + 1].decode()
+    except UnicodeDecodeError:
+        return None
+    fields = read_plain(text)
+    return Parsed(fields, (), close + 5, text, 2) if fields is not None else None
 
 
 def _has_simple_lines(text: str) -> bool:
@@ -159,34 +180,6 @@ def _with_misplaced_fence(
     )
 
 
-_PLAIN_LINE: Final = re.compile(r"^([A-Za-z][\w-]*): ([A-Za-z][^\n]*)\n", re.MULTILINE)
-_TYPED_WORDS: Final = frozenset(("true", "false", "null"))
-
-
-def _read_plain(text: str) -> dict[str, object] | None:
-    """Return the fields of a frontmatter that has only `key: some words` lines, and `None` for any other.
-
-    Half of all files are that simple, and reading them this way takes a quarter of the parser's time. Anything that
-    could mean something else in YAML (a second colon, a comment, a typed word, a tab, a duplicate key) is left to the
-    parser.
-    """
-    if " #" in text or ":\n" in text or " \n" in text:
-        return None
-    lines: list[tuple[str, str]] = _PLAIN_LINE.findall(text)
-    fields: dict[str, object] = dict(lines)
-    if not fields or not len(fields) == len(lines) == text.count("\n") == text.count(": "):
-        return None
-    typed = any(word.lower() in _TYPED_WORDS for pair in lines for word in pair)
-    return fields if not typed and text.replace("\n", "").isprintable() else None
-
-
-def _parse_text(text: str, path: str, first_line: int, body: int, repair: bool) -> Parsed:
-    plain = _read_plain(text)
-    if plain is not None:
-        return Parsed(fields=plain, body_offset=body, text=text, first_line=first_line)
-    return _YamlText(text, path, first_line, body).parse(repair)
-
-
 class _YamlText:
     """The text between the fences, and where it is in its file."""
 
@@ -231,7 +224,7 @@ class _YamlText:
             column,
             "quote the value: other hosts may reject the file",
         )
-        return replace(parsed, diagnostics=(note, *parsed.diagnostics), repaired=True)
+        return parsed._replace(diagnostics=(note, *parsed.diagnostics), repaired=True)
 
     def settled(self, value: object, seen: Scan | None) -> Parsed:
         """Turn what the parser returned into fields."""
