@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from metier import limits
@@ -84,6 +84,20 @@ def scan(
     for root in roots:
         walker.search(root)
     return walker.finish()
+
+
+def reread(
+    profile: Profile, place: Place, root: Root, folders: Iterable[tuple[str, str]], memory: Memory, heads: Heads
+) -> Found:
+    """Read the SKILL.md in folders that another scan of this root found, without a search for them.
+
+    Each folder is its path and its real path: one object if they are equal.
+    """
+    walker = _Walker(profile, place, (root,), memory, progress=None, trusted=False, heads=heads, names=None)
+    walker.confined, walker.real_root = in_project(root.path, root, place), os.path.realpath(root.path)
+    for path, real in folders:
+        walker.candidate(root, path, real)
+    return walker.finish()[0]
 
 
 _TRUST: Final = "run `metier trust` if you trust the project, or replace the link by a copy"
