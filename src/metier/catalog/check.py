@@ -181,7 +181,9 @@ class _Host:
         rows = memory.files if self.uniform else {}
         self.rows = {file: row for file, row in rows.items() if file not in known.heads.known}
         no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
+        of_files = tuple(found.diagnostics)  # in the order in which a file was read
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
+        self.reports = _by_path((*of_files, *self.catalog.diagnostics))
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         names = known.names
@@ -212,7 +214,7 @@ class _Host:
         """Yield the verdicts on every SKILL.md in or below a folder."""
         others: list[tuple[str, str]] = []
         certain = self.uniform and folder not in self.known.linked
-        reports = _by_path(self.catalog.diagnostics)
+        reports = self.reports
         for path, real in self.known.asked[folder]:
             skill = self.in_catalog(f"{real}/{SKILL_FILE}") if certain else None
             if skill is not None:
