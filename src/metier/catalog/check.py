@@ -175,11 +175,7 @@ class _Host:
         memory = Memory({}, listings, known.listed_ns)
         found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
         known.keep_listings(profile, memory.folders, pruned=names is not None)
-        # Rows of this scan are those of the next, except where the rules of a folder differ.
-        self.uniform = all(root.require_description for root in self.roots)
-        # Those of files that are read alike everywhere are made faster than it is seen that the file did not change.
-        rows = memory.files if self.uniform else {}
-        self.rows = {file: row for file, row in rows.items() if file not in known.heads.known}
+        self.rows = memory.files  # by the rules of their folders, which may be laxer than those of the host
         no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
         of_files = tuple(found.diagnostics)  # in the order in which a file was read
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
@@ -207,21 +203,25 @@ class _Host:
         self.anywhere = anywhere(profile)
 
     def _prompt(self) -> Prompt:
-        offered = self.profile.tools.by_role()
-        return formats.listing(CatalogView(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
+        profile, rules = self.profile, self.profile.prompt
+        # Formats that count characters take a bound in bytes for one in characters, as in a session.
+        budget = rules.max_bytes or None if rules.char_limit is None else None
+        view = CatalogView(
+            skills=list(self.catalog.visible), profile=profile, offered=profile.tools.by_role(), budget=budget
+        )
+        return formats.listing(view)
 
     def judge(self, folder: str) -> Iterator[HostVerdict]:
         """Yield the verdicts on every SKILL.md in or below a folder."""
         others: list[tuple[str, str]] = []
-        certain = self.uniform and folder not in self.known.linked
         reports = self.reports
         for path, real in self.known.asked[folder]:
-            skill = self.in_catalog(f"{real}/{SKILL_FILE}") if certain else None
+            skill = self.in_catalog(f"{real}/{SKILL_FILE}") if folder not in self.known.linked else None
             if skill is not None:
                 yield self.of_skill(f"{path}/{SKILL_FILE}", skill, reports)
             else:
                 others.append((path, real))
-        # What the host did not find, or found in a folder with rules of its own.
+        # What the host did not find.
         found = discover.reread(
             self.anywhere, self.place, asked_root(folder), others, Memory(self.rows), self.known.heads
         )
