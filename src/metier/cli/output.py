@@ -172,7 +172,9 @@ def json_out(data: object) -> None:
 def _print_json(text: str) -> None:
     # Bytes that are not UTF-8 and control characters are written as JSON escapes.
     text = storable_text(text)
-    click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text), nl=False)
+    if not text.isascii() or "\x7f" in text:
+        text = re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
+    click.echo(text, nl=False)
 
 
 def _document(data: object) -> Iterator[str]:
