@@ -244,6 +244,15 @@ def test_a_linked_folder_is_followed_and_is_one_skill(world: World) -> None:
     assert of(world, world.project / ".claude/skills/x", "opencode").status == "offered"
 
 
+def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
+    world.skill(".agents/skills/a")
+    (world.project / ".agents/skills/b").mkdir()
+    (world.project / ".agents/skills/b/SKILL.md").symlink_to("../a/SKILL.md")
+    for hosts in (["standard"], ["standard", "codex", "omp"]):
+        found = check.examine([world.project], hosts, world.project, world.home)
+        assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
+
+
 def test_a_description_with_what_is_joined_to_it_is_cut_where_the_page_says(world: World) -> None:
     text = f"---\nname: x\ndescription: {'d' * 1500}\nwhen_to_use: {'wow ' * 25}\n---\n"
     file = world.skill(".claude/skills/x", text=text)
