@@ -12,7 +12,8 @@ import metier
 SOURCE = Path(metier.__file__).parent
 
 LAYERS = [
-    ["limits", "model", "results", "errors"],
+    ["quick_dataclass", "limits"],
+    ["model", "results", "errors"],
     ["files"],
     ["secrets"],
     ["hosts"],

@@ -24,7 +24,6 @@ Discovery never raises for a bad skill. It reports a `Diagnostic`. An explicit r
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:
@@ -234,6 +233,8 @@ def report_missing(error: ImportError, what: str, extra: str) -> NoReturn:
 
 def _is_absent(module: str) -> bool:
     """Whether no installed package has the module: it is not that a package is there and lacks it."""
+    from importlib.util import find_spec
+
     shared = True
     for end in (*(at for at, sign in enumerate(module) if sign == "."), len(module)):
         found = find_spec(module[:end])

@@ -6,9 +6,10 @@ and they add up to the files found. The results of a session are in `metier.resu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
+
+from metier.quick_dataclass import dataclass, field
 
 JsonObject = dict[str, Any]
 """A JSON object from input or for output. Its values are unchecked: check a value when you read it."""
@@ -252,7 +253,7 @@ def new_skill(
     frontmatter: Fields,
 ) -> Skill:
     """`Skill(...)` in a fifth of the time, for scans of thousands."""
-    skill: Any = _NewSkill(name, description, path, real_path, root, mtime_ns, size, frontmatter)
+    skill: Any = _NewSkill(name, description, path, real_path, root, mtime_ns, size, frontmatter=frontmatter)
     skill.__class__ = Skill
     return skill
 

@@ -7,10 +7,10 @@ for a model's tool call.
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from metier.model import Fields, JsonObject, Skill
+from metier.quick_dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

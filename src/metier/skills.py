@@ -9,7 +9,6 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`. All other me
 import os
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from metier.catalog import discover, scan_cache, snapshot, switched_off
@@ -23,6 +22,7 @@ from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
 from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
+from metier.quick_dataclass import replace
 from metier.record import telemetry
 
 if TYPE_CHECKING:

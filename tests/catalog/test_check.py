@@ -244,6 +244,15 @@ def test_a_linked_folder_is_followed_and_is_one_skill(world: World) -> None:
     assert of(world, world.project / ".claude/skills/x", "opencode").status == "offered"
 
 
+def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
+    world.skill(".agents/skills/a")
+    (world.project / ".agents/skills/b").mkdir()
+    (world.project / ".agents/skills/b/SKILL.md").symlink_to("../a/SKILL.md")
+    for hosts in (["standard"], ["standard", "codex", "omp"]):
+        found = check.examine([world.project], hosts, world.project, world.home)
+        assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
+
+
 def test_a_description_with_what_is_joined_to_it_is_cut_where_the_page_says(world: World) -> None:
     text = f"---\nname: x\ndescription: {'d' * 1500}\nwhen_to_use: {'wow ' * 25}\n---\n"
     file = world.skill(".claude/skills/x", text=text)
@@ -312,7 +321,7 @@ def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, mon
     with HeldVerdicts() as held:
         for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
             held.add(verdicts)
-            assert list(held.by_skill()), "they can be read while more come"
+            assert next(held.by_skill()), "they can be read while more come, and not all of them"
         told = list(held.by_skill())
         assert [verdict for each in told for verdict in each] == together
         assert len(told) == len({verdict.path for verdict in together})
@@ -395,6 +404,45 @@ def test_a_host_that_needs_no_description_in_a_folder_is_asked_about_that_folder
     forgiving = world.skill(".claude/skills/x", description=None)
     strict = world.skill(".omp/skills/y", description=None)
     assert (of(world, forgiving, "omp").status, of(world, strict, "omp").status) == ("offered", "invalid")
+    assert of(world, forgiving, "omp").diagnostics == (), "nothing is wrong with it there"
+    (world.project / "alias").symlink_to(".claude/skills/x")
+    together = check.examine([world.project], ["standard", "omp"], world.project, world.home)
+    told = {(v.profile, v.name): [d.code for d in v.diagnostics] for v in together}
+    missing = ["description-missing"]
+    assert told == {("standard", "x"): missing, ("standard", "y"): missing, ("omp", "x"): [], ("omp", "y"): missing}
+
+
+def test_a_skill_that_shares_only_its_folder_with_another_is_not_overlooked(world: World, tmp_path: Path) -> None:
+    """Among files that another host read, those of other names are left out. A folder can be a name as well."""
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "standard"\nsummary = "ours"\n[validation]\nname_source = "folder"\n')
+    world.skill(".agents/skills/x", text="---\nname: one\ndescription: d\n---\n")
+    asked = world.skill("~/.agents/skills/x", text="---\nname: two\ndescription: d\n---\n")
+    for hosts in (["standard", str(own)], [str(own)]):
+        verdict = check.verdicts(asked, hosts, cwd=world.project, home=world.home)[-1]
+        assert (verdict.status, verdict.name) == ("shadowed", "x")
+
+
+def test_the_listing_of_a_host_counts_every_skill_also_if_one_is_asked_about(world: World) -> None:
+    for number in range(200):
+        world.skill(f".agents/skills/s{number:03}", description="words and " * 40)
+    asked = [world.project / f".agents/skills/s{number:03}" for number in (0, 199)]
+    first, last = (
+        {v.profile: v.cuts for v in check.verdicts(skill, ["standard", "codex", "zed"], world.project, world.home)}
+        for skill in asked
+    )
+    full = "the listing of 200 skills is limited to {}: {}"
+    shortened = full.format("51,200 bytes", "descriptions are shortened")
+    assert first == {
+        "standard": (),
+        "codex": (full.format("8,000 characters", "descriptions are shortened"),),
+        "zed": (shortened,),
+    }
+    assert last == {
+        "standard": (),
+        "codex": (full.format("8,000 characters", "this one is listed by name only"),),
+        "zed": (shortened,),
+    }
 
 
 def test_the_users_switches_and_settings_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

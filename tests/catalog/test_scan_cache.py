@@ -1,8 +1,10 @@
 """The scan cache: a warm scan reads nothing, a change is always noticed, and a bad cache does no harm."""
 
+import ast
 import errno
 import marshal
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -390,3 +392,42 @@ def test_a_warm_scan_equals_a_cold_one(edits: list[tuple[str, str, int, int]]) -
             cold = Skills.discover(folder, roots=["skills"], home=folder, settings={"cache": False})
             kept.refresh()
             assert facts(warm) == facts(cold) == facts(kept)
+
+
+# --- a process that scans again
+
+
+def listed_elsewhere(world: World) -> dict[str, str]:
+    """What the next process finds with the cache of this one."""
+    code = "import sys; from metier import Skills; skills = Skills.discover(sys.argv[1], home=sys.argv[2])"
+    show = "print({skill.name: skill.description for skill in skills})"
+    call = [sys.executable, "-c", f"{code}\n{show}", str(world.project), str(world.home)]
+    return ast.literal_eval(subprocess.run(call, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+def test_a_rescan_of_a_few_changes_leaves_the_cache_alone_and_the_next_process_is_right(warm: World) -> None:
+    skills = warm.discover()
+    before = cache_file(warm).read_bytes()
+    warm.skill(f"{SKILLS}/fresh", description="new")
+    warm.skill(f"{SKILLS}/s0", description="changed")
+    shutil.rmtree(warm.project / SKILLS / "s1")
+    assert skills.refresh().added == ("fresh",)
+    assert cache_file(warm).read_bytes() == before, "a write would cost more than the next process saves by it"
+    expected = described(skills)
+    assert (expected["fresh"], expected["s0"], "s1" in expected) == ("new", "changed", False)
+    assert listed_elsewhere(warm) == expected
+    assert cache_file(warm).read_bytes() != before, "its first scan wrote what it read"
+
+
+def test_a_rescan_of_many_changes_writes_the_cache(warm: World) -> None:
+    skills = warm.discover()
+    before = cache_file(warm).read_bytes()
+    for number in range(100):
+        warm.skill(f"{SKILLS}/t{number}")
+    skills.refresh()
+    assert cache_file(warm).read_bytes() == before, "a hundred are few"
+    for number in range(101):
+        warm.skill(f"{SKILLS}/u{number}")
+    skills.refresh()
+    assert cache_file(warm).read_bytes() != before
+    assert listed_elsewhere(warm) == described(skills)

@@ -111,6 +111,33 @@ def test_a_thousand_changes_come_as_one(world: World) -> None:
     assert [str(news.changes) for news in told] == ["+1000 / -0 / ~0", "+1 / -0 / ~0"]
 
 
+def test_what_a_watcher_just_found_is_not_searched_again(world: World) -> None:
+    """`adopt` takes the result of the last scan, and searches only if another scan was made since."""
+    world.skill(f"{SKILLS}/first")
+    skills = world.discover()
+    world.skill(f"{SKILLS}/second")
+    found = skills.look()
+    assert names(skills) == ["first"], "to look changes nothing"
+    world.skill(f"{SKILLS}/third")
+    assert skills.adopt({skills: found}).added == ("second",), "and not the third, which that scan did not see"
+    assert names(skills) == ["first", "second"]
+    older = skills.look()
+    world.skill(f"{SKILLS}/fourth")
+    skills.look()
+    assert skills.adopt({skills: older}).added == ("fourth", "third"), "an older result never replaces a newer one"
+    assert names(skills) == names(world.discover())
+    world.skill(f"{SKILLS}/fifth")
+    assert skills.adopt({}).added == ("fifth",), "a catalog of which nothing was found is searched"
+
+
+def test_a_host_that_looks_only_at_its_start_adopts_nothing(world: World) -> None:
+    world.skill(f"{SKILLS}/first")
+    skills = world.discover(settings={"catalog.refresh": "start"})
+    world.skill(f"{SKILLS}/second")
+    assert not skills.adopt({skills: world.discover().catalog})
+    assert names(skills) == ["first"]
+
+
 # --- what is told
 
 

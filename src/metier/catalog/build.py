@@ -6,7 +6,6 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from metier import limits
 from metier.catalog.discover import Found
@@ -16,6 +15,7 @@ from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project
 from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.quick_dataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ and environment are ignored, so a repository gets the same verdict for everyone.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from metier.catalog import certainty, discover
@@ -26,9 +25,12 @@ from metier.hosts.formats import CatalogView
 from metier.hosts.formats.standard import description_of
 from metier.hosts.profiles import Profile
 from metier.model import SKILL_FILE, Diagnostic, Root, Shadowed, Skill
+from metier.quick_dataclass import replace
 from metier.results import Prompt
 
 PathLike = str | os.PathLike[str]
+Reports = dict[str, list[Diagnostic]]
+"""The diagnostics of each file, by its path."""
 
 FINDINGS: Final[Mapping[str, str]] = {
     "host-elsewhere": "The skill is not in a folder that the host searches. The message says where to put it.",
@@ -146,6 +148,10 @@ class _Standing(NamedTuple):
     rules: tuple[str, ...] = ()
 
 
+_OFFERED: Final = _Standing("offered")
+_Grounds = tuple[tuple[str, ...], Basis | None]
+
+
 class _Host:
     """One profile at one place: what it finds there, and how it treats any file."""
 
@@ -169,11 +175,11 @@ class _Host:
         memory = Memory({}, listings, known.listed_ns)
         found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
         known.keep_listings(profile, memory.folders, pruned=names is not None)
-        # Rows of this scan are those of the next, except where the rules of a folder differ.
-        uniform = all(root.require_description for root in self.roots)
-        self.rows = memory.files if uniform else {}
+        self.rows = memory.files  # by the rules of their folders, which may be laxer than those of the host
         no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
+        of_files = tuple(found.diagnostics)  # in the order in which a file was read
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
+        self.reports = _by_path((*of_files, *self.catalog.diagnostics))
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
         names = known.names
@@ -189,22 +195,39 @@ class _Host:
             replace(profile, prompt=replace(rules, description_chars=0)) if rules.description_chars else profile
         )
         self.bases: dict[tuple[str, ...], Basis] = {}
+        self.grounds: dict[tuple[Status, tuple[str, ...], tuple[str, ...], bool, tuple[str, ...]], _Grounds] = {}
+        self.may_cut = bool(self.bounded or rules.description_chars or profile.load.max_bytes)
+        fields = (*profile.validation.list_fields, *profile.validation.flag_fields)
+        self.noted = frozenset(("paths", "globs", *fields))
+        self.usual = tuple(filter(None, roots.usual(profile)))
         self.anywhere = anywhere(profile)
 
     def _prompt(self) -> Prompt:
-        offered = self.profile.tools.by_role()
-        return formats.listing(CatalogView(skills=list(self.catalog.visible), profile=self.profile, offered=offered))
+        profile, rules = self.profile, self.profile.prompt
+        # Formats that count characters take a bound in bytes for one in characters, as in a session.
+        budget = rules.max_bytes or None if rules.char_limit is None else None
+        view = CatalogView(
+            skills=list(self.catalog.visible), profile=profile, offered=profile.tools.by_role(), budget=budget
+        )
+        return formats.listing(view)
 
     def judge(self, folder: str) -> Iterator[HostVerdict]:
         """Yield the verdicts on every SKILL.md in or below a folder."""
-        memory = Memory(self.rows, self.known.folders, self.known.listed_ns)
-        found, _ = discover.scan(self.anywhere, self.place, (asked_root(folder),), memory, heads=self.known.heads)
-        reports: dict[str, list[Diagnostic]] = {}
-        for diagnostic in (*found.diagnostics, *self.catalog.diagnostics):
-            if diagnostic not in reports.setdefault(diagnostic.path, []):
-                reports[diagnostic.path].append(diagnostic)
+        others: list[tuple[str, str]] = []
+        reports = self.reports
+        for path, real in self.known.asked[folder]:
+            skill = self.in_catalog(f"{real}/{SKILL_FILE}") if folder not in self.known.linked else None
+            if skill is not None:
+                yield self.of_skill(f"{path}/{SKILL_FILE}", skill, reports)
+            else:
+                others.append((path, real))
+        # What the host did not find.
+        found = discover.reread(
+            self.anywhere, self.place, asked_root(folder), others, Memory(self.rows), self.known.heads
+        )
+        reports = _by_path((*found.diagnostics, *self.catalog.diagnostics))
         for skill in found.skills:
-            yield self.of_skill(skill, reports)
+            yield self.of_skill(skill.path, skill, reports)
         for file in found.failed:
             yield self.of_file(file, os.path.realpath(file), reports)
         for entry in found.skipped:
@@ -218,22 +241,24 @@ class _Host:
                 )
                 yield self.sure(verdict, (_SKIPPED_BY[entry.reason],))
 
-    def of_skill(self, skill: Skill, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
-        """The verdict on a file that is a skill by the host's rules, wherever the file is."""
-        entry = self.offered.get(skill.real_path)
-        loser = self.shadowed.get(skill.real_path)
-        known = entry or (loser.skill if loser else None)
-        standing = self.status_of(skill, entry, loser)
-        diagnostics = reports.get(known.path if known else skill.path, ())
-        told = tuple(d for d in diagnostics if d.code != "collision")
-        return self.described(skill.path, known or skill, standing, told)
-
-    def of_file(self, file: str, real: str, reports: dict[str, list[Diagnostic]]) -> HostVerdict:
-        """The verdict on a file that is not a skill by the host's general rules. Its folder's rules may be laxer."""
+    def in_catalog(self, real: str) -> Skill | None:
+        """The skill of a file that the host finds and accepts, even if another one is used instead."""
         loser = self.shadowed.get(real)
-        known = self.offered.get(real) or (loser.skill if loser else None)
+        return self.offered.get(real) or (loser.skill if loser else None)
+
+    def of_skill(self, path: str, skill: Skill, reports: Reports) -> HostVerdict:
+        """The verdict on a file that is a skill by the host's rules, wherever the file is."""
+        known = self.in_catalog(skill.real_path) or skill
+        standing = self.status_of(skill, self.offered.get(skill.real_path), self.shadowed.get(skill.real_path))
+        found = reports.get(known.path)
+        told = tuple(d for d in found if d.code != "collision") if found else ()
+        return self.described(path, known, standing, told)
+
+    def of_file(self, file: str, real: str, reports: Reports) -> HostVerdict:
+        """The verdict on a file that is not a skill by the host's general rules. Its folder's rules may be laxer."""
+        known = self.in_catalog(real)
         if known is not None:
-            return self.of_skill(replace(known, path=file), reports)
+            return self.of_skill(file, known, reports)
         errors = [d for d in reports.get(file, ()) if d.severity == "error"]
         verdict = HostVerdict(
             profile=self.profile.name,
@@ -273,18 +298,13 @@ class _Host:
         facts, rules, status = self.known.fact(path), self.profile, standing.status
         forms = rules.invocation.forms
         on = skill.enabled and status not in ("left-out", "shadowed", "invalid")
-        cuts = tuple(self.cuts(skill, facts, status))
-        ignored = tuple(key for key in facts.lines if key not in self.keys)
-        basis: Basis | None = None
-        if self.sources is not None:
-            behind = [self.place_rule, *standing.rules]
-            if status == "invalid":
-                behind = [*certainty.behind(diagnostics)] or behind
-            elif status not in ("shadowed", "left-out"):
-                behind += certainty.shown(facts.lines)
-            behind += ["catalog.reads"] if ignored else []
-            behind += certainty.cut(rules) if cuts else ()
-            basis = self.basis(tuple(behind), self.sources)
+        cuts = tuple(self.cuts(skill, facts, status)) if self.may_cut else ()
+        errors = tuple(certainty.behind(diagnostics)) if status == "invalid" else ()
+        grounds = (status, standing.rules, tuple(facts.lines), bool(cuts), errors)
+        known = self.grounds.get(grounds)  # most skills of a catalog have the same
+        if known is None:
+            known = self.grounds[grounds] = self.weighed(*grounds)
+        ignored, basis = known
         return HostVerdict(
             profile=rules.name,
             path=path,
@@ -309,6 +329,20 @@ class _Host:
             certainty=basis.certainty if basis is not None else None,
             assumed=basis.assumed if basis is not None else (),
         )
+
+    def weighed(
+        self, status: Status, decided: tuple[str, ...], keys: tuple[str, ...], cut: bool, errors: tuple[str, ...]
+    ) -> _Grounds:
+        """The keys that the host ignores, and what a verdict rests on."""
+        ignored = tuple(key for key in keys if key not in self.keys)
+        if self.sources is None:
+            return ignored, None
+        behind = [*errors] or [self.place_rule, *decided]
+        if status not in ("invalid", "shadowed", "left-out"):
+            behind += certainty.shown(keys)
+        behind += ["catalog.reads"] if ignored else []
+        behind += certainty.cut(self.profile) if cut else ()
+        return ignored, self.basis(tuple(behind), self.sources)
 
     def cuts(self, skill: Skill, facts: FileFacts, status: Status) -> Iterator[str]:
         rules, most = self.profile, self.profile.prompt.description_chars
@@ -347,12 +381,13 @@ class _Host:
             yield "`name` is only a label: the host uses the name of the folder"
         if not skill.description and rules.validation.description_missing == "body" and has_body(skill.path):
             yield "there is no description: the host shows the first paragraph of the body instead"
-        bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
-        if bound:
-            yield f"the model sees it only while it works on files that match `{bound[0]}`"
-        for key in (*rules.validation.list_fields, *rules.validation.flag_fields):
-            if key in skill.frontmatter and key not in rules.catalog.honours:
-                yield f"`{key}` is a field of this host, kept with the skill; it does not change the prompt"
+        if not self.noted.isdisjoint(skill.frontmatter):
+            bound = [key for key in ("paths", "globs") if key in rules.catalog.honours and key in skill.frontmatter]
+            if bound:
+                yield f"the model sees it only while it works on files that match `{bound[0]}`"
+            for key in (*rules.validation.list_fields, *rules.validation.flag_fields):
+                if key in skill.frontmatter and key not in rules.catalog.honours:
+                    yield f"`{key}` is a field of this host, kept with the skill; it does not change the prompt"
         others = self.catalog.by_name.get(skill.name, ())
         if status == "offered" and len(others) > 1:
             twin = next(other.path for other in others if other.real_path != skill.real_path)
@@ -363,7 +398,7 @@ class _Host:
     def status_of(self, skill: Skill, entry: Skill | None, loser: Shadowed | None) -> _Standing:
         """The status of a skill that the host accepts."""
         if entry is not None:
-            return _Standing("offered")
+            return _OFFERED
         if loser is not None:
             why = f"{self.shown(loser.winner.path)} has the same name and is used instead"
             return _Standing("shadowed", why, rules=("collisions.rule",))
@@ -374,7 +409,7 @@ class _Host:
         if skill.real_path in self.broken:
             return _Standing("invalid", "the host finds it in a folder whose rules do not accept it as a skill")
         inside = next((root for root in self.roots if _below(skill.dir, root.path) is not None), None)
-        put = tuple(f"{place}/{skill.name}" for place in roots.usual(self.profile) if place)
+        put = tuple([f"{place}/{skill.name}" for place in self.usual])
         if inside is not None:
             why, rule = self.why_not_found(skill.dir, inside)
             return _Standing("left-out", why, put, (rule,))
@@ -420,6 +455,15 @@ class _Host:
             if parts:
                 return prefix + "/".join(parts)
         return path
+
+
+def _by_path(diagnostics: Iterable[Diagnostic]) -> Reports:
+    """The diagnostics of each file, each once."""
+    reports: Reports = {}
+    for diagnostic in diagnostics:
+        if diagnostic not in reports.setdefault(diagnostic.path, []):
+            reports[diagnostic.path].append(diagnostic)
+    return reports
 
 
 def _is_bounded(profile: Profile) -> bool:

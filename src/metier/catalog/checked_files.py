@@ -8,7 +8,6 @@ import os
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metier import limits
@@ -19,6 +18,7 @@ from metier.files.beneath import read_regular
 from metier.hosts import profiles, roots
 from metier.hosts.profiles import Profile
 from metier.model import SKILL_FILE, Root, as_text
+from metier.quick_dataclass import dataclass, field, replace
 
 _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
 _FEW: Final = 100
@@ -44,6 +44,10 @@ class CheckedFiles:
     few: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
     facts: dict[str, FileFacts] = field(default_factory=dict[str, FileFacts])
     listed_ns: int = field(default_factory=time.time_ns)
+    asked: dict[str, list[tuple[str, str]]] = field(default_factory=dict[str, list[tuple[str, str]]])
+    """The folders with a SKILL.md in or below each folder in question: path and real path, in the order of a scan."""
+    linked: set[str] = field(default_factory=set[str])
+    """Those folders in question that hold links. A file may be in them twice, and counts once."""
     names: frozenset[str] | None = None
     """The names that the skills in question can have, if they are few. Skills of other names do not matter then."""
 
@@ -51,14 +55,17 @@ class CheckedFiles:
         """Read the skills in or below these folders as leniently as any host."""
         profile = anywhere(profiles.build(profiles.load("standard")))
         place, _ = roots.locate(profile, cwd, home, {})
-        asked = tuple(asked_root(folder) for folder in folders)
-        found, memory = discover.scan(profile, place, asked, heads=self.heads)
-        self.folders = memory.folders
-        files = (*(skill.path for skill in found.skills), *found.failed, *(entry.path for entry in found.skipped))
-        if len(files) <= _FEW:
-            named = (os.path.basename(os.path.dirname(file)) for file in files)
-            written = (as_text(skill.frontmatter.get("name")) or "" for skill in found.skills)
-            names = {*named, *written, *(skill.name for skill in found.skills)}
+        names: set[str] = set()
+        for folder in folders:
+            found, memory = discover.scan(profile, place, (asked_root(folder),), heads=self.heads)
+            self.folders |= memory.folders
+            self.asked[folder] = _with_skill(folder, found)
+            if found.skipped or not all(skill.real_path.endswith(skill.path[len(folder) :]) for skill in found.skills):
+                self.linked.add(folder)
+            names.update(os.path.basename(path) for path, _ in self.asked[folder])
+            names.update(as_text(skill.frontmatter.get("name")) or "" for skill in found.skills)
+            names.update(skill.name for skill in found.skills)
+        if sum(map(len, self.asked.values())) <= _FEW:
             self.names = frozenset((*names, *(unicodedata.normalize("NFKC", name).strip() for name in names)))
 
     def listings(self, profile: Profile, *, pruned: bool) -> dict[str, FolderRow]:
@@ -98,6 +105,15 @@ class CheckedFiles:
             return FileFacts({}, size)
         lines = {key: parsed.locate(key)[0] for key in parsed.fields}
         return FileFacts(lines, size, as_text(parsed.fields.get("name")) or "")
+
+
+def _with_skill(folder: str, found: discover.Found) -> list[tuple[str, str]]:
+    """The folders in which a scan found a SKILL.md, whether it can be used or not: path and real path."""
+    skipped = [os.path.dirname(entry.path) for entry in found.skipped if entry.reason != "ignored-folder"]
+    paths = [os.path.dirname(file) for file in (*(skill.path for skill in found.skills), *found.failed)]
+    paths += (path for path in skipped if not os.path.islink(path))  # links to folders are not followed here
+    real = os.path.realpath(folder)
+    return [(path, path) if real == folder else (path, real + path[len(folder) :]) for path in paths]
 
 
 def _content(file: str) -> bytes:

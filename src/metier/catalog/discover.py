@@ -15,8 +15,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from metier.catalog import invocation
@@ -36,6 +35,7 @@ from metier.catalog.skill_file import (
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
 from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped, new_skill
+from metier.quick_dataclass import dataclass, field
 
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"
@@ -82,6 +82,20 @@ def scan(
     for root in roots:
         walker.search(root)
     return walker.finish()
+
+
+def reread(
+    profile: Profile, place: Place, root: Root, folders: Iterable[tuple[str, str]], memory: Memory, heads: Heads
+) -> Found:
+    """Read the SKILL.md in folders that another scan of this root found, without a search for them.
+
+    Each folder is its path and its real path: one object if they are equal.
+    """
+    walker = _Walker(profile, place, (root,), memory, progress=None, trusted=False, heads=heads, names=None)
+    walker.confined, walker.real_root = in_project(root.path, root, place), os.path.realpath(root.path)
+    for path, real in folders:
+        walker.candidate(root, path, real)
+    return walker.finish()[0]
 
 
 _TRUST: Final = "run `metier trust` if you trust the project, or replace the link by a copy"
@@ -397,7 +411,7 @@ class _Walker:
             found.diagnostics += (unpack(note, file) for note in notes)
         if kind == "skill":
             mtime_ns, _, size, _ = unpack_stamp(row[0])
-            skill = new_skill(name, description, file, real_file, root, mtime_ns, size, fields)
+            skill = new_skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif kind == "failed":
             found.failed.append(file)

@@ -6,13 +6,13 @@ cover skills of foreign roots. This holds whatever the policy requires of a proj
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from metier.hosts.roots import Place
 from metier.hosts.settings import project_of
 from metier.hosts.trust import trusted_projects
 from metier.model import Root
+from metier.quick_dataclass import replace
 
 _PROJECT_SCOPES: Final = ("repo", "project")
 

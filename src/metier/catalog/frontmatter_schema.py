@@ -6,13 +6,13 @@ alone, because the dialects of regular expressions differ there.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, Literal
 
 from metier import limits
 from metier.catalog import validate
 from metier.hosts.schema import Profile, Rules
 from metier.model import STANDARD_KEYS, JsonObject
+from metier.quick_dataclass import replace
 
 Draft = Literal["2020-12", "07"]
 

@@ -5,15 +5,14 @@ The answer is one number, because a scan keeps it in the cache for every file.
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from metier import limits
-from metier.catalog import frontmatter
 from metier.files.beneath import read_regular
 from metier.files.shapes import is_dict
 from metier.hosts.schema import CatalogRules
 from metier.model import Skill
+from metier.quick_dataclass import replace
 
 _HIDDEN: Final = 1
 _NOT_FOR_USER: Final = 2
@@ -55,6 +54,8 @@ def _of_policy_file(folder: str, name: str) -> int:
         data = read_regular(os.path.join(folder, name), limits.FRONTMATTER_BYTES)
     except (OSError, ValueError):
         return 0
+    from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
+
     parsed = frontmatter.parse(b"---\n" + data + b"\n---\n")
     policy = (parsed.fields or {}).get("policy") if parsed is not None else None
     return _HIDDEN if is_dict(policy) and policy.get("allow_implicit_invocation") is False else 0

@@ -12,7 +12,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final, TypeGuard, cast
 
@@ -20,6 +19,7 @@ from metier import limits
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
 from metier.model import Root, Severity, Skill
+from metier.quick_dataclass import dataclass, field
 
 _MAGIC: Final = b"MTR2"
 _HEADER: Final = struct.Struct("<IQ")
@@ -99,10 +99,13 @@ def settled(mtime_ns: int, ctime_ns: int, read_ns: int) -> bool:
 
 def location(folder: str, profile: Profile, roots: tuple[Root, ...], kind: str = "scan") -> str:
     """Return the path of the cache for a profile and its roots."""
-    import hashlib
+    try:
+        from _blake2 import blake2b  # `hashlib` loads OpenSSL, which takes longer than the scan of a small catalog
+    except ImportError:
+        from hashlib import blake2b
 
     key = repr((_FORMAT, profile.fingerprint, roots)).encode("utf-8", "surrogatepass")
-    return os.path.join(folder, f"{kind}-{hashlib.sha256(key).hexdigest()[:32]}")
+    return os.path.join(folder, f"{kind}-{blake2b(key, digest_size=16).hexdigest()}")
 
 
 def read(file: str) -> Memory:

@@ -7,14 +7,16 @@ profiles can scan the same files and each is read once.
 import os
 import sys
 from collections.abc import Container
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metier import limits
 from metier.catalog import invocation, validate
-from metier.catalog.frontmatter import Parsed
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
 from metier.hosts.schema import Profile, Rules
 from metier.model import NO_FIELDS, Diagnostic
+
+if TYPE_CHECKING:
+    from metier.catalog.frontmatter import Parsed
 
 OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
@@ -40,7 +42,7 @@ class Heads:
             self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
         return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
 
-    def keep(self, file: str, status: os.stat_result, parsed: Parsed) -> None:
+    def keep(self, file: str, status: os.stat_result, parsed: "Parsed") -> None:
         """Keep what all rules read alike: the file has a frontmatter, and nothing had to be repaired."""
         if parsed.fields is not None and not parsed.diagnostics and parsed.text:
             self.known[file] = (status, parsed)
@@ -54,7 +56,7 @@ class Heads:
         return name.strip() not in names and _name(file) not in names
 
 
-def read_head(descriptor: int, file: str, size: int, rules: Rules) -> Parsed:
+def read_head(descriptor: int, file: str, size: int, rules: Rules) -> "Parsed":
     """Read as much of a file as its frontmatter takes, and parse it as leniently as the rules say."""
     data = os.read(descriptor, limits.HEAD_BYTES)
     complete = len(data) >= size
@@ -69,7 +71,7 @@ def read_head(descriptor: int, file: str, size: int, rules: Rules) -> Parsed:
 
 def row_of(
     status: os.stat_result,
-    parsed: Parsed,
+    parsed: "Parsed",
     profile: Profile,
     file: str,
     *,

@@ -4,7 +4,6 @@
 its format never changes: each value is a row, and the tuples below name the columns. A new column goes to the end.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
@@ -47,6 +46,8 @@ def dump(catalog: Catalog) -> str:
     """Write the whole catalog as one line of JSON."""
     roots = _all_roots(catalog)
     numbers = {root: number for number, root in enumerate(roots)}
+    import json
+
     return json.dumps(
         {
             "profile": describe(catalog.profile),
@@ -66,6 +67,8 @@ def dump(catalog: Catalog) -> str:
 
 def restore(text: str) -> Catalog:
     """Build the catalog that `dump` wrote."""
+    import json
+
     data: JsonObject = json.loads(text)
     roots = [Root(**_named(row, _ROOT)) for row in data["roots"]]
     skills = tuple(_skill(row, roots) for row in data["skills"])
@@ -89,6 +92,8 @@ def restore(text: str) -> Catalog:
 
 def names_by_path(text: str) -> dict[str, str]:
     """The names of the skills in what `dump` wrote, by path, also of those that a name conflict leaves out."""
+    import json
+
     data: JsonObject = json.loads(text)
     rows: list[Row] = [*data["skills"], *(row for row, _, _ in data["shadowed"])]
     name, path = _SKILL.index("name"), _SKILL.index("path")

@@ -7,16 +7,17 @@ skill and which are only reported. `CODES` describes every diagnostic code of th
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metier import limits
-from metier.catalog import frontmatter
-from metier.catalog.frontmatter import Parsed
 from metier.files.shapes import is_dict, is_items
 from metier.files.text import INVISIBLE, TAGS_AND_BIDI
 from metier.hosts.schema import Breach, Pattern, Profile, Rules
 from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
+from metier.quick_dataclass import replace
+
+if TYPE_CHECKING:
+    from metier.catalog.frontmatter import Parsed
 
 CODES: Final[Mapping[str, str]] = {
     # the file
@@ -130,8 +131,10 @@ class Validation(NamedTuple):
         return not any(d.severity == "error" for d in self.diagnostics)
 
 
-def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> Parsed | None:
+def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Parsed | None":
     """Parse the frontmatter at the start of `data` as leniently as the rules say. See `frontmatter.parse`."""
+    from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
+
     return frontmatter.parse(
         data,
         path,
@@ -142,7 +145,9 @@ def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> Par
     )
 
 
-def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_description: bool = True) -> Validation:
+def check(
+    parsed: "Parsed", folder: str, rules: Rules, path: str = "", *, require_description: bool = True
+) -> Validation:
     """Check a parsed frontmatter against the rules. `folder` is the name of the folder that contains the file."""
     fields = parsed.fields
     if fields is None:
@@ -160,7 +165,7 @@ def check(parsed: Parsed, folder: str, rules: Rules, path: str = "", *, require_
     return Validation(name, description, kept, (*parsed.diagnostics, *judge.found))
 
 
-def tolerate(parsed: Parsed, rules: Rules) -> Parsed:
+def tolerate(parsed: "Parsed", rules: Rules) -> "Parsed":
     """Return the frontmatter as the host takes it.
 
     A host that accepts a broken frontmatter takes it as one without fields, and its errors become warnings.
@@ -177,7 +182,7 @@ def accepts_plain(rules: Rules) -> bool:
     return all(not length or length >= least for length, least in lengths)
 
 
-def check_plain(parsed: Parsed, folder: str) -> Validation | None:
+def check_plain(parsed: "Parsed", folder: str) -> Validation | None:
     """The outcome for a file that has only keys of the standard and no problem at all; `None` for any other."""
     if parsed.fields is None or parsed.diagnostics or not parsed.fields.keys() <= _STANDARD:
         return None
@@ -223,7 +228,7 @@ def _plain_rest(fields: dict[str, object], rules: Rules) -> bool:
 class _Judge:
     """Collects the diagnostics of one file."""
 
-    def __init__(self, parsed: Parsed, fields: dict[str, object], path: str, rules: Rules) -> None:
+    def __init__(self, parsed: "Parsed", fields: dict[str, object], path: str, rules: Rules) -> None:
         self.parsed, self.fields, self.path, self.rules = parsed, fields, path, rules
         self.found: list[Diagnostic] = []
 
@@ -246,14 +251,16 @@ class _Judge:
 
     def clean(self, text: str, key: str) -> str:
         """Remove invisible characters. Controls that reorder or hide text are an error."""
-        if TAGS_AND_BIDI.search(text):
+        if text.isascii() and text.isprintable():
+            return text
+        if re.search(TAGS_AND_BIDI, text):
             message = f"`{key}` contains bidirectional controls or Unicode tags"
             self.report("hidden-characters", "error", message, key, "remove them: they hide text from people")
-            text = TAGS_AND_BIDI.sub("", text)
-        if INVISIBLE.search(text):
+            text = re.sub(TAGS_AND_BIDI, "", text)
+        if re.search(INVISIBLE, text):
             message = f"invisible characters were removed from `{key}`"
             self.report("invisible-removed", "warning", message, key, "remove them from the file")
-            text = INVISIBLE.sub("", text)
+            text = re.sub(INVISIBLE, "", text)
         return text
 
     def name(self, folder: str) -> str:

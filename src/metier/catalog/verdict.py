@@ -1,12 +1,12 @@
 """What `check` says of one skill in one host: the verdict, the findings that follow from it, and how sure it is."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from metier.catalog.certainty import Assumption
 from metier.hosts.documentation import Certainty
 from metier.model import Diagnostic, JsonObject, Severity
+from metier.quick_dataclass import dataclass, field
 
 Status = Literal["offered", "later", "shadowed", "left-out", "elsewhere", "invalid"]
 """How a host treats a skill.

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self
 
@@ -24,6 +23,7 @@ from metier.files.beneath import SKIPPED_FOLDERS
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.model import SKILL_FILE, Changes
+from metier.quick_dataclass import dataclass
 
 _LOG: Final = logging.getLogger("metier")
 

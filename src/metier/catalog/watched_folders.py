@@ -93,7 +93,7 @@ class WatchedFolders:
         gone = touched & self._followed.keys()
         if not gone:
             return
-        for path in [path for path in self._followed if path in gone or _below(path, gone)]:
+        for path in _at_or_below(self._followed, gone):
             del self._followed[path]
             for paths, _ in self._parts:
                 paths.discard(path)
@@ -125,12 +125,20 @@ def _identity(path: str) -> tuple[int, int] | None:
         return None
 
 
-def _below(path: str, folders: AbstractSet[str]) -> bool:
-    while (parent := os.path.dirname(path)) != path:
-        if parent in folders:
-            return True
-        path = parent
-    return False
+def _at_or_below(paths: Iterable[str], folders: AbstractSet[str]) -> list[str]:
+    """The paths that are one of the folders or in one. What is known of a parent holds for all that have it."""
+    known = {"": False}
+
+    def inside(path: str) -> bool:
+        climbed: list[str] = []
+        while path not in known and path not in folders:
+            climbed.append(path)
+            path = path.rpartition("/")[0]
+        found = known.get(path, True)
+        known.update(dict.fromkeys(climbed, found))
+        return found
+
+    return [path for path in paths if inside(path)]
 
 
 def _watch(paths: list[str]) -> "tuple[set[str], RustNotify]":

@@ -10,7 +10,7 @@ import sys
 import click
 
 from metier import __version__
-from metier.cli import failure, streams
+from metier.cli import failure, output, streams
 from metier.cli.context import Context, shared
 from metier.cli.registry import COMMANDS, ELSEWHERE, GROUPS
 from metier.cli.suggest import SuggestingGroup
@@ -44,7 +44,7 @@ class _Commands(SuggestingGroup):
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  metier list\n  metier show pdf\n  metier validate --strict ./skills\n\n"
     "`metier help exit-codes` lists the exit codes, `metier help json` says what --json prints.",
 )
@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> int:
 
         return shell_complete(cli, {}, name, _COMPLETE, instruction)
     try:
-        with cli.make_context(name, arguments) as context:
+        with cli.make_context(name, arguments, terminal_width=output.help_width()) as context:
             cli.invoke(context)
     except click.exceptions.Exit as stop:
         return stop.exit_code

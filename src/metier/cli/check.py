@@ -87,8 +87,8 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
         for verdicts in check.by_host(paths, named or None, cwd, context.home, context.skills):
             held.add(verdicts)
             failed += sum(not _passes(verdict, named) for verdict in verdicts)
-            for verdict in verdicts:
-                counts.setdefault(verdict.profile, Counter()).update((verdict.status, verdict.certainty or ""))
+            for verdict in verdicts[:1]:
+                counts[verdict.profile] = Counter(word for v in verdicts for word in (v.status, v.certainty or ""))
             del verdicts  # many of them are in a file by now, and the next host needs the memory
         if not counts:
             raise CommandRefusal(f"there is no {SKILL_FILE} in or below {', '.join(paths)}", "NOT_FOUND")

@@ -4,12 +4,12 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
 from metier.cli import output
+from metier.quick_dataclass import dataclass, field
 
 if TYPE_CHECKING:
     # Help needs only the options, so everything else is imported where it is used.

@@ -5,11 +5,9 @@ that goes away is no error to tell anybody about.
 """
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import click
@@ -18,6 +16,7 @@ from metier import errors
 from metier.cli import streams
 from metier.files.shapes import is_tuple
 from metier.files.text import printable
+from metier.quick_dataclass import dataclass, field
 
 EXIT_CODES: Final[Mapping[int, str]] = {
     0: "done",
@@ -196,6 +195,8 @@ def tell(error: BaseException, as_json: bool) -> int:
     failure = failure_of(error)
     try:
         if as_json:
+            import json
+
             click.echo(json.dumps(failure.as_dict(), default=str), err=True)
         elif failure.code == "INTERRUPTED":
             if sys.stderr.isatty():

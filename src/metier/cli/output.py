@@ -6,11 +6,9 @@ Paths, URLs and digests are never cut or broken: where they do not fit, the line
 
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -37,13 +35,31 @@ _UNLIMITED: Final = sys.maxsize
 
 def width() -> int:
     """The width of the terminal. Without one there is no limit."""
-    return max(40, shutil.get_terminal_size((80, 24)).columns) if on_terminal() else _UNLIMITED
+    return max(40, columns()) if on_terminal() else _UNLIMITED
+
+
+def columns() -> int:
+    """What `shutil.get_terminal_size` says. Its import would take longer than printing the help."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns or 80
+    except (ValueError, OSError):
+        return 80
+
+
+def help_width() -> int:
+    """The width of the help: that of the terminal, but not wider than one reads well."""
+    return max(50, min(columns(), 80) - 2)
 
 
 def wrap(text: str, indent: str = "", hanging: str = "") -> str:
     """Wrap a text at the width of the terminal, between words only. `hanging` begins every line but the first."""
     if not on_terminal():
         return indent + text
+    from textwrap import TextWrapper  # slow to import, and a pipe has no width
+
     wrapper = TextWrapper(
         width(), initial_indent=indent, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )
@@ -156,7 +172,9 @@ def json_out(data: object) -> None:
 def _print_json(text: str) -> None:
     # Bytes that are not UTF-8 and control characters are written as JSON escapes.
     text = storable_text(text)
-    click.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text), nl=False)
+    if not text.isascii() or "\x7f" in text:
+        text = re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
+    click.echo(text, nl=False)
 
 
 def _document(data: object) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from metier.cli.completion import complete_skill
 from metier.cli.context import Command, Context, approve_all, shared
+from metier.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from metier.app import App

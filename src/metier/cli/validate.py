@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import click
 
@@ -14,6 +13,7 @@ from metier.cli.failure import CommandRefusal
 from metier.cli.sarif import Remark, sarif_log
 from metier.hosts.settings import Settings, project_of
 from metier.model import SKILL_FILE, Diagnostic, Root
+from metier.quick_dataclass import replace
 
 _EPILOG = """Examples:
 

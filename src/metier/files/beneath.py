@@ -32,7 +32,7 @@ _PATH_BYTES: Final = 4096
 """The longest path that Linux accepts in one call. The walk makes many calls and keeps the same limit."""
 _LINKS: Final = 40
 """The number of links that Linux follows in one path."""
-_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_DRIVE: Final = r"[A-Za-z]:"
 
 
 def is_bytecode(path: str) -> bool:
@@ -53,7 +53,7 @@ def check_relative(path: str, parents: Parents = "refuse") -> str:
     except UnicodeEncodeError as error:
         raise ResourceError(f"the path is not valid text: {path!r}", path=path, reason="encoding") from error
     slashed = path.replace("\\", "/")
-    if slashed.startswith("/") or _DRIVE.match(slashed) or path.startswith("~"):
+    if slashed.startswith("/") or re.match(_DRIVE, slashed) or path.startswith("~"):
         raise PathEscape("", "absolute", "absolute paths are not allowed; name the file relative to the skill's folder")
     parts: list[str] = []
     for part in slashed.split("/"):

@@ -3,7 +3,6 @@
 No other program could read what is then sent or stored, so every way in parses with `parse_json`.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
@@ -13,6 +12,8 @@ from metier.files.shapes import as_table
 
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as data. Raises `ValueError` if it is not JSON, and `RecursionError` if it is nested too deeply."""
+    import json  # most processes that list skills read no JSON
+
     return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 

@@ -6,7 +6,6 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from metier.errors import ResourceNotFound
@@ -22,6 +21,7 @@ from metier.files.beneath import (
 )
 from metier.files.tree import SkillTree, take
 from metier.model import SKILL_FILE, Skill
+from metier.quick_dataclass import dataclass, field
 from metier.results import Request
 
 

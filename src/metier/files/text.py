@@ -13,20 +13,23 @@ from typing import Final
 
 from metier.files.shapes import is_items, is_mapping
 
-TAGS_AND_BIDI: Final = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-"""Unicode tags and bidirectional controls. They hide text from people or show it in another order."""
+TAGS_AND_BIDI: Final = "[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+"""A pattern of Unicode tags and bidirectional controls. They hide text from people or show it in another order."""
 
-INVISIBLE: Final = re.compile(
+INVISIBLE: Final = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\u206a-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0100-\U000e01ef]"
 )
-"""Controls (except tab and line feed), zero-width and other invisible characters."""
+"""A pattern of controls (except tab and line feed), zero-width and other invisible characters.
+
+The patterns here are compiled when they are first used, because most processes need none of them.
+"""
 
 _JOINERS: Final = "\u200c\u200d"
 """Zero-width joiners. They are invisible, but some words and emoji need them."""
 
-_ODD: Final = re.compile(r"[^ -~]")
-_ODD_LINES: Final = re.compile(r"[^ -~\n\t]")
+_ODD: Final = r"[^ -~]"
+_ODD_LINES: Final = r"[^ -~\n\t]"
 
 
 # --- UTF-8 ---
@@ -83,7 +86,7 @@ def remove_invisible(text: str) -> str:
     """Remove control characters except tab and line feed, bidirectional controls and other invisible characters."""
     if text.isascii() and text.isprintable():
         return text
-    return without_torn(INVISIBLE.sub("", TAGS_AND_BIDI.sub("", text)))  # the name of a folder may be any bytes
+    return without_torn(re.sub(INVISIBLE, "", re.sub(TAGS_AND_BIDI, "", text)))  # the name of a folder may be any bytes
 
 
 def one_line(text: str) -> str:
@@ -131,7 +134,7 @@ def visible(text: object, *, lines: bool = False) -> str:
     given = str(text)
     if given.isprintable():
         return given
-    return _ODD_LINES.sub(_shown, given.replace("\r\n", "\n")) if lines else _ODD.sub(_shown, given)
+    return re.sub(_ODD_LINES, _shown, given.replace("\r\n", "\n")) if lines else re.sub(_ODD, _shown, given)
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -10,13 +10,13 @@ import os
 import posixpath
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from metier import limits
 from metier.errors import ResourceError
 from metier.files.digests import digest_of
+from metier.quick_dataclass import dataclass, field
 
 LEFT_OUT: Final = frozenset((".git", "__pycache__"))
 """Folders that are not part of a tree."""

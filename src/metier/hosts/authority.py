@@ -7,8 +7,9 @@ except for what is the user's alone.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from metier.quick_dataclass import dataclass
 
 Who = Literal["user", "trusted", "project", "any"]
 """Who may set something: the user alone; a trusted project, too; a project unless trust is required; any project."""

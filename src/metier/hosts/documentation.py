@@ -6,13 +6,13 @@ extends, because a rule that was changed no longer comes from there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError
 from metier.hosts import profiles
 from metier.hosts.schema import DocumentationTable
+from metier.quick_dataclass import dataclass
 
 Certainty = Literal["tested", "documented", "source", "assumed"]
 

@@ -1,10 +1,10 @@
 """The table `mcp` of the user's configuration: servers whose skills join the catalog, and limits for our own server."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from metier.errors import ConfigError
+from metier.quick_dataclass import dataclass, field
 
 CATALOG_CHARS: Final = 2_000
 """How long a text that describes the catalog may be. Some hosts cut such texts of servers, at 2 KiB or more."""

@@ -8,7 +8,6 @@ replace. Installed packages bring further profiles through the entry point group
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -16,6 +15,7 @@ from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.hosts.schema import Profile
+from metier.quick_dataclass import MISSING, fields, is_dataclass
 
 BUILT_IN: Final = (
     "standard",

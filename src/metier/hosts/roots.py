@@ -6,7 +6,6 @@ directories. No folder appears twice.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from metier import limits
@@ -16,6 +15,7 @@ from metier.files.json_text import parse_json
 from metier.hosts.profiles import Profile
 from metier.hosts.schema import RootRules
 from metier.model import Diagnostic, Root
+from metier.quick_dataclass import dataclass
 
 REPOSITORIES: Final = (".metier", ".git", ".jj", ".hg")
 """What marks the root of a project, whatever the profile."""

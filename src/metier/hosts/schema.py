@@ -4,11 +4,11 @@ These are the settings that users see. The reference page is generated from the 
 by their fingerprint, so tables compare by identity: comparing by value would cost a third of the import.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from metier import limits
 from metier.model import Role
+from metier.quick_dataclass import dataclass, field
 
 CONTAINER_IMAGE: Final = "docker.io/library/python:3.13-slim"
 

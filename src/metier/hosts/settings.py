@@ -9,7 +9,6 @@ rule for each setting; a value that does not count is reported.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from metier import limits
@@ -21,6 +20,7 @@ from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
 from metier.hosts.trust import is_trusted
 from metier.model import Diagnostic
+from metier.quick_dataclass import dataclass, field, replace
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "profile": "The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host.",

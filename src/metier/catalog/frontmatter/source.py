@@ -5,10 +5,10 @@ It skips quotes, block scalars and comments, and looks into flow style.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metier import limits
+from metier.quick_dataclass import dataclass
 
 Position = tuple[int, int]
 """Line and column, both from 1."""
