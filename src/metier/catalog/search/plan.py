@@ -32,7 +32,7 @@ COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
 ALIAS_SHARE: Final = 0.5
 """The weight of another word for a word of the query."""
-CONTEXT_SHARE: Final = 0.1
+CONTEXT_SHARE: Final = 0.05
 CONTEXT_MOST: Final = 0.2
 """The weight of a word of the context, and the share of a full match that all of them together add at most."""
 CONTEXT_DEPTH: Final = 50
