@@ -16,6 +16,8 @@ def shelf(world: World) -> World:
     world.skill(f"{SKILLS}/cluster", description="Deploys to Kubernetes.")
     world.skill(f"{SKILLS}/pptx", description="Creates and edits presentations.")
     world.skill(f"{SKILLS}/ledger", description="Closes the books of a company.")
+    world.skill(f"{SKILLS}/markup", description="Reviews HTML and CSS.")
+    world.skill(f"{SKILLS}/xlsx", description="Creates and edits spreadsheets.")
     return world
 
 
@@ -26,7 +28,9 @@ def found(skills: Skills, query: str) -> list[str]:
 def test_another_word_finds_the_skill_and_an_explanation_says_which(shelf: World) -> None:
     skills = shelf.discover()
     assert found(skills, "k8s rollout") == ["cluster"]
-    assert found(skills, "make a slide deck") == ["pptx"]
+    assert found(skills, "make a slide deck") == found(skills, "a slideshow") == ["pptx"]
+    assert found(skills, "test my website") == ["markup"]
+    assert found(skills, "the formulas of a workbook") == ["xlsx"]
     assert skills.explain(skills.search("k8s rollout")).results[0].matched == ("kubernetes",)
 
 

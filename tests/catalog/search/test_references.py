@@ -59,6 +59,20 @@ def test_a_written_new_or_deleted_reference_counts_after_the_next_scan(world: Wo
     assert found(skills, ASKED) == before == found(world.discover(settings={"cache": False}), ASKED)
 
 
+def test_a_file_counts_as_much_however_many_other_files_a_skill_has(world: World, animals: Path) -> None:
+    skills = world.discover()
+    before = skills.search("okapi").results[0].score
+    for number in range(8):
+        text = f"Herb {number} grows in the sun.\n" * 300 + "No okapi eats it.\n"
+        (animals / "references" / f"plant-{number}.md").write_text(text)
+    skills.refresh()
+    hit = skills.search("okapi").results[0]
+    assert (hit.skill.name, hit.score) == ("animals", before)
+    (animals / "references" / "shy.md").write_text("The okapi is shy.\n" * 300)
+    skills.refresh()
+    assert skills.search("okapi").results[0].score > before
+
+
 @pytest.mark.parametrize(
     "file",
     ["tests/wombat.md", "evals/wombat.md", ".hidden/wombat.md", "LICENSE.txt", "wombat.py", "inner/wombat.md"],

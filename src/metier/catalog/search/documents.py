@@ -15,7 +15,7 @@ import tantivy
 
 from metier.catalog.search.words import affirmative, counted, exact, pairs, repeated_pairs, terms
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Part of the folder's name. Increase it if the same text would be indexed differently."""
 
 NAME_WEIGHT: Final = 20
@@ -25,9 +25,12 @@ SATURATION: Final = 4.0
 LENGTH_SHARE: Final = 0.75
 USUAL_LENGTH: Final = 1800.0
 """BM25's k1, b and average length. The length is a constant, so that weights do not depend on other documents."""
-REFERENCE_SHARE: Final = 0.4
-REFERENCE_USUAL_LENGTH: Final = 8000.0
-"""How much a term in the references adds to its weight in SKILL.md, of what is left up to one, and their length."""
+REFERENCE_SHARE: Final = 0.6
+REFERENCE_USUAL_LENGTH: Final = 800.0
+"""How much a term in a reference file adds to its weight in SKILL.md, of what is left up to one, and a file's length.
+
+Of several files, the one in which the term has most weight counts, so a skill loses nothing by having more files.
+"""
 WORD_NAME_WEIGHT: Final = 2
 WORD_SATURATION: Final = 2.0
 WORD_USUAL_LENGTH: Final = 50.0
@@ -101,12 +104,13 @@ def prepare(skill: IndexedSkill) -> PreparedSkill:
     _add(counts, exact(skill.name), WORD_NAME_WEIGHT)
     # Of a body, only pairs that occur more than once: a third of the size with hardly a hit lost.
     neighbours = {*pairs(name_terms), *pairs(about_terms), *repeated_pairs(body_terms)}
-    referred: dict[str, int] = {}
+    referred: dict[str, float] = {}
     files: list[tuple[str, str]] = []
     for file, text in skill.references:
         found = counted(text)
-        for term, count in found.items():
-            referred[term] = referred.get(term, 0) + count
+        for term, weight in _saturated(found, SATURATION, REFERENCE_USUAL_LENGTH).items():
+            if weight > referred.get(term, 0.0):
+                referred[term] = weight
         files.append((file, " ".join([term for term in found if term not in own])))
     return PreparedSkill(
         key=skill.key,
@@ -136,9 +140,9 @@ def _saturated(counts: Mapping[str, int], saturation: float, usual_length: float
     return {term: of_count[count] for term, count in counts.items()}
 
 
-def _with_references(own: Mapping[str, int], referred: Mapping[str, int]) -> dict[str, float]:
+def _with_references(own: Mapping[str, int], referred: Mapping[str, float]) -> dict[str, float]:
     weights = _saturated(own, SATURATION, USUAL_LENGTH)
-    for term, weight in _saturated(referred, SATURATION, REFERENCE_USUAL_LENGTH).items():
+    for term, weight in referred.items():
         known = weights.get(term, 0.0)
         weights[term] = known + REFERENCE_SHARE * weight * (1 - known)
     return weights

@@ -32,7 +32,7 @@ COMMON_WEIGHT: Final = 0.6
 """For a word that more than this share of the documents has, only its presence counts, with this weight."""
 ALIAS_SHARE: Final = 0.5
 """The weight of another word for a word of the query."""
-CONTEXT_SHARE: Final = 0.1
+CONTEXT_SHARE: Final = 0.05
 CONTEXT_MOST: Final = 0.2
 """The weight of a word of the context, and the share of a full match that all of them together add at most."""
 CONTEXT_DEPTH: Final = 50
@@ -40,7 +40,7 @@ CONTEXT_DEPTH: Final = 50
 FEWEST: Final = 300
 """A smaller index is treated as this large, because a word in three of five documents is not a common word."""
 FITS: Final = 0.5
-"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 4 % above."""
+"""The score below which a match is weak. Of the right answers, 1 in 100 is below it, and of small talk 2 % above."""
 
 _EVEN: Final = 0.22
 """The share of a ten-word query that must be found for a score of 0.5."""
