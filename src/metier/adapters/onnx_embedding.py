@@ -1,7 +1,8 @@
 """A sentence model in a local ONNX file, for search by meaning without a service. It needs `metier[onnx]`.
 
 The file is one that exporters of BERT-like models write: it takes the numbers of tokens and returns a vector for each
-token. The mean of these vectors is the vector of the text.
+token. The mean of these vectors is the vector of the text. ONNX Runtime sends usage data to its makers by default; that
+is switched off here, unless `ORT_DISABLE_TELEMETRY` is set.
 
     from metier.adapters.embeddings import EmbeddingRanker
     from metier.adapters.onnx_embedding import OnnxEmbedding
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from metier.errors import report_missing
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it counts only before the first import of the runtime
 
 try:
     import numpy as np

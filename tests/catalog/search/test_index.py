@@ -415,3 +415,4 @@ def test_what_is_remembered_of_queries_changes_no_answer_and_has_an_end(monkeypa
     monkeypatch.setattr(module, "_REMEMBERED", 3)
     tight = filled(*some(60))
     assert answers(tight) == answers(tight) == before
+    assert 0 < len(tight._view.clauses) <= 3
