@@ -27,7 +27,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-MODEL = ("onnx_embedding", "onnxruntime", "onnx")
+MODEL = ("onnx_embedding", "numpy", "onnx")
 
 
 @pytest.mark.parametrize(("adapter", "package", "extra"), [*((key, *value) for key, value in ADAPTERS.items()), MODEL])

@@ -31,9 +31,9 @@ from metier.skills import Skills
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel
 
-WEIGHT: Final = 0.3
+WEIGHT: Final = 0.1
 """A weight to begin with, where the ranking by words has 1.0. `learned_weight` finds the one for your requests."""
-WEIGHTS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
+WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
 FLOOR: Final = 0.2
 """Vectors of texts that have nothing in common still have about this similarity, so it counts as none."""
 

@@ -18,13 +18,8 @@ from typing import Any, Final
 
 from metier.errors import report_missing
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it counts only before the first import of the runtime
-
 try:
     import numpy as np
-
-    _runtime: Any = importlib.import_module("onnxruntime")
-    _tokenizers: Any = importlib.import_module("tokenizers")
 except ImportError as error:
     report_missing(error, "a model in an ONNX file", "onnx")
 
@@ -37,17 +32,23 @@ class OnnxEmbedding:
 
     def __init__(self, model: str, tokenizer: str, *, longest: int = LONGEST) -> None:
         """`model` is the ONNX file, and `tokenizer` its `tokenizer.json`."""
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it counts only before the first import of the runtime
+        try:
+            runtime: Any = importlib.import_module("onnxruntime")
+            tokenizers: Any = importlib.import_module("tokenizers")
+        except ImportError as error:
+            report_missing(error, "a model in an ONNX file", "onnx")
         with open(model, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._name = f"onnx:{os.path.basename(model)}:{digest[:16]}:{longest}"
-        self._session: Any = _runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self._session: Any = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
         self._inputs: set[str] = {one.name for one in self._session.get_inputs()}
         shape: list[object] = self._session.get_outputs()[0].shape
         if "input_ids" not in self._inputs or len(shape) != 3:
             raise ValueError(
                 f"{model}: not a sentence model, which takes input_ids and returns a vector for each token"
             )
-        self._tokenizer: Any = _tokenizers.Tokenizer.from_file(tokenizer)
+        self._tokenizer: Any = tokenizers.Tokenizer.from_file(tokenizer)
         self._tokenizer.enable_truncation(longest)
         self._tokenizer.enable_padding()
 
