@@ -1,6 +1,7 @@
 """Search by meaning with embedding models, and the order that a reranker gives."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ pytest.importorskip("pydantic_ai")
 
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult
 
-from metier import Skill, Skills
+from metier import MissingExtra, Skill, Skills
 from metier.adapters.embeddings import WEIGHT, EmbeddingRanker, learned_weight
+from metier.adapters.onnx_embedding import OnnxEmbedding
 from worlds import World
 
 CONCEPTS = (("bill", "invoice"), ("chart", "diagram", "plot"), ("okapi", "animal", "zoo"))
@@ -93,8 +95,15 @@ def test_a_vector_is_made_once_for_a_text_and_found_by_the_next_process(shelf: W
 
 def test_the_weight_is_learned_from_requests(shelf: World) -> None:
     skills, ranker = shelf.discover(), EmbeddingRanker(Concepts())
-    assert learned_weight(skills, ranker, [("pay a bill", "invoices"), ("a diagram", "charts")]) == 0.1
+    assert learned_weight(skills, ranker, [("pay a bill", "invoices"), ("a diagram", "charts")]) == 0.05
     assert learned_weight(skills, ranker, [("write letters", "letters")]) == 0.0
+
+
+def test_a_model_in_a_file_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'metier\[onnx\]'"):
+        OnnxEmbedding("model.onnx", "tokenizer.json")
 
 
 class ByLength:

@@ -27,7 +27,10 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.parametrize(("adapter", "package", "extra"), [(key, *value) for key, value in ADAPTERS.items()])
+MODEL = ("onnx_embedding", "numpy", "onnx")
+
+
+@pytest.mark.parametrize(("adapter", "package", "extra"), [*((key, *value) for key, value in ADAPTERS.items()), MODEL])
 def test_a_framework_that_is_missing_names_its_install_line(adapter: str, package: str, extra: str) -> None:
     code = f"""
 import sys

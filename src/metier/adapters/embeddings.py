@@ -1,7 +1,7 @@
-"""Ranks skills by meaning, with any embedding model of Pydantic AI or with a model of your own.
+"""Ranks skills by meaning, with any embedding model of Pydantic AI, a local file or a model of your own.
 
 A vector is made once for a text and a model and kept in a file, so that only new descriptions cost anything. It needs
-`metier[embeddings]`.
+`metier[embeddings]`. For a model in a local ONNX file, see `onnx_embedding`.
 
     from metier import Skills
     from metier.adapters.embeddings import WEIGHT, EmbeddingRanker
@@ -31,9 +31,9 @@ from metier.skills import Skills
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel
 
-WEIGHT: Final = 0.3
+WEIGHT: Final = 0.1
 """A weight to begin with, where the ranking by words has 1.0. `learned_weight` finds the one for your requests."""
-WEIGHTS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
+WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
 FLOOR: Final = 0.2
 """Vectors of texts that have nothing in common still have about this similarity, so it counts as none."""
 
@@ -166,7 +166,7 @@ class _VectorCache:
         with self._lock:
             known = {digest: vector for digest in digests if (vector := self._stored(digest)) is not None}
             missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in known}
-            wanted = list(missing)
+            wanted = sorted(missing, key=lambda digest: len(missing[digest]))  # a batch is as long as its longest text
             for start in range(0, len(wanted), _BATCH):
                 some = wanted[start : start + _BATCH]
                 made = np.asarray(make([missing[digest] for digest in some]), dtype=np.float32)

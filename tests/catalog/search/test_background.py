@@ -98,7 +98,9 @@ print([hit.skill.name for hit in found.results], found.indexing is not None)
 def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(large: World) -> None:
     command = [sys.executable, "-c", SEARCH, str(large.project), str(large.home)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=PATIENCE)[0] for process in started] == ["['okapi'] True\n"] * 2
+    answers = {process.communicate(timeout=PATIENCE)[0] for process in started}
+    assert "['okapi'] True\n" in answers
+    assert answers <= {"['okapi'] True\n", "['okapi'] False\n"}  # one that starts late finds the index built
     folder = index_folder(large)
     wait_for_builds(folder)
     index = TextIndex.open(folder)
@@ -256,3 +258,22 @@ def test_a_finder_that_waits_gives_up_after_its_time(large: World) -> None:
     lock = background._locked(waiting._folder)
     assert lock is not None  # as if another process were building
     assert waiting.wait(0.0) is False
+
+
+def test_common_words_still_decide_between_what_rare_words_find_and_find_what_else_is_allowed() -> None:
+    herd = {f"animal{at:03}": "Counts the animals of a herd." for at in range(300)}
+    birds = {f"bird{at:03}": "Feeds birds." for at in range(900)}
+    skills = quick(**herd, **birds, lone="Counts zebras.", stripes="Counts the animals of a herd of zebras.")
+    hits = skills.search("zebras of a herd", 5, Anything())
+    assert [hit.key for hit in hits][:2] == ["/s/stripes/SKILL.md", "/s/lone/SKILL.md"]
+    assert len(hits) == 5
+    only = {"/s/animal007/SKILL.md"}
+    assert [hit.key for hit in skills.search("zebras of a herd", 1, only)] == [*only]
+    assert skills.matched("zebras of a herd", ["/s/stripes/SKILL.md"]) == {"/s/stripes/SKILL.md": ("zebras", "herd")}
+
+
+def test_a_word_that_only_the_first_skills_have_is_not_taken_for_one_of_all() -> None:
+    first = {f"whale{at:03}": "Feeds whales." for at in range(120)}
+    rest = {f"bird{at:03}": "Feeds birds." for at in range(600)}
+    skills = quick(**first, **rest)
+    assert skills.search("whales and birds", 1, Anything())[0].key == "/s/whale000/SKILL.md"

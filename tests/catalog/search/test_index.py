@@ -401,3 +401,24 @@ def test_a_process_that_is_killed_in_the_middle_leaves_the_last_complete_update(
     assert answers(index) == before
     index.update([document("later", "zebra")])
     assert keys(index, "zebra") == ["later"]
+
+
+def test_what_is_remembered_of_queries_changes_no_answer_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = filled(*some(60))
+    other = {"lint": {"docker": "docker"}}
+    plain, widened = index.search("lint", 60), index.search("lint", 60, aliases=other)
+    assert len(widened) > len(plain)
+    assert index.search("docker", 60) != index.search("lint", 60) == plain
+    assert index.matched("lint", [one.key for one in plain]).keys() == {one.key for one in plain}
+    assert index.search("lint", 60, aliases=other) == widened
+    before = answers(index)
+    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    tight = filled(*some(60))
+    assert answers(tight) == answers(tight) == before
+    assert 0 < len(tight._view.clauses) <= 3
+
+
+def test_of_a_word_that_most_documents_have_only_the_presence_counts() -> None:
+    index = filled(*(document(f"key-{at}", body="report " * (1 + at % 40) + "other " * at) for at in range(200)))
+    hits = index.search("report", 200)
+    assert (len(hits), len({hit.score for hit in hits})) == (200, 1)

@@ -20,8 +20,8 @@ from metier.catalog.search.index import TextIndex
 from metier.catalog.search.parts import IndexUnavailable
 from metier.catalog.search.reading import TextSource, changed_sources, indexed_skills, with_references
 
-PORTION: Final = 2_500
-"""The most skills that a process reads before it publishes them."""
+PORTION: Final = 5_000
+"""The most skills that a process reads before it publishes them. Each part costs every search a little."""
 FEWEST_EACH: Final = 250
 PROCESSES: Final = 8
 """The most processes of a build, and the number of skills for which another one is worth its start."""

@@ -153,7 +153,8 @@ _SUFFIXES: Final = [f":{max(0, step - 1)}" for step in range(LEVELS + 1)]
 
 def _levelled(weights: Mapping[str, float]) -> list[str]:
     """Return each term with the level of its weight."""
-    return [term + _SUFFIXES[round(LEVELS * weight)] for term, weight in weights.items()]
+    suffix_of = {weight: _SUFFIXES[round(LEVELS * weight)] for weight in set(weights.values())}
+    return [term + suffix_of[weight] for term, weight in weights.items()]
 
 
 def _planes(weights: Mapping[str, float], bits: int) -> list[str]:

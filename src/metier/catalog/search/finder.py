@@ -251,7 +251,8 @@ class Finder:
         if len(hits) < limit:
             rest = limit - len(hits) + _COPIES
             hits += self._matching(query, rest, lambda path: path not in taken and self._allows(path, allowed), context)
-        marked = [replace(hit, shadowed_by=self._winners.get(hit.skill.path, "")) for hit in hits]
+        winners = self._winners
+        marked = [replace(hit, shadowed_by=by) if (by := winners.get(hit.skill.path)) else hit for hit in hits]
         return self._with_files(query, fold(marked)[:limit])
 
     def build_soon(self) -> None:

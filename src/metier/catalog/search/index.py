@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self, cast
+from typing import Final, Protocol, Self, TypeVar, cast
 
 import tantivy
 from tantivy import Occur, Query
@@ -20,12 +20,17 @@ from metier import limits
 from metier.catalog.search.aliases import Aliases
 from metier.catalog.search.documents import FORMAT, IndexedSkill, PreparedSkill, prepare
 from metier.catalog.search.parts import DamagedPart, IndexPart, IndexUnavailable, PartFolder, in_memory, joined_parts
-from metier.catalog.search.plan import CONTEXT_DEPTH, FITS, NO_ALIASES, POINTS, QueryPlan, term_query
+from metier.catalog.search.plan import CONTEXT_DEPTH, FITS, NO_ALIASES, POINTS, Clauses, QueryPlan, term_query
 
 FILE_SHARE: Final = 0.25
 """A reference file is named if the words that it has and SKILL.md lacks are at least this share of the query."""
 
 _ATTEMPTS: Final = 5
+_REMEMBERED: Final = 1 << 12
+"""The terms of queries about which a view remembers what it looked up."""
+
+_Looked = TypeVar("_Looked")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,7 @@ class TextIndex:
             return []
         with _as_unavailable("cannot search the index"):
             view = self._view
-            plan = QueryPlan(view, query, aliases)
+            plan = view.plan(query, aliases)
             if not plan.clauses:
                 return []
             whole = Query.boolean_query(plan.clauses)
@@ -202,7 +207,7 @@ class TextIndex:
         """Return the words of the query that each of these documents has."""
         with _as_unavailable("cannot search the index"):
             view = self._view
-            presence = QueryPlan(view, query, aliases).presence
+            presence = view.plan(query, aliases).presence()
             found = {key: words for part in view.parts for key, words in _matched(part, keys, presence).items()}
             return {key: found.get(key, ()) for key in keys}
 
@@ -210,7 +215,7 @@ class TextIndex:
         """Return the file of each of these documents that has most of the query that SKILL.md lacks, if it is much."""
         with _as_unavailable("cannot search the index"):
             view = self._view
-            wanted = QueryPlan(view, query).wanted
+            wanted = view.plan(query).wanted
             return {key: file for part in view.parts for key, file in _files(part, keys, wanted).items()}
 
 
@@ -256,7 +261,7 @@ class _ShownPart:
 
     name: str
     searcher: tantivy.Searcher
-    live: dict[str, str]
+    live: Mapping[str, str]
     hidden: Query | None
     """The documents that newer parts hide."""
     keys: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
@@ -280,12 +285,21 @@ class _ShownPart:
             known = self.files[place] = str(document.get_first("parent")), str(document.get_first("file"))
         return known
 
-    def counted(self, query: Query, counted: int) -> int:
-        """The number of documents that count, of those that match a query of one term."""
+    def counted(self, field: str, term: str, counted: int) -> int:
+        """The number of documents that count, of those that have a term."""
         if not counted or self.hidden is None:
             return counted
-        both = Query.boolean_query([(Occur.Must, query), (Occur.Must, self.hidden)])
+        both = Query.boolean_query([(Occur.Must, term_query(field, term)), (Occur.Must, self.hidden)])
         return counted - cast("_Counted", self.searcher.search(both, 1, count=True)).count
+
+
+class _Remembered(dict[_Looked, _Found]):
+    """Forgets everything when it is full: a process that runs for weeks is asked for every word there is."""
+
+    def __setitem__(self, key: _Looked, value: _Found) -> None:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class _View:
@@ -295,15 +309,29 @@ class _View:
         shown: list[_ShownPart] = []
         newer: set[str] = set()
         for part in reversed(parts):
-            hidden = sorted(key for key, stamp in part.stamps.items() if stamp and key in newer) if newer else []
-            live = {key: stamp for key, stamp in part.stamps.items() if stamp and key not in newer}
+            hidden = sorted(key for key in part.stamps.keys() & newer if part.stamps[key])
+            live = part.stamps  # a copy of a large dict would take as long as the rest of opening the index
+            if not all(live.values()) or not newer.isdisjoint(live):
+                live = {key: stamp for key, stamp in live.items() if stamp and key not in newer}
             query = Query.boolean_query([(Occur.Should, term_query("key", key)) for key in hidden]) if hidden else None
             shown.append(_ShownPart(part.name, part.searcher, live, query))
-            newer.update(part.stamps)
+            if len(shown) < len(parts):
+                newer.update(part.stamps)
         self.parts = tuple(reversed(shown))
         self.total = sum(len(part.live) for part in self.parts)
-        self._frequencies: dict[tuple[str, str], int] = {}
-        self._levels: dict[str, tuple[Mapping[int, int], int]] = {}
+        self.clauses: dict[tuple[str, str, float], Clauses] = _Remembered()
+        self._frequencies: dict[tuple[str, str], int] = _Remembered()
+        self._levels: dict[str, tuple[Mapping[int, int], int]] = _Remembered()
+        self._last: tuple[str, Aliases, QueryPlan] | None = None
+
+    def plan(self, query: str, aliases: Aliases | None = None) -> QueryPlan:
+        """The plan of a query, with any aliases if none are given. That of the last query is at hand."""
+        known = self._last
+        if known is not None and known[0] == query and (aliases is None or known[1] is aliases):
+            return known[2]
+        plan = QueryPlan(self, query, aliases or NO_ALIASES)
+        self._last = query, plan.aliases, plan
+        return plan
 
     def levels(self, term: str) -> Mapping[int, int]:
         return self._stem(term)[0]
@@ -321,15 +349,14 @@ class _View:
                 for stored, count in found:
                     level = int(stored[-1])
                     levels[level] = levels.get(level, 0) + count
-                    total += part.counted(term_query("stem", stored), count)
+                    total += part.counted("stem", stored, count)
             known = self._levels[term] = (levels, total)
         return known
 
     def frequency(self, field: str, term: str) -> int:
         known = self._frequencies.get((field, term))
         if known is None:
-            query = term_query(field, term)
-            known = sum(part.counted(query, part.searcher.doc_freq(field, term)) for part in self.parts)
+            known = sum(part.counted(field, term, part.searcher.doc_freq(field, term)) for part in self.parts)
             self._frequencies[field, term] = known
         return known
 

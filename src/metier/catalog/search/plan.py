@@ -6,6 +6,7 @@ it is stored.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from tantivy import Occur, Query
@@ -51,6 +52,8 @@ POINTS: Final = 1024
 
 NO_ALIASES: Final[Aliases] = {}
 
+Clauses = list[tuple[Occur, Query]]
+
 
 def confidence(share: float, length: int) -> float:
     """Return the score from 0 to 1 of a share of a query of this length."""
@@ -88,6 +91,11 @@ class View(Protocol):
         """The number of skills with this word or pair."""
         ...
 
+    @property
+    def clauses(self) -> "dict[tuple[str, str, float], Clauses]":
+        """The clauses that were made before, by kind, term and worth."""
+        ...
+
 
 def term_query(field: str, term: str) -> Query:
     return Query.term_query(SCHEMA, field, term, "basic")
@@ -97,17 +105,16 @@ class QueryPlan:
     """A query as clauses for the engine: each clause that a document matches adds points."""
 
     def __init__(self, view: View, query: str, aliases: Aliases = NO_ALIASES) -> None:
-        self.clauses: list[tuple[Occur, Query]] = []
-        self.presence: list[tuple[str, Query]] = []
-        """The words of the query, each with a clause that matches the documents that have it."""
+        self.clauses: Clauses = []
         self.wanted: list[tuple[str, float]] = []
         """The terms of the query that some document has, each with its inverse document frequency."""
         self.potential = 0
         """The points of a document that has all terms with full weight."""
         self.length = 0
         """The number of terms that count for a score."""
+        self._present: list[tuple[str, Callable[[], Query]]] = []
         self._view = view
-        self._aliases = aliases
+        self.aliases = aliases
         self._total = max(view.total, FEWEST)
         found = terms(query)
         self.length = length_of(query, found)
@@ -120,15 +127,16 @@ class QueryPlan:
         """Return the share of the query that was found. Half of a long query counts more than all of two words."""
         return confidence(points / self.potential, self.length)
 
-    def context_clauses(self, context: str) -> tuple[list[tuple[Occur, Query]], int]:
+    def presence(self) -> list[tuple[str, Query]]:
+        """Return the words of the query, each with a clause that matches the documents that have it."""
+        return [(word, made()) for word, made in self._present]
+
+    def context_clauses(self, context: str) -> tuple[Clauses, int]:
         """Return clauses for the words of a context that the query lacks, and the most points that they may add."""
         own = {term for term, _ in self.wanted}
         known = [one for one in self._rarest(terms(context), self._view.occurrences) if one[0] not in own]
-        before, self.clauses = self.clauses, []
-        for term, count, idf in known:
-            if 0 < count <= COMMON * self._total:
-                self._add_levels(term, idf * CONTEXT_SHARE)
-        clauses, self.clauses = self.clauses, before
+        rare = [(term, idf) for term, count, idf in known if 0 < count <= COMMON * self._total]
+        clauses = [clause for term, idf in rare for clause in self._levels(term, idf * CONTEXT_SHARE)]
         return clauses, round(self.potential * CONTEXT_MOST)
 
     def _add_stems(self, found: list[str], spelled: list[str]) -> None:
@@ -139,34 +147,39 @@ class QueryPlan:
             if count:
                 self.wanted.append((term, idf))
             if count > COMMON * self._total:
-                self._score(there := self._any_level(term), round(POINTS * idf * COMMON_WEIGHT) or 1)
-                self.presence.append((word, there))
+                self.clauses += self._presence(term, idf * COMMON_WEIGHT)
+                self._present.append((word, partial(self._any_level, term)))
             elif count:
-                self.presence.append((word, self._add_levels(term, idf)))
+                self.clauses += self._levels(term, idf)
+                self._present.append((word, partial(self._any_level, term)))
             elif len(term) >= TYPO_LENGTH and term.isascii() and term.isalpha():
                 near = Query.fuzzy_term_query(SCHEMA, "word", "0" + word, 1)
                 self._score(near, round(POINTS * TYPO_SHARE * idf))
-                self.presence.append((word, near))
+                self._present.append((word, lambda near=near: near))
             self._add_aliases(term, idf)
 
     def _add_aliases(self, term: str, most: float) -> None:
         """Match other words for a term, which count less than the term itself."""
-        for other, word in self._aliases.get(term, {}).items():
+        for other, word in self.aliases.get(term, {}).items():
             count = self._view.occurrences(other)
             if 0 < count <= COMMON * self._total:
                 idf = min(self._idf(count), most)
-                self.presence.append((word, self._add_levels(other, idf * ALIAS_SHARE)))
+                self.clauses += self._levels(other, idf * ALIAS_SHARE)
+                self._present.append((word, partial(self._any_level, other)))
 
     def _add_words(self, found: list[str]) -> None:
         for term, count, idf in self._rarest(found, lambda word: self._view.frequency("word", "0" + word)):
             self.potential += round(POINTS * WORD_SHARE * idf)
             if count:
-                self._add_word(term, idf * WORD_SHARE)
+                self.clauses += self._word(term, idf * WORD_SHARE)
 
     def _add_pairs(self, found: list[str]) -> None:
         for term, count, idf in self._rarest(found, lambda pair: self._view.frequency("pair", pair)):
             if count:
-                self._score(term_query("pair", term), round(POINTS * idf * PAIR_SHARE) or 1)
+                worth = idf * PAIR_SHARE
+                self.clauses += self._made(
+                    "pair", ("pair", term, worth), lambda term=term, worth=worth: [(term, POINTS * worth)]
+                )
 
     def _add_name(self, name: str, found: list[str]) -> None:
         """Match the whole query as a name, which is worth as many points as all of its words."""
@@ -187,23 +200,38 @@ class QueryPlan:
     def _idf(self, count: int) -> float:
         return math.log(1 + (self._total - count + 0.5) / (count + 0.5))
 
-    def _add_levels(self, term: str, worth: float) -> Query:
-        """Add a clause for each level of weight that the term has in some document."""
+    def _levels(self, term: str, worth: float) -> Clauses:
+        """A clause for each level of weight that the term has in some document."""
         step = POINTS * worth / LEVELS
-        for level in self._view.levels(term):
-            self._score(term_query("stem", f"{term}:{level}"), round(step * (level + 1)) or 1)
-        return self._any_level(term)
+        known = self._view.levels(term)
+        return self._made("stem", ("levels", term, worth), lambda: [(f"{term}:{at}", step * (at + 1)) for at in known])
+
+    def _presence(self, term: str, worth: float) -> Clauses:
+        """Clauses that give the same points at every level, of which a document has one."""
+        known = self._view.levels(term)
+        return self._made("stem", ("common", term, worth), lambda: [(f"{term}:{at}", POINTS * worth) for at in known])
 
     def _any_level(self, term: str) -> Query:
         levels = [(Occur.Should, term_query("stem", f"{term}:{level}")) for level in self._view.levels(term)]
         return Query.boolean_query(levels)
 
-    def _add_word(self, word: str, worth: float) -> None:
-        """Add the clauses of an unstemmed word: one for its presence, and one for each bit of its weight."""
+    def _word(self, word: str, worth: float) -> Clauses:
+        """The clauses of an unstemmed word: one for its presence, and one for each bit of its weight."""
         step = POINTS * worth / (1 << WORD_BITS)
-        self._score(term_query("word", "0" + word), round(step) or 1)
-        for bit in range(WORD_BITS):
-            self._score(term_query("word", f"{1 << bit}{word}"), round(step * (1 << bit)) or 1)
+        planes = [(f"{1 << bit}{word}", step * (1 << bit)) for bit in range(WORD_BITS)]
+        return self._made("word", ("word", word, worth), lambda: [("0" + word, step), *planes])
 
-    def _score(self, query: Query, points: float) -> None:
-        self.clauses.append((Occur.Should, Query.const_score_query(query, points)))
+    def _made(self, field: str, key: tuple[str, str, float], made: Callable[[], list[tuple[str, float]]]) -> Clauses:
+        """Clauses for terms with points. A view keeps them, since making them takes as long as half of a search."""
+        known = self._view.clauses.get(key)
+        if known is None:
+            known = [_clause(term_query(field, term), round(points) or 1) for term, points in made()]
+            self._view.clauses[key] = known
+        return known
+
+    def _score(self, query: Query, points: int) -> None:
+        self.clauses.append(_clause(query, points))
+
+
+def _clause(query: Query, points: int) -> tuple[Occur, Query]:
+    return Occur.Should, Query.const_score_query(query, points)

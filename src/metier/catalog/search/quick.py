@@ -1,16 +1,18 @@
 """Searches names and descriptions without an index, for the time until the index of a large catalog is built.
 
 All descriptions are one text, in which the words of a query are looked up: that takes milliseconds for ten thousand
-skills and needs no preparation. Weights are those of the index as far as names and descriptions go.
+skills and needs no preparation. Weights are those of the index as far as names and descriptions go. A word that many
+skills have is looked up only in those that the rarer words put first: finding it everywhere takes most of the time.
 """
 
+import heapq
 import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier.catalog.search.documents import ABOUT_WEIGHT, LENGTH_SHARE, NAME_WEIGHT, SATURATION, USUAL_LENGTH, joined
 from metier.catalog.search.index import Scored
@@ -23,6 +25,19 @@ _CHARACTERS: Final = 9
 _REST: Final = rb"[a-z0-9\x80-\xff]*"
 _IRREGULAR: Final = 2
 """The last letters of a stem that the word itself may not have, as in `happi` of `happy`."""
+_MANY: Final = 8
+"""A word that more than one in this many skills have is a common one."""
+_FEWEST_COMMON: Final = 64
+_LOOKED_AT: Final = 256
+"""The number of skills in which common words are looked up."""
+
+
+class _Word(NamedTuple):
+    """A term of a query, how many skills have it, and its weight in those that were looked at."""
+
+    frequency: int
+    weights: dict[int, float]
+    common: bool
 
 
 class QuickSearch:
@@ -36,55 +51,84 @@ class QuickSearch:
 
     def search(self, query: str, limit: int, allowed: Container[str]) -> list[Scored]:
         """Return the best skills first, equal ones in the order of their keys."""
-        found = self._occurrences(query)
+        wanted = list(dict.fromkeys(terms(query)))[:QUERY_LIMIT]
+        found = sorted(((term, self._word(term)) for term in wanted), key=lambda one: one[1].frequency)
         total = max(len(self._skills), FEWEST)
         points: dict[int, float] = {}
+        refused: set[int] = set()
         potential = 0.0
-        for occurrences in found.values():
-            idf = math.log(1 + (total - len(occurrences) + 0.5) / (len(occurrences) + 0.5))
+        for term, word in found:
+            idf = math.log(1 + (total - word.frequency + 0.5) / (word.frequency + 0.5))
             potential += idf
-            for at, count in occurrences.items():
-                points[at] = points.get(at, 0.0) + idf * count / (count + self._half(at))
-        name, length = joined(query), length_of(query, found)
+            weights = word.weights
+            if word.common:
+                among = heapq.nlargest(_LOOKED_AT, points, key=points.__getitem__) if len(points) >= limit else None
+                weights = self._weights(self._places(term, among))
+            for at, count in weights.items():
+                if at not in points:
+                    if at in refused or self._skills[at].path not in allowed:
+                        refused.add(at)
+                        continue
+                    points[at] = 0.0
+                points[at] += idf * count / (count + self._half(at))
+        name, length = joined(query), length_of(query, wanted)
         for at in [at for at in points if joined(self._skills[at].name) == name]:
             points[at] += potential
         scored = (
             (-round(confidence(share / potential, length), 9), self._skills[at].path) for at, share in points.items()
         )
-        best = sorted(one for one in scored if one[1] in allowed)[:limit]
-        return [Scored(key, -score) for score, key in best]
+        return [Scored(key, -score) for score, key in heapq.nsmallest(limit, scored)]
 
     def matched(self, query: str, keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the words of the query that each of these skills has."""
         word_of = dict(zip(reversed(terms(query)), reversed(words(query)), strict=True))
-        found = self._occurrences(query)
+        wanted = list(dict.fromkeys(terms(query)))[:QUERY_LIMIT]
         place = {skill.path: at for at, skill in enumerate(self._skills)}
+        shown = [place[key] for key in keys if key in place]
+        found = {term: self._weights(self._places(term, shown)) for term in wanted}
         return {key: tuple(word_of[term] for term in found if place.get(key, -1) in found[term]) for key in keys}
 
     def _half(self, at: int) -> float:
         length = ABOUT_WEIGHT * (self._starts[at + 1] - self._starts[at]) / _CHARACTERS
         return SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * length / USUAL_LENGTH)
 
-    def _occurrences(self, query: str) -> dict[str, dict[int, float]]:
-        """Return for each term of the query the skills that have it, with the weight that it has in them."""
-        wanted = list(dict.fromkeys(terms(query)))[:QUERY_LIMIT]
-        return {term: self._weights(self._places(term)) for term in wanted}
+    def _word(self, term: str) -> _Word:
+        """Look a term up everywhere, or until it turns out to be a common one."""
+        many = max(_FEWEST_COMMON, len(self._skills) // _MANY)
+        places: list[int] = []
+        for place in self._places(term):
+            places.append(place)
+            if len(places) > many:
+                weights = self._weights(places)
+                rest = self._text.count(_beginning(term), place)
+                return _Word(min(len(self._skills), len(weights) + rest * len(weights) // len(places)), {}, True)
+        weights = self._weights(places)
+        return _Word(len(weights), weights, False)
 
-    def _places(self, term: str) -> Iterator[int]:
-        """Return where the text has words of this term. In scripts without spaces, a pair of characters is a term."""
+    def _places(self, term: str, among: Collection[int] | None = None) -> Iterator[int]:
+        """Return where the text, or that of some skills, has words of this term.
+
+        In scripts without spaces, a pair of characters is a term.
+        """
         text = self._text
+        if among is None:
+            spans = [(0, len(text))]
+        else:
+            spans = [(self._starts[at], self._starts[at + 1]) for at in sorted(among)]
         if not term.isascii():
-            yield from (match.start() for match in re.finditer(re.escape(term.encode()), text))
+            pattern = re.compile(re.escape(_beginning(term)))
+            yield from (match.start() for span in spans for match in pattern.finditer(text, *span))
             return
-        start = term if len(term) <= 2 * _IRREGULAR else term[:-_IRREGULAR]
+        pattern = re.compile(re.escape(_beginning(term)) + _REST)
         known: dict[bytes, bool] = {}
-        for match in re.finditer(re.escape(start.encode()) + _REST, text):
-            run, at = match[0], match.start()
-            fits = known.get(run)
-            if fits is None:
-                fits = known[run] = term in terms(run.decode("utf-8", "replace"))
-            if fits and not self._inside(at):
-                yield at
+        for span in spans:
+            for match in pattern.finditer(text, *span):
+                run, at = match[0], match.start()
+                fits = known.get(run)
+                if fits is None:
+                    fits = known[run] = term in terms(run.decode("utf-8", "replace"))
+                if fits and not self._inside(at):
+                    yield at
 
     def _inside(self, at: int) -> bool:
         """Whether this is not the beginning of a word."""
@@ -101,3 +145,9 @@ class QuickSearch:
             in_name = text.find(b"\n", starts[skill], place) < 0
             counts[skill] += NAME_WEIGHT if in_name else ABOUT_WEIGHT
         return dict(counts)
+
+
+def _beginning(term: str) -> bytes:
+    """What all words of a term begin with."""
+    whole = not term.isascii() or len(term) <= 2 * _IRREGULAR
+    return (term if whole else term[:-_IRREGULAR]).encode()
