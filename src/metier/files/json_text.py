@@ -6,14 +6,18 @@ No other program could read what is then sent or stored, so every way in parses 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from metier.files.shapes import as_table
 
 
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as data. Raises `ValueError` if it is not JSON, and `RecursionError` if it is nested too deeply."""
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    if not isinstance(text, str):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if text.startswith("\ufeff"):
+        raise ValueError("Unexpected UTF-8 BOM (decode using utf-8-sig)")
+    return _DECODER.decode(text)
 
 
 def infinite_in(value: object) -> bool:
@@ -53,3 +57,7 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:40]} is too large")
     return value
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""One for all: making it takes as long as parsing a small message."""
