@@ -204,9 +204,10 @@ class Loaded:
     body_digest: str = ""
     """The digest of the text without the list of files: what decides whether the same was given before."""
 
-    def as_dict(self) -> JsonObject:
+    def as_dict(self, skill: str = "") -> JsonObject:
+        """The result as data. `skill` is a name, where that is enough and not everything about the skill is wanted."""
         return {
-            "skill": self.skill.as_dict(),
+            "skill": skill or self.skill.as_dict(),
             "text": self.text,
             "ref": self.ref,
             "digest": self.digest,

@@ -13,7 +13,7 @@ import re
 import stat
 import struct
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from metier import limits
@@ -77,15 +77,21 @@ def open_beneath(folder: int, path: str, shown: str) -> int:
     Raises `PathEscape` if a link leads outside, `ResourceNotFound` if there is no file, and `ResourceError` if it is
     not a regular file. Opening never blocks. `shown` is the path that errors name.
     """
+    return _open_regular(folder, path, shown)[0]
+
+
+def _open_regular(folder: int, path: str, shown: str) -> tuple[int, os.stat_result]:
+    """What `open_beneath` does, with the status of the file."""
     try:
         descriptor = _open(folder, path)
     except FileNotFoundError as error:
         raise ResourceNotFound(shown) from error
     except OSError as error:
         raise _translate(error, shown) from error
-    mode = os.fstat(descriptor).st_mode
+    status = os.fstat(descriptor)
+    mode = status.st_mode
     if stat.S_ISREG(mode):
-        return descriptor
+        return descriptor, status
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise ResourceError(f"{shown} is a folder; name a file in it", path=shown, reason="folder")
@@ -281,22 +287,39 @@ def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None
     With `holds_link`, the SKILL.md in the folder must itself be a link.
     """
     try:
-        descriptor = _open_real(folder)
+        descriptor = open_real_folder(folder, holds_link=holds_link)
         try:
-            if holds_link:
-                try:
-                    os.readlink(SKILL_FILE, dir_fd=descriptor)
-                except FileNotFoundError as error:
-                    raise ResourceNotFound(SKILL_FILE) from error
             yield descriptor
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
-            raise PathEscape("", "link", "the skill's folder has become a symbolic link") from error
-        if error.errno != errno.ENOENT:
-            raise _translate(error, SKILL_FILE) from error
-        raise ResourceError("the skill was removed: its folder is gone", path=SKILL_FILE, reason="removed") from error
+        raise _folder_error(error) from error
+
+
+def open_real_folder(folder: str, *, holds_link: bool = False) -> int:
+    """What `open_folder` opens, for a caller that closes the descriptor itself."""
+    try:
+        descriptor = _open_real(folder)
+        if not holds_link:
+            return descriptor
+        try:
+            os.readlink(SKILL_FILE, dir_fd=descriptor)
+        except BaseException as error:
+            os.close(descriptor)
+            if isinstance(error, FileNotFoundError):
+                raise ResourceNotFound(SKILL_FILE) from error
+            raise
+        return descriptor
+    except OSError as error:
+        raise _folder_error(error) from error
+
+
+def _folder_error(error: OSError) -> ResourceError:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
+        return PathEscape("", "link", "the skill's folder has become a symbolic link")
+    if error.errno != errno.ENOENT:
+        return _translate(error, SKILL_FILE)
+    return ResourceError("the skill was removed: its folder is gone", path=SKILL_FILE, reason="removed")
 
 
 def read_file(folder: str, path: str, limit: int) -> Content:
@@ -313,28 +336,26 @@ def read_file(folder: str, path: str, limit: int) -> Content:
 
 def read_beneath(folder: int, path: str, limit: int) -> Content:
     """Read at most `limit` bytes of a file beneath an open folder."""
-    opened = open_beneath(folder, path, path)
+    opened, status = _open_regular(folder, path, path)
     try:
-        return read_opened(opened, path, limit)
+        return read_opened(opened, path, limit, status)
     finally:
         os.close(opened)
 
 
-def read_opened(opened: int, path: str, limit: int) -> Content:
-    """Read at most `limit` bytes of an open file. `path` is the path that errors name."""
+def read_opened(opened: int, path: str, limit: int, status: os.stat_result | None = None) -> Content:
+    """Read at most `limit` bytes of an open file. `path` is the path that errors name, `status` that of the file."""
     try:
-        status = os.fstat(opened)
-        chunks: list[bytes] = []
-        left = limit
-        while left > 0:
-            chunk = os.read(opened, min(left, limits.MIB))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            left -= len(chunk)
+        status = status or os.fstat(opened)
+        data = os.read(opened, min(limit, limits.MIB)) if limit > 0 else b""
+        if 0 < len(data) < limit and len(data) != status.st_size:  # it is large, or grows
+            chunks, left = [data], limit - len(data)
+            while left > 0 and (chunk := os.read(opened, min(left, limits.MIB))):
+                chunks.append(chunk)
+                left -= len(chunk)
+            data = b"".join(chunks)
     except OSError as error:
         raise _translate(error, path) from error
-    data = b"".join(chunks)
     return Content(data, max(status.st_size, len(data)), status.st_mtime_ns)
 
 
@@ -415,21 +436,20 @@ def list_beneath(folder: int, max_files: int, max_bytes: int, inner: Collection[
     overflow = False
     while pending and not overflow:
         below = pending.pop()
-        with contextlib.suppress(OSError), _scan(folder, below) as entries:
-            for entry in entries:
-                path = below + entry.name
-                if entry.is_file(follow_symlinks=False):
-                    if path != SKILL_FILE:
-                        sizes[path] = entry.stat(follow_symlinks=False).st_size
-                elif entry.name not in SKIPPED_FOLDERS and path not in inner and entry.is_dir(follow_symlinks=False):
-                    pending.append(path + "/")
-                if len(sizes) + len(pending) > bound:
-                    overflow = True
-                    break
+        # Each folder is opened as files are, so a swapped link lists nothing.
+        with contextlib.suppress(OSError):
+            opened = _open(folder, below)
+            try:
+                overflow = _scan(opened, below, inner, sizes, pending, bound)
+            finally:
+                os.close(opened)
     listed = within_limits(sizes, max_files, max_bytes)
-    # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
-    files = tuple(path if path.isascii() else from_utf8(os.fsencode(path)) for path in listed.files)
-    return Listing(files, True) if overflow else listed._replace(files=files)
+    files = listed.files
+    if not "".join(files).isascii():
+        # A name that is not UTF-8 is listed so that people see it, but it cannot be requested.
+        files = tuple(path if path.isascii() else from_utf8(os.fsencode(path)) for path in files)
+        listed = listed._replace(files=files)
+    return Listing(files, True) if overflow else listed
 
 
 def within_limits(sizes: Mapping[str, int], max_files: int, max_bytes: int) -> Listing:
@@ -438,6 +458,8 @@ def within_limits(sizes: Mapping[str, int], max_files: int, max_bytes: int) -> L
     Files are taken in the order of their paths. One that does not fit into what is left of the total size is left out,
     and those after it are not: a large asset hides no other file.
     """
+    if len(sizes) <= max_files and sum(sizes.values()) <= max_bytes:
+        return Listing(tuple(sorted(sizes)), False)
     chosen: list[str] = []
     total = 0
     for path in sorted(sizes):
@@ -450,12 +472,21 @@ def within_limits(sizes: Mapping[str, int], max_files: int, max_bytes: int) -> L
     return Listing(tuple(chosen), left_out > 0, left_out)
 
 
-@contextlib.contextmanager
-def _scan(folder: int, below: str) -> Generator[Iterable[os.DirEntry[str]], None, None]:
-    """The entries of a folder beneath an open one. It is opened as files are, so a swapped link lists nothing."""
-    opened = _open(folder, below)
-    try:
-        with os.scandir(opened) as entries:
-            yield entries
-    finally:
-        os.close(opened)
+def _scan(
+    opened: int, below: str, inner: Collection[str], sizes: dict[str, int], pending: list[str], bound: int
+) -> bool:
+    """Add the files of one open folder to `sizes` and its folders to `pending`, until there are more than `bound`.
+
+    Return whether there are more.
+    """
+    with os.scandir(opened) as entries:
+        for entry in entries:
+            path = below + entry.name
+            if entry.is_file(follow_symlinks=False):
+                if path != SKILL_FILE:
+                    sizes[path] = entry.stat(follow_symlinks=False).st_size
+            elif entry.name not in SKIPPED_FOLDERS and path not in inner and entry.is_dir(follow_symlinks=False):
+                pending.append(path + "/")
+            if len(sizes) + len(pending) > bound:
+                return True
+    return False

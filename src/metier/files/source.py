@@ -4,8 +4,7 @@ A source returns the requested file or raises a `ResourceError`. It never follow
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from metier.errors import ResourceNotFound
@@ -16,6 +15,7 @@ from metier.files.beneath import (
     list_beneath,
     open_beneath,
     open_folder,
+    open_real_folder,
     read_beneath,
     read_opened,
 )
@@ -86,14 +86,17 @@ class DiskFiles:
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         # A linked SKILL.md passed the profile's rule on links when it was found. It is opened at its real path.
-        return _read(lambda: open_folder(os.path.dirname(skill.real_path)), SKILL_FILE, limit)
+        return _read(skill, SKILL_FILE, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
-        return _read(lambda: _folder_of(skill), path, limit, skill.inner)
+        return _read(skill, path, limit, skill.inner)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
-        with _folder_of(skill) as folder:
-            return list_beneath(folder, max_files, max_bytes, frozenset(skill.inner))
+        folder = _folder_of(skill)
+        try:
+            return list_beneath(folder, max_files, max_bytes, frozenset(skill.inner) if skill.inner else ())
+        finally:
+            os.close(folder)
 
     def folder(self, skill: Skill) -> str:
         return skill.folder
@@ -116,23 +119,23 @@ _ATTEMPTS: Final = 8
 """How often a file is looked for while an install replaces the folder around it."""
 
 
-def _read(
-    opened: Callable[[], AbstractContextManager[int]], path: str, limit: int, inner: Collection[str] | None = None
-) -> Content:
-    """Read a file of a folder. If the folder was replaced after it was opened, the file of the new one is read.
+def _read(skill: Skill, path: str, limit: int, inner: Collection[str] | None = None) -> Content:
+    """Read a file of a skill. If the folder was replaced after it was opened, the file of the new one is read.
 
     With `inner`, it must be a resource of the skill in the folder: neither SKILL.md nor a file of an inner skill.
     """
     looked: tuple[int, int] | None = None
     for _ in range(_ATTEMPTS):
-        with opened() as folder:
+        folder = open_real_folder(os.path.dirname(skill.real_path)) if inner is None else _folder_of(skill)
+        try:
+            return read_beneath(folder, path, limit) if inner is None else _resource(folder, path, limit, inner)
+        except ResourceNotFound:
             status = os.fstat(folder)
-            try:
-                return read_beneath(folder, path, limit) if inner is None else _resource(folder, path, limit, inner)
-            except ResourceNotFound:
-                if looked == (status.st_dev, status.st_ino):
-                    raise
-                looked = (status.st_dev, status.st_ino)
+            if looked == (status.st_dev, status.st_ino):
+                raise
+            looked = (status.st_dev, status.st_ino)
+        finally:
+            os.close(folder)
     raise ResourceNotFound(path)
 
 
@@ -145,8 +148,8 @@ def _resource(folder: int, path: str, limit: int, inner: Collection[str]) -> Con
         os.close(opened)
 
 
-def _folder_of(skill: Skill) -> AbstractContextManager[int]:
+def _folder_of(skill: Skill) -> int:
     """Open the folder of a skill: the one that the scan found or, if SKILL.md is a link, the one that has the link."""
     linked = os.path.islink(skill.path)
     folder = os.path.realpath(skill.dir) if linked else os.path.dirname(skill.real_path)
-    return open_folder(folder, holds_link=linked)
+    return open_real_folder(folder, holds_link=linked)

@@ -4,6 +4,7 @@ These are the settings that users see. The reference page is generated from the 
 by their fingerprint, so tables compare by identity: comparing by value would cost a third of the import.
 """
 
+import functools
 from typing import Final, Literal
 
 from metier import limits
@@ -317,14 +318,20 @@ class ToolRules:
 
     def by_role(self) -> dict[Role, str]:
         """The host's tools: role to name."""
-        named: dict[Role, str] = {
-            "load": self.load,
-            "search": self.search,
-            "read": self.read,
-            "output": self.output,
-            "run": self.run,
-        }
-        return {role: name for role, name in named.items() if name}
+        return _by_role(self).copy()
+
+
+@functools.lru_cache(maxsize=32)
+def _by_role(tools: ToolRules) -> dict[Role, str]:
+    """Cached, because every call of a tool asks for its role."""
+    named: dict[Role, str] = {
+        "load": tools.load,
+        "search": tools.search,
+        "read": tools.read,
+        "output": tools.output,
+        "run": tools.run,
+    }
+    return {role: name for role, name in named.items() if name}
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -37,8 +37,12 @@ class Event:
     """The version of the frames that has this type first."""
 
     def data(self, version: int = VERSION) -> JsonObject:
-        values = ((name, getattr(self, name)) for name in _names(type(self), version))
-        return {name: value for name, value in values if value is not None and value not in ((), "")}
+        values: JsonObject = {}
+        for name in _names(type(self), version):
+            value = getattr(self, name)
+            if value is not None and value not in ((), ""):
+                values[name] = value
+        return values
 
 
 @functools.cache

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 from metier.catalog import snapshot
 from metier.catalog.build import Catalog
 from metier.errors import MetierError, StoreError
-from metier.files.digests import digest_of
-from metier.files.text import utf8
+from metier.files.digests import artifact_of, digest_of
 from metier.model import JsonObject
 from metier.record import catalog_events, process, telemetry
 from metier.record.events import (
@@ -321,6 +320,5 @@ class Recorder:
             self.flush()
 
     def _return(self, name: str, status: Literal["ok", "error", "lost"], text: str, code: str) -> None:
-        data = utf8(text)
-        digest = digest_of(data)
+        digest, data = artifact_of(text)
         self.note(SessionReturned(name, status, digest, code or None), artifacts={digest: data})

@@ -9,9 +9,10 @@ import itertools
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from metier.errors import StoreError, StreamConflict
 from metier.files.source import ScriptFiles
@@ -33,6 +34,9 @@ SNAPSHOT_EVENTS: Final = 200
 _ALONE: Final = 8
 """Others wrote to a session lately if they did so before one of this many looks at the store."""
 
+_BEGINNINGS: Final = (SessionStarted, SessionCalled)
+"""The events that begin an operation, or a session. Those that follow carry their id."""
+
 _LOG: Final = logging.getLogger("metier")
 
 EventWatcher = Callable[[Event, Mapping[str, bytes]], None]
@@ -44,9 +48,21 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+_random: Final = deque[str]()
+"""Random digits for the next ids: one system call for many. A fork draws its own."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.clear)
+
+
 def random_ids() -> str:
     """Ids that sort by time and never collide."""
-    return f"{time.time_ns():016x}{os.urandom(8).hex()}"
+    try:
+        digits = _random.pop()
+    except IndexError:
+        drawn = os.urandom(8 * 64).hex()
+        _random.extend(drawn[start : start + 16] for start in range(16, len(drawn), 16))
+        digits = drawn[:16]
+    return f"{time.time_ns():016x}{digits}"
 
 
 class Counter:
@@ -93,6 +109,15 @@ class Inputs:
     """The version of the frames to write."""
 
 
+class _Held(NamedTuple):
+    """An event that is not written yet. It becomes a draft with its hash when it is."""
+
+    id: str
+    timestamp_ms: int
+    type: str
+    data: Mapping[str, object]
+
+
 class EventWriter:
     """Turns the events of one session into frames. Events are held back until `flush`, and then written in one go.
 
@@ -118,7 +143,9 @@ class EventWriter:
         self._shared, self._required, self._keeps_artifacts = shared, required, keeps_artifacts
         self._written = SessionState()
         self.state = self._written
-        self._drafts: list[Draft] = []
+        self._drafts: list[_Held] = []
+        self._frames: list[Frame] = []
+        """The frames that the drafts become if no other process writes first."""
         self._events: list[Event] = []
         self._artifacts: dict[str, bytes] = {}
         self._settled = 0
@@ -175,15 +202,15 @@ class EventWriter:
             self._events = [self._events[index] for index in kept]
 
     def _fold_held(self) -> None:
-        self.state = self._written
+        self.state, self._frames = self._written, []
         for draft in self._drafts:
             self.state = self._apply(draft)
 
-    def _apply(self, draft: Draft) -> SessionState:
+    def _apply(self, draft: _Held) -> SessionState:
         """The state after one more draft. Its hash is known when it is written."""
         frame = self._frame(draft, self.state.seq + 1)
-        frame["chain"] = ""
-        return apply(self.state, frame)
+        self._frames.append(frame)
+        return apply(self.state, frame, chain="")
 
     # --- what is held back ---
 
@@ -199,18 +226,18 @@ class EventWriter:
         inputs = self._inputs
         id_, now, data = inputs.ids(), inputs.clock(), event.data(inputs.version)
         if inputs.version > 1:
-            if isinstance(event, SessionStarted | SessionCalled):
+            if isinstance(event, _BEGINNINGS):
                 self.op = id_
             data = {"op": self.op, **data} if self.op else data
             if self.live:  # a clock may be set back, but a stream never runs backwards
                 now = max(now, self.state.time_ms)
         self.noted_ms = now
-        draft = Draft(id_, now, event.type, data)
+        draft = _Held(id_, now, event.type, data)
         self._drafts.append(draft)
         self._events.append(event)
         self.state = self._apply(draft)
 
-    def _frame(self, draft: Draft, seq: int) -> Frame:
+    def _frame(self, draft: _Held, seq: int) -> Frame:
         return {
             "id": draft.id,
             "session_id": self.session_id,
@@ -246,7 +273,7 @@ class EventWriter:
             self._append()
         except StoreError as error:
             if error.reason == "invalid":
-                self._drafts, self._events = [], []
+                self._drafts, self._frames, self._events = [], [], []
                 self.state = self._written
             self.settle()
             self.tolerate(error)
@@ -271,7 +298,7 @@ class EventWriter:
         else:
             return
         last, events, artifacts = stored[-1], self._events, self._artifacts
-        self._drafts, self._events, self._artifacts, self._settled = [], [], {}, 0
+        self._drafts, self._frames, self._events, self._artifacts, self._settled = [], [], [], {}, 0
         if last["seq"] == self.state.seq:
             self._written = self.state = changed(self.state, chain=last.get("chain", ""))
         else:  # an append whose answer was lost, and others wrote since
@@ -283,15 +310,15 @@ class EventWriter:
     def _chained(self) -> list[Draft]:
         """The held drafts, each with the hash of the frame that it becomes."""
         if self._inputs.version < 2:
-            return self._drafts
+            return [Draft(*held) for held in self._drafts]
         seq, chain, drafts = self._written.seq, self._written.chain, list[Draft]()
-        for held in self._drafts:
+        for held, frame in zip(self._drafts, self._frames, strict=True):
             seq, data = seq + 1, held.data
             try:
-                chain, text = chained(chain, self._frame(held, seq))
+                chain, text = chained(chain, frame)
             except UnicodeEncodeError:  # hardly ever: looking for it in every event would cost a tenth of a load
                 data = storable_table(data)
-                chain, text = chained(chain, self._frame(replace(held, data=data), seq))
+                chain, text = chained(chain, self._frame(held._replace(data=data), seq))
             encoded = EncodedFrame(seq, text)
             drafts.append(Draft(held.id, held.timestamp_ms, held.type, {**data, "chain": chain}, encoded))
         return drafts
@@ -299,7 +326,8 @@ class EventWriter:
     def _later_times(self) -> None:
         """Move the held drafts after what others wrote meanwhile."""
         earliest = self._written.time_ms
-        self._drafts = [replace(one, timestamp_ms=max(one.timestamp_ms, earliest)) for one in self._drafts]
+        self._drafts = [one._replace(timestamp_ms=max(one.timestamp_ms, earliest)) for one in self._drafts]
+        self._fold_held()
 
     def _keep_snapshot(self) -> None:
         if not self._shared or self._written.seq - self._snapshot_seq < SNAPSHOT_EVENTS:

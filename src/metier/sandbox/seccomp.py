@@ -7,6 +7,7 @@ an `int` argument is compared, because the kernel ignores the upper half and a s
 """
 
 import errno
+import functools
 import os
 import struct
 from collections.abc import Mapping
@@ -188,6 +189,7 @@ def program(machine: str, *, network: bool, proxy: bool = False) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
+@functools.cache
 def machine() -> str | None:
     """The architecture of this machine, if there is a filter for it."""
     found = os.uname().machine

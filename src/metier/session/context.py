@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from metier.hosts.schema import Profile
     from metier.skills import Skills
 
+_RUN, _UNSANDBOXED = Request("skill_run"), Request("run_unsandboxed")
+"""Requests for any script: what policy says of them decides whether a model has a tool to run one."""
+
 Approve = Callable[[Request], "bool | str"]
 """Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
 
@@ -189,7 +192,7 @@ class SessionContext:
         `by` decides where nobody can be asked: what a person or the host named is allowed unless a rule denies it.
         `for_session`: a yes holds as long as the session.
         """
-        answer = self.asked.answers.get(request)
+        answer = self.asked.answers.get(request) if self.asked.answers else None
         if answer is not None:
             lasts = for_session and Policy.is_yes(answer)
             self.recorder.note(
@@ -250,9 +253,9 @@ class SessionContext:
     @property
     def can_run(self) -> bool:
         """Whether scripts can run at all: a sandbox works here, and policy does not refuse every script."""
-        if not self.profile.tools.run or self.policy.decide(Request("skill_run")).verdict == "deny":
+        if not self.profile.tools.run or self.policy.decide(_RUN).verdict == "deny":
             return False
-        unsandboxed = self.policy.decide(Request("run_unsandboxed")).verdict == "allow"
+        unsandboxed = self.policy.decide(_UNSANDBOXED).verdict == "allow"
         if unsandboxed or self.recorder.inputs.sandbox is not None:
             return unsandboxed or bool(self.recorder.inputs.sandbox)
         runner = self.runner or scripts.default_runner(self.profile.run)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from metier import limits
 from metier.errors import BadArguments, InvocationError, PolicyDenied, SkillNotFound
-from metier.files.digests import digest_of
+from metier.files.digests import artifact_of
 from metier.files.text import storable_text
 from metier.model import SKILL_FILE, Skill
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
@@ -40,14 +40,12 @@ def load(
     context.confirm_file(skill, by=by)
     offered = context.offered()
     loaded = context.reader.skill(skill, offered, arguments, command)
-    text = loaded.text.encode()
-    rendered = digest_of(text)
+    rendered, text = artifact_of(loaded.text)
     known = context.state.loaded.get(storable_text(skill.path))
     if known is not None and known.gave(loaded.text, loaded.body_digest) and context.profile.load.reload == "remind":
         reminder = activation.reminder(skill.name, known.ref, offered)
         loaded = replace(loaded, text=reminder, body="", already_loaded=True, ref=known.ref, truncated=False)
-        text = reminder.encode()
-        rendered = digest_of(text)
+        rendered, text = artifact_of(reminder)
     else:
         loaded = _keep(context, loaded, rendered)
     _record(
@@ -70,8 +68,7 @@ def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw:
     loaded = reader.presented(skill, content, context.offered())  # first, because a broken file is not given
     resource = reader.as_bytes(skill, SKILL_FILE, content) if raw else reader.as_text(skill, path, SKILL_FILE, content)
     known = context.state.loaded.get(storable_text(skill.path))
-    text = resource.text.encode()
-    rendered = digest_of(text)
+    rendered, text = artifact_of(resource.text)
     again = known is not None and known.digest == loaded.digest
     loaded = replace(loaded, already_loaded=again, body_digest="")  # the text is not that of a load
     if not loaded.already_loaded:
@@ -84,8 +81,7 @@ def preload(context: SessionContext, skill: Skill) -> Loaded:
     """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
     context.confirm_file(skill, by="user")
     loaded = context.reader.skill(skill, context.offered())
-    text = loaded.text.encode()
-    rendered = digest_of(text)
+    rendered, text = artifact_of(loaded.text)
     record = _loaded(loaded, rendered, preloaded=True)
     context.recorder.note(record, artifacts={rendered: text})
     return _keep(context, loaded, rendered)

@@ -89,8 +89,12 @@ class Operation(ABC, Generic[R]):
         """Raise `BadArguments` for a NUL in a name, a path or an argument of a script."""
         for name in fields_without_nul(type(self)):
             value: object = getattr(self, name)
-            texts = cast("Sequence[object]", value if isinstance(value, list | tuple) else (value,))
-            if any(isinstance(text, str) and "\0" in text for text in texts):
+            if isinstance(value, str):
+                wrong = "\0" in value
+            else:
+                texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+                wrong = any(isinstance(text, str) and "\0" in text for text in texts)
+            if wrong:
                 raise BadArguments(f"{name} must not hold a NUL character; leave it out", field=name)
 
     def as_dict(self) -> JsonObject:

@@ -193,7 +193,9 @@ class Session:
                 try:
                     return recorder.operation(name, arguments, work, watch)
                 finally:
-                    context.use_answers(Asked())  # the files of a skill may be large
+                    used = context.asked
+                    if used.answers or used.scripts or used.packages:
+                        context.use_answers(Asked())  # the files of a skill may be large
 
     def _show(self, operation: Operation[R], wire: bool) -> R:
         """Perform what only shows something. It does not wait for a script; if somebody was asked, that is recorded."""

@@ -92,6 +92,11 @@ def _surroundings(context: SessionContext, parameters: Mapping[str, Schema] | No
     )
 
 
+def _now(context: SessionContext, known: Surroundings) -> Surroundings:
+    """The surroundings after a call, which may have found another catalog."""
+    return known if context.visibility.visible() is known.visible else _surroundings(context)
+
+
 # --- calls ---
 
 
@@ -105,8 +110,12 @@ def parse(
     wrong = problem(arguments)
     if wrong:
         raise BadArguments(f"the arguments {wrong}")
-    given = ToolArguments(_given(arguments), _surroundings(context))
-    return ToolCall(role, operation(role, formats.shapes(context.profile, role).fields(role, given)))
+    return _understand(role, ToolArguments(_given(arguments), _surroundings(context)), operation)
+
+
+def _understand(role: Role, given: ToolArguments, operation: Callable[[Role, JsonObject], O]) -> ToolCall[O]:
+    shapes = formats.shapes(given.surroundings.profile, role)
+    return ToolCall(role, operation(role, shapes.fields(role, given)))
 
 
 def answer(
@@ -117,7 +126,8 @@ def answer(
     role = role_of(context, tool)
     context.wire = role is not None and tool != context.profile.tools.by_role()[role]
     # What cannot be recorded cannot be given back either: a replay would not know it.
-    shapes, given = formats.shapes(context.profile, role), {} if problem(arguments) else _given(arguments)
+    shapes, wrong = formats.shapes(context.profile, role), problem(arguments)
+    given, surroundings = {} if wrong else _given(arguments), _surroundings(context)
     if role == "run":
         given = _given(script_secrets.stored(context).mask.value(given))  # some hosts repeat them in the answer
 
@@ -126,7 +136,10 @@ def answer(
         return context.recorder.noted_ms - started
 
     try:
-        call = parse(context, tool, arguments, operation)
+        if wrong or role in (None, "run") or not context.profile.enabled or not context.tools_enabled:
+            call = parse(context, tool, arguments, operation)  # for what is wrong, or for a script before it is masked
+        else:
+            call = _understand(role, ToolArguments(given, surroundings), operation)
         value = call.operation.perform(context)
         return shapes.success(
             Success(
@@ -134,7 +147,7 @@ def answer(
                 given=given,
                 value=value,
                 time_ms=since(),
-                surroundings=_surroundings(context),
+                surroundings=_now(context, surroundings),
             )
         )
     except MetierError as error:
@@ -146,7 +159,7 @@ def answer(
                 code=code_of(error),
                 message=explain(error, context),
                 time_ms=since(),
-                surroundings=_surroundings(context),
+                surroundings=_now(context, surroundings),
             )
         )
         return replace(result, rule=error.rule) if isinstance(error, PolicyDenied) else result
@@ -171,7 +184,7 @@ def _instead(context: SessionContext) -> str:
 
 
 def _given(arguments: object) -> JsonObject:
-    return dict(cast("Mapping[str, object]", arguments)) if isinstance(arguments, Mapping) else {}
+    return dict(cast("Mapping[str, object]", arguments)) if isinstance(arguments, dict | Mapping) else {}
 
 
 _NO_OBJECT: Final = "must be a JSON object"
@@ -186,7 +199,7 @@ def problem(arguments: object) -> str:
     """Why the arguments of a call cannot be recorded, and so not be run again; the record then has this text."""
     if arguments is None:
         return ""
-    if not isinstance(arguments, Mapping):
+    if not isinstance(arguments, dict | Mapping):  # nearly always a dict, which is found faster
         return next((known for known in _PROBLEMS.values() if known == arguments), _NO_OBJECT)
     flaw = flaw_of(cast("object", arguments), limits.CALL_BYTES)
     return _PROBLEMS[flaw] if flaw else ""

@@ -104,9 +104,8 @@ class StandardFormats:
 
     def success(self, call: Success) -> ToolResult:
         value = call.value
-        data = {"ok": True, **value.as_dict()}
-        if isinstance(value, Loaded):
-            data["skill"] = value.skill.name
+        known = value.as_dict(skill=value.skill.name) if isinstance(value, Loaded) else value.as_dict()
+        data = {"ok": True, **known}
         text = _hits(value, call.surroundings) if isinstance(value, SearchResult) else value.text
         return ToolResult(data, text)
 

@@ -7,6 +7,7 @@ frame into text. Stores keep that text and never encode a frame again, so a read
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from metier import limits
@@ -134,9 +135,9 @@ class Imported:
 
 def canonical(frame: Mapping[str, object]) -> str:
     """Return the text of a frame: the envelope in its order, then the data as given, without blanks or escapes."""
-    ordered = {key: frame[key] for key in ENVELOPE}
-    ordered.update(frame)
-    return _ENCODER.encode(ordered)
+    if tuple(islice(frame, len(ENVELOPE))) != ENVELOPE:
+        frame = {**{key: frame[key] for key in ENVELOPE}, **frame}
+    return _ENCODER.encode(frame)
 
 
 def encode(value: Json) -> str:
