@@ -41,7 +41,7 @@ def _scan(options: Options, tree: Tree) -> list[Row]:
 
 def _ours(what: str, best: dict[str, float]) -> list[Row]:
     ratio = best["metier"] / best["floor"]
-    return [Row(what, "floor", best["floor"]), Row(what, "metier", best["metier"], "s", ratio, "floor", at_most=3)]
+    return [Row(what, "floor", best["floor"]), Row(what, "metier", best["metier"], "s", ratio, "floor", at_most=2.5)]
 
 
 def _with_peers(options: Options) -> list[Row]:

@@ -140,6 +140,13 @@ class WebServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
         self._application = application
+        self.on_start: Callable[[], None] | None = None
+        """Called when requests are answered and a signal ends the server in order."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.on_start is not None:
+            self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._application.end()
@@ -242,8 +249,7 @@ def _is_listening(path: str) -> bool:
 
 def _run(server: WebServer, listening: socket.socket, where: str, started: Callable[[str], None] | None) -> None:
     _allow_files(CONNECTIONS)
-    with listening:
-        if started is not None:
-            started(where)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.run([listening])
+    # Whoever is told of the server may end it at once. Before it handles signals, Python can lose one.
+    server.on_start = (lambda: started(where)) if started is not None else None
+    with listening, contextlib.suppress(KeyboardInterrupt):
+        server.run([listening])
