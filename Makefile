@@ -15,7 +15,7 @@ MINUTES ?= 2
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai,embeddings]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
+.PHONY: demo tour test test-all test-model test-onnx test-oldest test-recipes test-hosts test-conformance \
 	test-image test-install lint format bench \
 	walk attack docs screenshots site clean
 
@@ -46,6 +46,9 @@ test-all: ## run the tests on every supported interpreter that is found
 			$(MAKE) --no-print-directory test PYTHON=python$$v VENV=.venv-$$v || exit 1; \
 		else echo "== python$$v is not here: skipped"; fi; \
 	done
+
+test-onnx: $(STAMP)  ## search by meaning with a real sentence model in a local file
+	@METIER_TEST_ONNX=1 $(BIN)/python -m pytest -rs tests/adapters/test_onnx_embedding.py
 
 test-oldest:  ## the adapters with the oldest frameworks that the extras state; `make test` has the newest
 	@if command -v uv >/dev/null 2>&1; then \

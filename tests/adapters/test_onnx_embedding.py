@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+if not os.environ.get("METIER_TEST_ONNX"):  # other tests measure the memory of processes that are forked from theirs
+    pytest.skip("`make test-onnx` runs these, in a process of their own", allow_module_level=True)
 pytest.importorskip("onnx", reason="needs the sentence model of bench/sentence_model.py")
 pytest.importorskip("onnxruntime", reason="needs the sentence model of bench/sentence_model.py")
 pytest.importorskip("tokenizers", reason="needs the sentence model of bench/sentence_model.py")

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
 from metier.app import App
 from metier.web.api import build
 from metier.web.guard import Gate
+from metier.web.server import WebServer
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -55,7 +56,7 @@ def serving(
     )
     application = build(app, gate or Gate(token=TOKEN), watch=False)
     config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    server = WebServer(config, application)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -71,7 +72,6 @@ def serving(
         finally:
             _ENDED.add(url)
     finally:
-        application.end()
         server.should_exit = True
         thread.join(120)
         app.close()
