@@ -83,6 +83,7 @@ def run_page(text: str, folder: Path, scripts: Path, fails: tuple[str, ...] = ()
             command += "" if "--port" in command else f" --port {free_port()}"
             word = "listening" if "METIER_TOKEN" in command else "login"  # with a token of one's own there is no link
             # One server at a time, which goes on while the next commands use it.
+            told.touch()  # it is read before the server may have made it
             runnable = f"kill %% 2>/dev/null; wait; {command} >{told} 2>&1 &\n{WAIT.format(told=told, word=word)}"
         script += [f"echo '@@ {number}'", runnable, f'echo "@@ ended $? {number}"']
     folders = [os.path.dirname(forking.install(folder / "served" / "bin"))] if scripts == PROGRAMS else []
