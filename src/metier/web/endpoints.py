@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from metier import __version__
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from metier.web.api import Api
 
 JSON: Final = "application/json"
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class Problem(Exception):
@@ -123,15 +122,10 @@ def whole(key: str, given: str | None) -> int | None:
 
 
 async def raw_body(request: Request) -> bytes:
-    """The whole body. It can be read once."""
-    receive, body = request.receive, b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest("the body was cut off")
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise BadRequest("the body was cut off") from error
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -161,7 +155,8 @@ def _property(endpoint: Endpoint, key: str) -> Schema:
 
 
 def encode(data: Any) -> bytes:
-    return utf8(_ENCODER.encode(data))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return utf8(text)
 
 
 def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
