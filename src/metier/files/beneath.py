@@ -281,13 +281,10 @@ class Content(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None, None]:
-    """Open a folder by its real path. Raises `PathEscape` if a component of that path has become a link since.
-
-    With `holds_link`, the SKILL.md in the folder must itself be a link.
-    """
+def open_folder(folder: str) -> Generator[int, None, None]:
+    """Open a folder by its real path. Raises `PathEscape` if a component of that path has become a link since."""
     try:
-        descriptor = open_real_folder(folder, holds_link=holds_link)
+        descriptor = open_real_folder(folder)
         try:
             yield descriptor
         finally:
@@ -297,14 +294,17 @@ def open_folder(folder: str, *, holds_link: bool = False) -> Generator[int, None
 
 
 def open_real_folder(folder: str, *, holds_link: bool = False) -> int:
-    """What `open_folder` opens, for a caller that closes the descriptor itself."""
+    """What `open_folder` opens, for a caller that closes the descriptor itself.
+
+    With `holds_link`, the SKILL.md in the folder must itself be a link.
+    """
     try:
         descriptor = _open_real(folder)
         if not holds_link:
             return descriptor
         try:
             os.readlink(SKILL_FILE, dir_fd=descriptor)
-        except BaseException as error:
+        except OSError as error:
             os.close(descriptor)
             if isinstance(error, FileNotFoundError):
                 raise ResourceNotFound(SKILL_FILE) from error
