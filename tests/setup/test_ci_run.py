@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).parents[2] / ".ci" / "run"
-STEPS = ["lint", "test", "bare", "test-oldest", "test-install", "test-hosts", "test-conformance", "attack"]
+STEPS = ["lint", "test", "bare", "test-oldest", "test-install", "test-onnx", "test-hosts", "test-conformance", "attack"]
 
 # The lanes end in another order than they are shown in: lint waits for the last step of the second lane.
 MAKE = """#!/bin/sh

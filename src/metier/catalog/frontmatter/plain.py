@@ -1,8 +1,8 @@
 """Reads a frontmatter without the YAML parser, if it uses only the simplest forms of YAML.
 
-Nearly nine in ten public files do: words, quoted text on one line, a block of text, a list of words, a map of such values. Reading
-them here takes a fraction of the parser's time. Whatever could mean something else (a comment, an escape, a duplicate
-key, a tab, an empty line) is left to the parser, so the two never disagree.
+Nearly nine in ten public files do: words, quoted text, a block of text, a list of words, a map of such values. Reading
+them here takes a fraction of the parser's time. Whatever could mean something else (a comment, a duplicate key, a tab,
+an empty line) is left to the parser, so the two never disagree.
 """
 
 import re
