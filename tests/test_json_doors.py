@@ -177,7 +177,6 @@ def test_no_module_reads_json_from_outside_in_another_way() -> None:
         "catalog/snapshot.py",
         "chat/engine.py",
         "chat/history.py",
-        "files/json_text.py",
         "install/placing.py",
         "record/store/seal.py",
         "record/store/values.py",

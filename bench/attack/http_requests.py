@@ -18,6 +18,9 @@ from .place import Place, Web, tracebacks, web
 from .rounds import Round
 
 _TIMEOUT: Final = 40.0
+_FIRST: Final = 0.3
+_BETWEEN: Final = 0.02
+"""How long a server is given to begin its answer, and to go on with it, before the client closes its side."""
 _RESIDENT: Final = 700 * MIB
 """The server with everything loaded has about 100 MiB, and it may hold some bodies of 4 MiB each."""
 _SLOW: Final = 30
@@ -179,24 +182,33 @@ def request(chance: random.Random, server: Web) -> tuple[bool, bytes]:
 
 
 def exchange(server: Web, data: bytes) -> bytes | None:
-    """Send bytes, and return everything that comes back until the server closes. `None` if it does not."""
+    """Send bytes, and return everything that comes back until the server closes. `None` if it does not.
+
+    A server need not answer a client that has closed its side, so that waits until nothing comes for a while.
+    """
     deadline = time.monotonic() + _TIMEOUT
     answer = b""
     with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", server.port), 10) as connection:
         connection.settimeout(_TIMEOUT)
-        try:
-            with contextlib.suppress(OSError):  # it may refuse a request before it was sent
-                connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)
-            while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # it may refuse a request before it was sent
+            connection.sendall(data)
+        is_open = True
+        while time.monotonic() < deadline:
+            quiet = _BETWEEN if answer else _FIRST
+            connection.settimeout(quiet if is_open else max(deadline - time.monotonic(), 0.01))
+            try:
                 piece = connection.recv(65536)
-                if not piece:
-                    return answer
-                answer += piece
-                if len(answer) > 8 * MIB or b"text/event-stream" in answer[:2_000]:
-                    return answer  # a stream that goes on is no hang
-        except TimeoutError:
-            return None
+            except TimeoutError:
+                if is_open:
+                    is_open = False
+                    with contextlib.suppress(OSError):
+                        connection.shutdown(socket.SHUT_WR)
+                continue
+            answer += piece
+            # A stream that goes on is no hang.
+            if not piece or len(answer) > 8 * MIB or b"text/event-stream" in answer[:2_000]:
+                return answer
+        return None
     return answer
 
 

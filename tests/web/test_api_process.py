@@ -1,6 +1,7 @@
 """The whole server in a process of its own: MCP beside the API, live events, slow clients, and shutdown."""
 
 import contextlib
+import re
 import resource
 import signal
 import socket
@@ -173,6 +174,43 @@ def test_headers_that_trickle_end_the_connection_also_behind_a_whole_request(
                     continue
             else:
                 pytest.fail("the connection is still open")
+
+
+def test_endless_headers_behind_a_request_that_is_being_answered_end_the_connection(world: World) -> None:
+    with served(world) as address, socket.create_connection(address, timeout=60) as greedy:
+        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", trust_env=False).json()["session_id"]
+        head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
+        greedy.sendall(f"{head}\r\n\r\n".encode())
+        assert b"200 OK" in greedy.recv(65536)
+        greedy.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                greedy.sendall(b"x" * 65_536)
+            pytest.fail("the server reads on")
+
+
+def test_requests_are_answered_in_order_and_too_many_at_once_end_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PIPELINED", 20)
+    asked = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    unknown = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    with served(world) as address:
+        with socket.create_connection(address, timeout=60) as patient:
+            patient.sendall(asked * 19 + unknown)
+            statuses = re.findall(rb"HTTP/1\.1 (\d+) ", read_all(patient))
+        assert statuses == [b"200"] * 19 + [b"404"]
+        with socket.create_connection(address, timeout=60) as greedy:
+            greedy.sendall(asked * 50 + unknown)
+            assert read_all(greedy).count(b"HTTP/1.1 ") < 51
+
+
+def test_a_request_for_a_whole_url_is_refused(world: World) -> None:
+    with served(world) as address, socket.create_connection(address, timeout=60) as proxied:
+        proxied.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        said = read_all(proxied)
+        assert said.startswith(b"HTTP/1.1 400 "), said
+        assert b"WRONG_TARGET" in said
 
 
 def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(world: World) -> None:

@@ -3,18 +3,26 @@
 No other program could read what is then sent or stored, so every way in parses with `parse_json`.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from metier.files.shapes import as_table
+
+if TYPE_CHECKING:
+    import json
 
 
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as data. Raises `ValueError` if it is not JSON, and `RecursionError` if it is nested too deeply."""
     import json  # most processes that list skills read no JSON
 
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    if not isinstance(text, str):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if text.startswith("\ufeff"):
+        raise ValueError("Unexpected UTF-8 BOM (decode using utf-8-sig)")
+    return _decoder().decode(text)
 
 
 def infinite_in(value: object) -> bool:
@@ -54,3 +62,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:40]} is too large")
     return value
+
+
+@functools.cache
+def _decoder() -> "json.JSONDecoder":
+    """One for all: making it takes as long as parsing a small message."""
+    import json
+
+    return json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

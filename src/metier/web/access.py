@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
 from metier.files.shapes import is_table
 from metier.record.store import StateConflict, Store, StoreError
 from metier.record.store.base import now_ms
+from metier.web.threads import run_in_threadpool
 
 COOKIE: Final = "metier_sign_in"
 """The name of the cookie, before the port. Browsers do not separate cookies by port."""

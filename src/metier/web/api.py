@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from metier import __version__
 from metier.app import App
@@ -71,6 +71,7 @@ from metier.web.mcp_mount import McpMount
 from metier.web.publish import FOLDER, PublishedSkills
 from metier.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
 from metier.web.sse import EVENT_STREAM, EventFeed, respond
+from metier.web.threads import run_in_threadpool
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
@@ -433,6 +434,17 @@ def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Await
 # --- the application ---
 
 
+class _Handler:
+    """An endpoint as an ASGI application. Errors are answered by the handlers of the whole application."""
+
+    def __init__(self, api: Api, endpoint: Endpoint) -> None:
+        self._api, self._handler = api, endpoint.handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handler(self._api, Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
 class Application(Starlette):
     """The ASGI application of one server. Call `end` before the server waits for its open streams to close."""
 
@@ -469,13 +481,9 @@ def build(
     if app.runner is None and sandbox is not None:
         app.runner = BoundedRunner(sandbox, runs)
 
-    def bound(of: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            return await of.handler(api, request)
-
-        return endpoint
-
-    routes: list[BaseRoute] = [Route(one.path, bound(one), methods=[one.method]) for one in table]
+    # Calls are the most frequent by far, and routes are tried in order.
+    ordered = sorted(table, key=lambda one: one is not CALL)
+    routes: list[BaseRoute] = [Route(one.path, _Handler(api, one), methods=[one.method]) for one in ordered]
     routes.append(Route("/mcp", mcp_mount))
     routes += pages.routes(api, access)
 

@@ -8,7 +8,6 @@ import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +31,7 @@ from metier.web.endpoints import (
     query,
 )
 from metier.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.chat.live import TurnMessage

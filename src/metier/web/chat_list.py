@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,6 +9,7 @@ from metier.chat import NoSuchChat
 from metier.chat.chat_label import TITLE_CHARACTERS
 from metier.web.endpoints import JSON, Endpoint, NotFound, RequestRefused, json_body
 from metier.web.schemas import FLAG, TEXT, record
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

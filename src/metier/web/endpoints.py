@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from metier import __version__
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from metier.web.api import Api
 
 JSON: Final = "application/json"
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class Problem(Exception):
@@ -122,10 +123,15 @@ def whole(key: str, given: str | None) -> int | None:
 
 
 async def raw_body(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect as error:
-        raise BadRequest("the body was cut off") from error
+    """The whole body. It can be read once."""
+    receive, body = request.receive, b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the body was cut off")
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return body
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -155,8 +161,7 @@ def _property(endpoint: Endpoint, key: str) -> Schema:
 
 
 def encode(data: Any) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
-    return utf8(text)
+    return utf8(_ENCODER.encode(data))
 
 
 def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

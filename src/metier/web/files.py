@@ -6,7 +6,6 @@ A file is only ever bytes: it is sent back to be saved and never shown, whatever
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from metier.files.digests import is_digest
 from metier.record.made_files import made_files
 from metier.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, query, raw_body
 from metier.web.schemas import COUNT, TEXT, WHOLE, many, record
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

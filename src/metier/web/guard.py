@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -205,6 +205,7 @@ def address_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
+@lru_cache(maxsize=64)
 def _name(host: str) -> str:
     """The name in a Host header, without the port, or an empty string if it is not a valid one."""
     found = _HOST.fullmatch(host)

@@ -6,13 +6,13 @@ the Referer header. A script of the page hands it over as a form, as people do w
 
 from dataclasses import dataclass
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.web.access import DAYS, Access, cookie_name
 from metier.web.guard import LOGIN, address_of
 from metier.web.site import Site, back_to, form, see_other
+from metier.web.threads import run_in_threadpool
 
 
 @dataclass(frozen=True)

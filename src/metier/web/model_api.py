@@ -5,7 +5,6 @@ The same rules hold as for choosing a model: which addresses a page may name, an
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +13,7 @@ from metier.chat.model_choice import PROVIDERS, UnconfirmedAddress
 from metier.errors import ConfigError, report_missing
 from metier.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, json_body
 from metier.web.schemas import FLAG, MAYBE, TEXT, many, record
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.chat.model_choice import ModelChoice

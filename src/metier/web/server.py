@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from metier import limits
 from metier.errors import ConfigError
@@ -36,18 +36,27 @@ ENDING_SECONDS: Final = 10
 
 CONNECTIONS: Final = 4_000
 HEADER_BYTES: Final = 64 * limits.KIB
+"""For the first line and the headers of a request."""
+
+PIPELINED: Final = 1_000
+"""Requests of one connection that wait for the answer to the first. A client that sends more is cut off."""
+
 _BACKLOG: Final = 2_048
 
 
-class Connection(H11Protocol):
-    """A connection that a slow client cannot hold open."""
+class Connection(HttpToolsProtocol):
+    """A connection that a slow client cannot hold open, and that takes no endless headers."""
 
     _waiting: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
+    _in_message = _in_head = False
+    """Whether a request has begun to arrive, and whether its headers are still to come."""
+    _head_bytes = _begun = 0
+    """The bytes of these headers so far, and how many requests began in what was received last."""
     header_seconds: float = HEADER_SECONDS
     stalled_seconds: float = STALLED_SECONDS
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         # An answer is two writes. Without this the second waits until the client has acknowledged the first.
         connected: socket.socket = transport.get_extra_info("socket")
@@ -56,15 +65,38 @@ class Connection(H11Protocol):
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
+        is_head, self._begun = self._in_head or not self._in_message, 0
         super().data_received(data)
+        if self._in_head:
+            # Where another request ended or began in the same data, what is counted begins with the next.
+            self._head_bytes += len(data) if is_head and self._begun < 2 else 0
+            if self._head_bytes > HEADER_BYTES:
+                self._refuse()
         if _is_answering(self.cycle):
-            self._unset("_waiting")
+            self._stop_waiting()
         elif self._waiting is None:
             self._await_headers()
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_message = self._in_head = True
+        self._head_bytes, self._begun = 0, self._begun + 1
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+        if not self.url.startswith(b"/"):
+            self.scope["path"] = self.url.decode("ascii")  # a whole URL names a host, too, and the gate refuses it
+        if len(self.pipeline) > PIPELINED:
+            self.transport.abort()
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        super().on_message_complete()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._unset("_waiting")
+        self._stop_waiting()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -72,21 +104,29 @@ class Connection(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unset("_stalled")
+        self._end_stall()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unset("_waiting")
-        self._unset("_stalled")
+        self._stop_waiting()
+        self._end_stall()
         super().connection_lost(exc)
+
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
 
     def _await_headers(self) -> None:
         self._waiting = self.loop.call_later(self.header_seconds, self.transport.close)
 
-    def _unset(self, name: str) -> None:
-        timer: asyncio.TimerHandle | None = getattr(self, name)
-        if timer is not None:
-            timer.cancel()
-            setattr(self, name, None)
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _end_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
 
 def _is_answering(cycle: RequestResponseCycle | None) -> bool:
@@ -135,7 +175,6 @@ def make(application: Application, host: str, port: int, proxies: tuple[str, ...
         server_header=False,
         timeout_graceful_shutdown=ENDING_SECONDS,
         timeout_keep_alive=IDLE_SECONDS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
         limit_concurrency=CONNECTIONS,
     )
     return WebServer(config, application)

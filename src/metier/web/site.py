@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
@@ -27,6 +26,7 @@ from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.web.hide_paths import PathHider
 from metier.web.markdown import answer_html, to_html
+from metier.web.threads import run_in_threadpool
 
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 CSP: Final = (

@@ -12,11 +12,11 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Final, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from metier.files.text import utf8
 from metier.record.store import Frame, Store, StoreError, canonical
+from metier.web.threads import run_in_threadpool
 
 EVENT_STREAM: Final = "text/event-stream"
 HEARTBEAT_SECONDS: Final = 15.0

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +21,7 @@ from metier.record.store import ENVELOPE, Frame
 from metier.skills import Skills
 from metier.web.pages import usage
 from metier.web.site import Site, whole
+from metier.web.threads import run_in_threadpool
 
 EVENTS: Final = 200
 """Events on one page of a timeline."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +27,7 @@ from metier.web.markdown import MARKDOWN_CHARACTERS, to_html
 from metier.web.pages import usage
 from metier.web.pages.overview import KINDS, Overviews, key_of, source_line
 from metier.web.site import Site, back_to, form, see_other, segment, whole
+from metier.web.threads import run_in_threadpool
 
 SHOWN_BYTES: Final = 400_000
 """Bytes of one file that are shown."""

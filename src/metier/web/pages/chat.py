@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +27,7 @@ from metier.web.cards import Cards, CardStream, of_page
 from metier.web.endpoints import encode
 from metier.web.pages.chat_list import beside
 from metier.web.site import Site, whole
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from metier.chat.chat_store import Head, NoSuchChat
 from metier.chat.items import ErrorItem, FileItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.files.text import utf8, visible
 from metier.web.site import Site, clock
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

@@ -9,7 +9,6 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from metier.chat.chat_label import TITLE_CHARACTERS
 from metier.chat.chat_search import ChatSearch, FoundChat
 from metier.chat.chat_store import NoSuchChat
 from metier.web.site import Site, back_to, form, see_other, whole
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +25,7 @@ from metier.session.policy import EDIT, Policy
 from metier.skills import Skills
 from metier.web.pages.overview import OverviewEntry, Overviews, key_of
 from metier.web.site import Site, form, see_other
+from metier.web.threads import run_in_threadpool
 
 VERSIONS: Final = 30
 """Versions that the history shows."""

@@ -7,7 +7,6 @@ second request has the digest of what was shown, so nothing else is installed.
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from metier.model import SKILL_FILE
 from metier.results import Request as PolicyRequest
 from metier.web.pages.editor import permit
 from metier.web.site import Site
+from metier.web.threads import run_in_threadpool
 
 NAME_CHARACTERS: Final = 300
 

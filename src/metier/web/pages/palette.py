@@ -6,7 +6,6 @@ It only finds; what it offers are addresses of pages, and the names of actions t
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +14,7 @@ from metier.files.text import visible
 from metier.web.endpoints import answer
 from metier.web.pages.overview import Overviews
 from metier.web.site import Site, segment
+from metier.web.threads import run_in_threadpool
 
 FOUND: Final = 8
 """Chats, and skills, that are offered at once."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,6 +22,7 @@ from metier.files.media import FileKind, image_type, kind_of
 from metier.files.text import from_utf8
 from metier.record.made_files import made_files
 from metier.web.site import CSP, Site
+from metier.web.threads import run_in_threadpool
 
 if TYPE_CHECKING:
     from metier.web.api import Api

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +19,7 @@ from metier.session.session import Session
 from metier.skills import Skills
 from metier.web.pages.overview import KINDS, Overview
 from metier.web.site import Site, whole
+from metier.web.threads import run_in_threadpool
 
 MESSAGE_CHARACTERS: Final = 4_000
 TEXT_CHARACTERS: Final = 60_000

@@ -6,13 +6,13 @@ It shows what `metier policy list` and `metier policy explain` print.
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.session.policy import EDIT, Policy
 from metier.web.site import Site, form, see_other
+from metier.web.threads import run_in_threadpool
 
 TOOLS: Final = (
     ("skill_run", "a script run"),

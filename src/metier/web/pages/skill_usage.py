@@ -6,13 +6,13 @@ It shows what `metier usage` prints, of the newest sessions of the store.
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, Sort, since_ms
 from metier.web.pages import usage
 from metier.web.site import Site
+from metier.web.threads import run_in_threadpool
 
 SESSIONS: Final = 200
 """The sessions that the page counts."""
