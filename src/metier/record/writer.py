@@ -29,7 +29,7 @@ HELD_EVENTS: Final = 10_000
 """Events that are held in memory while a store is in trouble and the host goes on."""
 
 SNAPSHOT_EVENTS: Final = 200
-"""A snapshot is stored after this many events, so that opening a session folds few."""
+"""A snapshot is stored after at least this many events, so that opening a session folds few."""
 
 _ALONE: Final = 8
 """Others wrote to a session lately if they did so before one of this many looks at the store."""
@@ -330,7 +330,9 @@ class EventWriter:
         self._fold_held()
 
     def _keep_snapshot(self) -> None:
-        if not self._shared or self._written.seq - self._snapshot_seq < SNAPSHOT_EVENTS:
+        # A snapshot has all loaded skills, so where they are many, it is worth the work after more events.
+        enough = max(SNAPSHOT_EVENTS, 4 * len(self._written.loaded))
+        if not self._shared or self._written.seq - self._snapshot_seq < enough:
             return
         self._snapshot_seq = self._written.seq
         try:

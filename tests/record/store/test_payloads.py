@@ -74,3 +74,46 @@ def test_state_comes_back_as_it_was(shared: Store, value: object) -> None:
     found = shared.load_state(session, "k")
     assert found
     assert json.dumps(found.value) == json.dumps(value)
+
+
+class Word(str):
+    """A text that is not quite one."""
+
+
+def nested(levels: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": ["x", {"b": {1}}]}, r"state\.a\[1\]\.b is a set"),
+        ({"a": [{"b": {2: "x"}}]}, r"state\.a\[0\]\.b has the key 2"),
+        ({"a": (0.5, float("nan"))}, r"state\.a\[1\] is nan"),
+        ({"a": nested(70)}, "nested more than 64 levels deep"),
+        ({"a": [10**4_000]}, r"state\.a\[0\] is a number of more than 3,900 digits"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(shared: Store, value: object, problem: str) -> None:
+    with pytest.raises(StoreError, match=problem):
+        shared.save_state("refused", "k", value)
+    assert shared.load_state("refused", "k") is None
+
+
+def test_what_is_kept_is_made_of_plain_values_and_changes_no_more(shared: Store) -> None:
+    given: dict[str, object] = {
+        "name": Word("a"),
+        "list": [1, {"x": Word("b")}],
+        "pair": (1.5, None),
+        "deep": nested(60),
+    }
+    shared.save_state("kept", "k", given)
+    given["list"] = []
+    found = shared.load_state("kept", "k")
+    assert found
+    assert found.value == {"name": "a", "list": [1, {"x": "b"}], "pair": [1.5, None], "deep": nested(60)}
+    assert isinstance(found.value, dict)
+    assert type(found.value["name"]) is str
