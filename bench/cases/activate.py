@@ -4,7 +4,8 @@ The floor is what nobody can save: open, read and close of the same two files. A
 beneath its folder, parsing, listing the 20 files, wrapping, and the record of both calls; once with the record in
 memory, once in SQLite, where each call returns only when its record is durable. How long that takes is the disk's to
 say, so the durable record has a floor of its own: the same two reads, and two bare commits of a row in SQLite, each
-flushed.
+flushed. Between two calls the processor does other work, as it does between the calls of a model; a thousand loads in
+a row find everything in its caches and take a third less.
 """
 
 import os
@@ -41,6 +42,7 @@ def run(options: Options) -> list[Row]:
         durable = _session(options, folder, store=store)
         acts: dict[str, Act] = {
             "floor": lambda: (_read(file), _read(resource)),
+            "metier, the load": lambda: _load(memory),
             "metier": lambda: _activate(memory),
             "floor, SQLite": lambda: (_read(file), _commit(bare), _read(resource), _commit(bare)),
             "metier, SQLite": lambda: _activate(durable),
@@ -64,7 +66,7 @@ def _rows(who: str, seconds: list[float], floor: list[float]) -> list[Row]:
         return [Row(f"p50 {of}", who, p50 * 1e3, "ms"), Row(f"p99 {of}", who, p99 * 1e3, "ms")]
     at_p50, at_p99 = statistics.median(floor), statistics.quantiles(floor, n=100)[98]
     return [
-        Row(f"p50 {of}", who, p50 * 1e3, "ms", at_most=1),
+        Row(f"p50 {of}", who, p50 * 1e3, "ms", at_most=0.5 if who.endswith("load") else 1),
         Row(f"p50 {of}", f"{who}, ratio", p50 * 1e3, "ms", p50 / at_p50, "floor"),
         Row(f"p99 {of}", who, p99 * 1e3, "ms", p99 / at_p99, "floor"),
     ]
@@ -83,10 +85,15 @@ def _interleaved(acts: dict[str, Act], times: int) -> dict[str, list[float]]:
 
 
 def _activate(session: Session) -> None:
+    _load(session)
+    if not session.call("skill_read", {"name": _NAME, "path": _RESOURCE}).ok:
+        raise AssertionError("the file was not read")
+
+
+def _load(session: Session) -> None:
     loaded = session.call("skill_load", {"name": _NAME})
-    read = session.call("skill_read", {"name": _NAME, "path": _RESOURCE})
-    if not loaded.ok or not read.ok or loaded.data["already_loaded"] or len(loaded.data["files"]) != 20:
-        raise AssertionError("the calls did not do the work that is measured")
+    if not loaded.ok or loaded.data["already_loaded"] or len(loaded.data["files"]) != 20:
+        raise AssertionError("the load did not do the work that is measured")
 
 
 def _commit(bare: sqlite3.Connection) -> None:

@@ -347,7 +347,8 @@ def read_opened(opened: int, path: str, limit: int, status: os.stat_result | Non
     """Read at most `limit` bytes of an open file. `path` is the path that errors name, `status` that of the file."""
     try:
         status = status or os.fstat(opened)
-        data = os.read(opened, min(limit, limits.MIB)) if limit > 0 else b""
+        # Room for one byte more shows whether the file grows. Room for much more would cost more than the read.
+        data = os.read(opened, min(limit, limits.MIB, status.st_size + 1)) if limit > 0 else b""
         if 0 < len(data) < limit and len(data) != status.st_size:  # it is large, or grows
             chunks, left = [data], limit - len(data)
             while left > 0 and (chunk := os.read(opened, min(left, limits.MIB))):
@@ -479,14 +480,19 @@ def _scan(
 
     Return whether there are more.
     """
+    left = bound - len(sizes) - len(pending)
     with os.scandir(opened) as entries:
         for entry in entries:
             path = below + entry.name
             if entry.is_file(follow_symlinks=False):
-                if path != SKILL_FILE:
-                    sizes[path] = entry.stat(follow_symlinks=False).st_size
+                if path == SKILL_FILE:
+                    continue
+                sizes[path] = entry.stat(follow_symlinks=False).st_size
             elif entry.name not in SKIPPED_FOLDERS and path not in inner and entry.is_dir(follow_symlinks=False):
                 pending.append(path + "/")
-            if len(sizes) + len(pending) > bound:
+            else:
+                continue
+            left -= 1
+            if left < 0:
                 return True
     return False
