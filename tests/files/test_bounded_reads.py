@@ -11,6 +11,7 @@ import pytest
 
 import forking
 from limited import run_bounded
+from metier.files.beneath import read_opened
 from worlds import World
 
 GIB = 1 << 30
@@ -151,3 +152,16 @@ resource.setrlimit(resource.RLIMIT_AS, (size, size))
         process.stdin.close()
         assert process.wait(60) == 0
     assert any("larger than" in answer.get("error", {}).get("message", "") for answer in answers), answers
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_000])
+@pytest.mark.parametrize("limit", [1, 3_000, 5_000, 1 << 24])
+def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_limit(tmp_path: Path, size: int, limit: int) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a" * size)
+    with file.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        with file.open("ab") as growing:
+            growing.write(b"b" * 3_000_000)
+        content = read_opened(stream.fileno(), "file", limit, status)
+    assert content.data == (b"a" * size + b"b" * 3_000_000)[:limit]
