@@ -5,7 +5,6 @@ session's lock; then the operation runs under the lock, one at a time, and its e
 What the session knows is the fold of its events, so any process that opens it knows the same.
 """
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,6 +38,7 @@ from metier.results import (
 from metier.sandbox import Runner
 from metier.secrets.masking import Mask
 from metier.session import load, operations, queries, script_secrets, windows
+from metier.session.async_twins import AsyncTwins
 from metier.session.context import Approve, Asked, SessionContext
 from metier.session.operation import Operation
 from metier.session.policy import Policy
@@ -56,7 +56,7 @@ _GRACE_MS: Final = 60_000
 """How long after its limit a script of another machine counts as lost."""
 
 
-class Session:
+class Session(AsyncTwins):
     """A conversation with a catalog; `Skills.session` opens one.
 
     Errors are raised to the host as subclasses of `MetierError`; `call` turns them into results for the model. Methods
@@ -222,10 +222,6 @@ class Session:
             lock.release()
         return True
 
-    async def aperform(self, operation: Operation[R]) -> R:
-        """`perform` for asyncio."""
-        return await asyncio.to_thread(self.perform, operation)
-
     def questions(self, operation: Operation[Any]) -> tuple[Request, ...]:
         """What an operation would ask a person now, in order, if each answer is yes. Nothing is asked or recorded."""
         asked: list[Request] = []
@@ -374,89 +370,6 @@ class Session:
     def may_use(self, tool: str, command: str = "") -> bool:
         """Whether a tool of the host may be used now, by policy and the skills that are active."""
         return self.perform(queries.MayUse(tool=tool, command=command)).allowed
-
-    # --- the same for asyncio ---
-
-    async def aload(
-        self,
-        name: str | None = None,
-        *,
-        path: str | os.PathLike[str] | None = None,
-        arguments: str = "",
-        parent: str | None = None,
-        by: By = "user",
-    ) -> Loaded:
-        """`load` for asyncio."""
-        return await asyncio.to_thread(self.load, name, path=path, arguments=arguments, parent=parent, by=by)
-
-    async def aread(self, name: str, path: str | None = None, *, by: By = "user", raw: bool = False) -> Resource:
-        """`read` for asyncio."""
-        return await self.aperform(operations.Read(name=name, path=path, by=by, raw=raw))
-
-    async def asearch(
-        self,
-        query: str,
-        *,
-        limit: int | None = None,
-        scope: str | None = None,
-        context: str | None = None,
-        by: By = "user",
-    ) -> SearchResult:
-        """`search` for asyncio."""
-        return await self.aperform(operations.Search(query=query, limit=limit, scope=scope, context=context, by=by))
-
-    async def arun(
-        self,
-        name: str,
-        script: str,
-        arguments: Sequence[str] = (),
-        *,
-        stdin: str | None = None,
-        files: Mapping[str, bytes] | None = None,
-        write: bool = False,
-        by: By = "user",
-    ) -> RunResult:
-        """`run` for asyncio."""
-        return await asyncio.to_thread(self.run, name, script, arguments, stdin=stdin, files=files, write=write, by=by)
-
-    async def aoutput(self, ref: str, *, start: int = 1, end: int | None = None, grep: str | None = None) -> str:
-        """`output` for asyncio."""
-        return (await self.aperform(operations.Output(ref=ref, start=start, end=end, grep=grep))).text
-
-    async def acompact(self, budget: int = limits.COMPACTION_CHARACTERS) -> Compaction:
-        """`compact` for asyncio."""
-        return await self.aperform(operations.Compact(budget=budget))
-
-    async def ainvoke(self, message: str) -> Invocation:
-        """`invoke` for asyncio."""
-        return await self.aperform(operations.Invoke(message=message))
-
-    async def aend_turn(self) -> None:
-        """`end_turn` for asyncio."""
-        await self.aperform(operations.EndTurn())
-
-    async def aprompt(
-        self, message: str | None = None, budget: int | None = None, files: Sequence[str] | None = None
-    ) -> Prompt:
-        """`prompt` for asyncio."""
-        return await self.aperform(queries.CatalogPrompt(message=message, budget=budget, files=files))
-
-    async def asystem_prompt(
-        self,
-        base: str = "",
-        *,
-        message: str | None = None,
-        budget: int | None = None,
-        files: Sequence[str] | None = None,
-        wire: bool = False,
-    ) -> str:
-        """`system_prompt` for asyncio."""
-        shown = queries.SystemPrompt(base=base, message=message, budget=budget, files=files)
-        return (await asyncio.to_thread(self.perform, shown, wire=wire)).text
-
-    async def acall(self, tool: str, arguments: Mapping[str, object] | None = None) -> ToolResult:
-        """`call` for asyncio."""
-        return await self.aperform(operations.Call(tool=tool, arguments=arguments))
 
     # --- what it is ---
 
