@@ -309,7 +309,7 @@ import sys
 from metier.catalog import scan_cache as cache
 letter, file = sys.argv[1:]
 for _ in range(150):
-    memory = cache.Memory({f"/{letter}{n}": (letter * 50,) for n in range(200)}, {}, 1)
+    memory = cache.Memory({f"/{letter}{n}": {"x": (letter * 50,)} for n in range(200)}, {}, 1)
     assert cache.write(file, memory)
     assert len({path[1] for path in cache.read(file).files}) == 1, "two writers were mixed"
 """

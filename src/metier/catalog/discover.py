@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from metier.catalog import invocation
-from metier.catalog.scan_cache import FileRow, Memory, is_settled, settled, stamp, unpack_stamp, unsettled
+from metier.catalog.scan_cache import FileRow, FileRows, Memory, is_settled, settled, stamp, unsettled
 from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
@@ -143,11 +143,11 @@ class _Walker:
         self.rules = profile.discovery
         self.has_policy_file = bool(profile.catalog.policy_file)
         self.old, self.new = memory, Memory(read_ns=time.time_ns())
-        self.old_files, self.new_files = self.old.files, self.new.files
         self.old_skills = {skill.path: skill for skill in memory.skills}
         self.progress = progress
         self.found = Found()
-        self.seen_files: set[str] = set()
+        self.elsewhere: set[str] = set()
+        """The real paths of the files that `new.files` does not have under that path."""
         self.seen_folders: set[str] = set()
         self.budget = _Budget(self.rules.max_directories, f"{self.rules.max_directories:,} folders")
         self.ignored = frozenset(self.rules.ignore)
@@ -156,7 +156,8 @@ class _Walker:
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
         new.roots, new.skills = self.roots, tuple(found.skills)
-        found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
+        new.files = {folder: rows for folder, rows in new.files.items() if rows}
+        found.changed = found.changed or new.count != old.count or len(new.folders) != len(old.folders)
         return found, new
 
     def report(self, code: str, severity: Severity, message: str, path: str, hint: str = "") -> None:
@@ -226,6 +227,7 @@ class _Walker:
                 continue
             folders, links = listing
             prefix, real_prefix = path.rstrip("/") + "/", real.rstrip("/") + "/"
+            old_rows, new_rows = self.rows_in(prefix[:-1])
             below: list[tuple[str, str, int, _Budget]] = []
             for number, name in enumerate(folders):
                 if progress is not None and number % 256 == 255:
@@ -239,7 +241,7 @@ class _Walker:
                     self.skip_ignored(child)
                 elif budget is not self.budget and other_project(real_child):
                     self.report("link-not-followed", "info", "a project behind a link is not searched", child)
-                elif not self.candidate(root, child, real_child) or nested:
+                elif not self.look(root, child, real_child, name, old_rows, new_rows) or nested:
                     below.append((child, real_child, level + 1, budget))
             for name in links:
                 self.follow(root, prefix + name, level, below)
@@ -362,13 +364,23 @@ class _Walker:
     # --- one SKILL.md ---
 
     def candidate(self, root: Root, path: str, real: str) -> bool:
-        """Read the SKILL.md in a folder. Returns whether there is one."""
+        """Look at the SKILL.md in a folder. Returns whether there is one."""
+        parent, _, name = path.rpartition("/")
+        return self.look(root, path, real, name, *self.rows_in(parent))
+
+    def rows_in(self, parent: str) -> tuple[FileRows, FileRows]:
+        """The rows of the files in the folders of a folder, by the names of these: those of the last scan, and ours."""
+        # A policy file can change without its SKILL.md, so a host that has one reads both every time.
+        old = self.old.files.get(parent, {}) if not self.has_policy_file else {}
+        return old, self.new.files.setdefault(parent, {})
+
+    def look(self, root: Root, path: str, real: str, name: str, old_rows: FileRows, new_rows: FileRows) -> bool:
+        """Take the SKILL.md in a folder from its row if nothing changed, and read it else."""
         file = path + _SUFFIX
         if self.names is not None and self.heads is not None and self.heads.rules_out(file, self.names):
             self.left -= 1
             return True
-        # A policy file can change without its SKILL.md, so a host that has one reads both every time.
-        row = None if self.has_policy_file else self.old_files.get(file)
+        row = old_rows.get(name)
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
@@ -376,42 +388,51 @@ class _Walker:
             except (OSError, ValueError):
                 unchanged = False
             if unchanged:
-                self.new_files[file] = row
-                self.account(root, file, real_file, row, self.old_skills.get(file))
+                if not self.is_again(file, real_file, name, new_rows):
+                    self.account(root, file, real_file, row, self.old_skills.get(file) if self.old_skills else None)
+                new_rows[name] = row
                 return True
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
         target = row[5] if len(row) != 4 else None
-        if row[0] and target is None:  # a file that cannot be read or is behind a link is not cached
+        real_file = target or real_file
+        if not self.is_again(file, real_file, name, new_rows):
+            self.account(root, file, real_file, row)
+        if row[0] and target is None:
             self.found.changed = True
             # A change to a file that was written just now may not show in its times: the next scan reads it again.
-            self.new_files[file] = row if is_settled(row[0], self.new.read_ns) else unsettled(row)
-        self.account(root, file, target or real_file, row)
+            new_rows[name] = row if is_settled(row[0], self.new.read_ns) else unsettled(row)
+        else:  # a file that cannot be read or is behind a link is not cached
+            self.elsewhere.add(real_file)
+        return True
+
+    def is_again(self, file: str, real_file: str, name: str, rows: FileRows) -> bool:
+        """Count a file. Returns whether it was found before under another path, and is skipped."""
+        self.left -= 1
+        again = bool(self.elsewhere) and real_file in self.elsewhere
+        if file is not real_file:
+            self.elsewhere.add(real_file)
+            folder, _, name = real_file[: -len(_SUFFIX)].rpartition("/")
+            rows = self.new.files.get(folder, {})
+        if not again and name not in rows:
+            return False
+        self.found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
         return True
 
     def account(self, root: Root, file: str, real_file: str, row: FileRow, known: Skill | None = None) -> None:
         """Add a file to the skills, the skipped or the failed ones. `known` is what an earlier scan made of its row."""
         found = self.found
-        self.left -= 1
-        if real_file in self.seen_files:
-            found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
-            return
-        self.seen_files.add(real_file)
         if len(row) == 4:
-            if known is not None and known.root is root and known.real_path == real_file:
-                found.skills.append(known)
-                return
-            _, name, description, fields = row
-            if fields is None:
-                fields = {"name": name, "description": description}
-            kind, flags = "skill", 0
-        else:
-            _, name, description, fields, kind, _, flags, notes = row
-            found.diagnostics += (unpack(note, file) for note in notes)
+            if known is None or known.root is not root or known.real_path != real_file:
+                stamped, name, description, fields = row
+                known = new_skill(name, description, file, real_file, root, stamped, fields)
+            found.skills.append(known)
+            return
+        stamped, name, description, fields, kind, _, flags, notes = row
+        found.diagnostics += (unpack(note, file) for note in notes)
         if kind == "skill":
-            mtime_ns, _, size, _ = unpack_stamp(row[0])
-            skill = new_skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
+            skill = new_skill(name, description, file, real_file, root, stamped, fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif kind == "failed":
             found.failed.append(file)

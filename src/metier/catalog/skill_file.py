@@ -13,7 +13,7 @@ from metier import limits
 from metier.catalog import invocation, validate
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
 from metier.hosts.schema import Profile, Rules
-from metier.model import NO_FIELDS, Diagnostic
+from metier.model import NO_FIELDS, Diagnostic, pack_fields
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
@@ -89,8 +89,7 @@ def row_of(
 def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
     name, description, fields, notes = checked
     if not notes and not flags and linked is None:
-        plain = len(fields) == 2 and fields.get("description") == description and fields.get("name") == name
-        return (stamp(status), name, description, None if plain else fields)
+        return (stamp(status), name, description, pack_fields(fields, name, description))
     return (
         stamp(status),
         name,
