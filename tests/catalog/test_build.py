@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from metier import AmbiguousSkill, InvalidSkill, SkillNotFound, limits
+from metier.catalog.build import Names
 from metier.hosts.trust import trust
 from metier.model import STAMP, Changes, Mode, Root, Skill, new_skill, pack_fields
 from metier.quick_dataclass import replace
@@ -175,6 +176,17 @@ def test_a_catalog_is_a_collection(world: World) -> None:
     assert ("a" in skills, "x" in skills, len(skills), [s.name for s in skills]) == (True, False, 2, ["a", "b"])
     assert skills.get("x") is None
     assert skills["a"].id == world.discover()["a"].id != skills["b"].id
+
+
+def test_the_skills_of_one_name_are_in_their_order() -> None:
+    root = Root("/r", "user", "x")
+    named = [Skill(name, "", f"/r/{n}/SKILL.md", "", root, 0, 0, {}) for n, name in enumerate("abcbab")]
+    names = Names(named)
+    assert {name: [named.index(skill) for skill in names[name]] for name in names} == {
+        "a": [0, 4],
+        "b": [1, 3, 5],
+        "c": [2],
+    }
 
 
 # --- refresh

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, TypeGuard, cast
@@ -33,8 +34,8 @@ _FORMAT: Final = (4, sys.implementation.cache_tag, marshal.version)
 
 NoteRow = tuple[str, Severity, str, int, int, str, str]
 """A diagnostic: code, severity, message, line, column, hint, reason."""
-PlainRow = tuple[bytes, str, str, PackedFields]
-"""A SKILL.md with nothing to say about it: its stamp, name, description and fields. See `stamp`."""
+PlainRow = tuple[bytes, str, PackedFields]
+"""A SKILL.md with the name of its folder and nothing to say about it: stamp, description and fields. See `stamp`."""
 OtherRow = tuple[bytes, str, str, Mapping[str, object], str, str | None, int, tuple[NoteRow, ...]]
 """Any other SKILL.md. The further columns are its status, the target of a link, its flags, and notes.
 
@@ -42,9 +43,12 @@ The status is `skill`, `failed`, or the reason why it was skipped; then the desc
 """
 FileRow = PlainRow | OtherRow
 """Rows are plain tuples: only those can be marshalled, and a scan of thousands of files makes one for each."""
-FileRows = dict[str, FileRow]
+FileRows = list[FileRow | None]
 FolderRow = tuple[int, int, int, tuple[str, ...], tuple[str, ...], str]
 """A folder: mtime_ns, ctime_ns, inode, names of folders, names of links, a file named like SKILL.md in other case."""
+
+
+_Part = tuple[dict[str, FileRows], dict[str, FolderRow], dict[str, FileRow], int]
 
 
 @dataclass(slots=True)
@@ -52,8 +56,10 @@ class Memory:
     """The content of a cache: rows, and the time at which they were read."""
 
     files: dict[str, FileRows] = field(default_factory=dict[str, FileRows])
-    """By the path of the folder that has the folders of the files, and by their names."""
+    """For each of `folders`, the rows of the SKILL.md in the folders that it lists, in their order."""
     folders: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
+    others: dict[str, FileRow] = field(default_factory=dict[str, FileRow])
+    """The rows of files that were not found by a listing, by the paths of their folders."""
     read_ns: int = 0
     roots: tuple[Root, ...] = ()
     skills: Sequence[Skill] = ()
@@ -62,7 +68,26 @@ class Memory:
     @property
     def count(self) -> int:
         """How many files it has rows of."""
-        return sum(map(len, self.files.values()))
+        return len(self.others) + sum(len(rows) - rows.count(None) for rows in self.files.values())
+
+    def rows(self, folder: str, names: tuple[str, ...]) -> FileRows:
+        """The rows of the files in these folders of a folder, in this order. `None` stands for those it has not."""
+        rows = self.files.get(folder, [])
+        if not rows or self.folders[folder][3] == names:
+            return rows or [None] * len(names)
+        known = dict(zip(self.folders[folder][3], rows, strict=True))
+        return [known.get(name) for name in names]
+
+    def row(self, folder: str) -> FileRow | None:
+        """The row of the file in a folder."""
+        parent, _, name = folder.rpartition("/")
+        rows = self.files.get(parent or "/")
+        if rows:
+            names = self.folders[parent or "/"][3]
+            at = bisect_left(names, name)
+            if at < len(names) and names[at] == name and rows[at] is not None:
+                return rows[at]
+        return self.others.get(folder)
 
 
 UNKNOWN: Final = b""
@@ -134,19 +159,20 @@ def _read_parts(stream: BinaryIO) -> Memory:
         content: object = marshal.loads(part)
         if not _is_part(content):
             return Memory()
-        files, folders, read_ns = content
+        files, folders, others, read_ns = content
         for folder, rows in files.items():
             if memory.files.setdefault(folder, rows) is not rows:
-                memory.files[folder].update(rows)
+                memory.files[folder] += rows
         memory.folders.update(folders)
+        memory.others.update(others)
         if read_ns:
             memory.read_ns = read_ns
             return memory if not stream.read(1) else Memory()
 
 
-def _is_part(value: object) -> TypeGuard[tuple[dict[str, FileRows], dict[str, FolderRow], int]]:
+def _is_part(value: object) -> TypeGuard[_Part]:
     """Whether the value is what `write` wrote. The rows are not checked one by one: the checksum vouches for them."""
-    return is_tuple(value) and [type(part) for part in value] == [dict, dict, int]
+    return is_tuple(value) and [type(part) for part in value] == [dict, dict, dict, int]
 
 
 def write(file: str, memory: Memory) -> bool:
@@ -173,19 +199,19 @@ def write(file: str, memory: Memory) -> bool:
     return True
 
 
-def _parts(memory: Memory) -> Iterator[tuple[dict[str, FileRows], dict[str, FolderRow], int]]:
+def _parts(memory: Memory) -> Iterator[_Part]:
     """The rows in parts. The last one has the time at which they were read."""
     part: dict[str, FileRows] = {}
     left = _PART
     for folder, rows in memory.files.items():
-        unwritten = iter(rows.items())
-        while some := dict(islice(unwritten, left)):
+        unwritten = iter(rows)
+        while some := list(islice(unwritten, left)):
             part[folder] = some
             left -= len(some)
             if not left:
-                yield part, {}, 0
+                yield part, {}, {}, 0
                 part, left = {}, _PART
-    yield part, memory.folders, memory.read_ns
+    yield part, memory.folders, memory.others, memory.read_ns
 
 
 def _forget_old(folder: str) -> None:

@@ -39,7 +39,7 @@ class Heads:
             return row_of(*head, profile, file, linked=None, require_description=require_description)
         if file not in self._plain:
             checked = validate.check_plain(head[1], _name(file))
-            self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
+            self._plain[file] = _row(head[0], None, checked, 0, _name(file)) if checked is not None else None
         return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
 
     def keep(self, file: str, status: os.stat_result, parsed: "Parsed") -> None:
@@ -82,14 +82,15 @@ def row_of(
     rules = profile.validation
     if parsed.fields is None:
         parsed = validate.tolerate(parsed, rules)
-    checked = validate.check(parsed, _name(file), rules, file, require_description=require_description)
-    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file))
+    folder = _name(file)
+    checked = validate.check(parsed, folder, rules, file, require_description=require_description)
+    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file), folder)
 
 
-def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
+def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
     name, description, fields, notes = checked
-    if not notes and not flags and linked is None:
-        return (stamp(status), name, description, pack_fields(fields, name, description))
+    if not notes and not flags and linked is None and name == folder:
+        return (stamp(status), description, pack_fields(fields, name, description))
     return (
         stamp(status),
         name,
