@@ -5,13 +5,14 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from limited import open_folder, run_as_nobody, run_bounded
-from metier import ConfigError, Skills
+from metier import ConfigError, Skills, limits
 from metier.testing import write_skill
 from worlds import World
 
@@ -59,6 +60,35 @@ def test_a_file_reached_by_two_ways_is_met_once(world: World, root: Path) -> Non
     assert names(skills) == ["good"]
     assert reasons(skills) == [("same-file", "again")]
     assert skills.counts.found == 2
+
+
+@pytest.mark.parametrize("roots", [["one", "two"], ["two", "one"], ["one", "links"], ["links", "one"]])
+@pytest.mark.parametrize(("kind", "loaded", "errors"), [("good", 2, 0), ("broken", 1, 1), ("a folder", 1, 3)])
+def test_a_file_in_two_roots_is_met_once(world: World, roots: list[str], kind: str, loaded: int, errors: int) -> None:
+    """The ways to it are links to its root, to its folder, and two to itself, one before it and one after it.
+
+    Another file has no links to itself.
+    """
+    one = world.project / "one"
+    if kind == "a folder":
+        (one / "b" / "SKILL.md").mkdir(parents=True)
+    else:
+        world.skill("one/b", **({"text": "no frontmatter"} if kind == "broken" else {}))
+    (world.project / "two").symlink_to("one")
+    (world.project / "links").mkdir()
+    world.skill("one/d")
+    for name in ("b", "d"):
+        (world.project / "links" / name).symlink_to(one / name)
+    for name in ("a", "c"):
+        (one / name).mkdir()
+        (one / name / "SKILL.md").symlink_to(one / "b" / "SKILL.md")
+    time.sleep(limits.RACY_WINDOW_NS / 1e9 * 1.5)
+    for _ in range(2):  # without a cache, then with one
+        skills = world.discover(roots=roots)
+        counts = skills.counts
+        assert (counts.loaded, counts.shadowed, counts.errors) == (loaded, 0, errors)
+        assert {reason for reason, _ in reasons(skills)} <= {"same-file"}
+        assert counts.found == (4 if "two" in roots else 6)
 
 
 def test_a_loop_of_links_ends(world: World, root: Path) -> None:

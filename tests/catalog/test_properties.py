@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from metier import Skills, limits
 from metier.catalog.frontmatter import Parsed, parse
 from metier.catalog.validate import CODES, STRICT, check
+from metier.files.text import is_printable
 from metier.hosts.profiles import BUILT_IN
 from metier.hosts.schema import DiscoveryRules, Rules
 
@@ -86,6 +87,13 @@ FILES = st.one_of(
     YAMLISH.map(lambda text: f"---\nname: a\ndescription: {text}\n---\n".encode()),
     st.tuples(YAMLISH, st.binary(max_size=9)).map(lambda both: b"---\n" + both[0].encode() + both[1] + b"\n---\n"),
 )
+
+
+@examples(500)
+@given(st.one_of(YAMLISH, st.text(), st.text(st.characters(max_codepoint=127))))
+def test_printable_text_is_told_as_python_tells_it(text: str) -> None:
+    assert is_printable(text) == text.isprintable()
+    assert is_printable(text, lines=True) == text.replace("\n", "").isprintable()
 
 
 def whole(data: bytes, **given: bool) -> Parsed:

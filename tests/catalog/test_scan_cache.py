@@ -92,6 +92,36 @@ def test_one_change_costs_one_reading(warm: World) -> None:
     assert warm.discover().parsed == 0
 
 
+def test_a_folder_that_comes_or_goes_costs_no_reading_of_its_neighbours(warm: World) -> None:
+    root = warm.project / SKILLS
+    warm.skill(f"{SKILLS}/a", description="first")
+    (root / "s2" / "empty").mkdir()
+    settle()
+    skills = warm.discover()
+    assert (skills.parsed, skills["a"].description, skills["s4"].description) == (1, "first", "number 4")
+    shutil.rmtree(root / "s1")
+    skills = warm.discover()
+    assert (skills.parsed, [skill.description for skill in skills][-2:]) == (0, ["number 3", "number 4"])
+
+
+def test_a_root_that_is_a_skill_and_a_linked_one_are_remembered(world: World) -> None:
+    world.skill("root", description="the root")
+    world.skill("far/away", description="linked")
+    (world.project / "root" / "away").symlink_to(world.project / "far" / "away")
+    settle()
+    given: dict[str, Any] = {"roots": ["root"], "settings": {"discovery": {"root_is_skill": True, "nested": True}}}
+    for parsed in (2, 0):
+        skills = world.discover(**given)
+        assert (skills.parsed, described(skills)) == (parsed, {"root": "the root", "away": "linked"})
+
+
+def test_a_search_that_stopped_early_remembers_what_it_read(warm: World) -> None:
+    given: dict[str, Any] = {"settings": {"discovery": {"max_skills": 3}}}
+    for parsed in (3, 0):
+        skills = warm.discover(**given)
+        assert (skills.parsed, set(described(skills))) == (parsed, {"s0", "s1", "s2"})
+
+
 def test_each_profile_and_root_set_has_a_cache_of_its_own(warm: World) -> None:
     assert warm.discover(settings={"catalog": {"max_skills": 3}}).parsed == 5
     warm.skill("mine/x")
@@ -209,7 +239,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a flipped bit at the end": flip(-2),
     "text": lambda data: b"this is no cache\n" * 40,
     "other content": forge("words"),
-    "other tables": forge(([], (), "now")),
+    "other tables": forge(([], (), (), "now")),
     "unloadable": lambda data: struct.pack("<4sIQ", data[:4], zlib.crc32(b"\xff"), 1) + b"\xff",
 }
 
@@ -309,7 +339,7 @@ import sys
 from metier.catalog import scan_cache as cache
 letter, file = sys.argv[1:]
 for _ in range(150):
-    memory = cache.Memory({f"/{letter}{n}": (letter * 50,) for n in range(200)}, {}, 1)
+    memory = cache.Memory({f"/{letter}{n}": [(letter * 50,)] for n in range(200)}, read_ns=1)
     assert cache.write(file, memory)
     assert len({path[1] for path in cache.read(file).files}) == 1, "two writers were mixed"
 """

@@ -5,7 +5,9 @@ another is shadowed and still loads by its path, and a skill that is off leaves 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 from metier import limits
 from metier.catalog.discover import Found
@@ -16,6 +18,9 @@ from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project
 from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 from metier.quick_dataclass import dataclass, replace
+
+_name_of: Final = attrgetter("name")
+_path_of: Final = attrgetter("path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +139,12 @@ class Names(Mapping[str, tuple[Skill, ...]]):
 
     __slots__ = ("_first", "_more")
 
-    def __init__(self, skills: Iterable[Skill]) -> None:
-        self._first: dict[str, Skill] = {}
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self._first: dict[str, Skill] = {skill.name: skill for skill in skills}
         self._more: dict[str, list[Skill]] = {}
+        if len(self._first) == len(skills):
+            return
+        self._first.clear()
         for skill in skills:
             if self._first.setdefault(skill.name, skill) is not skill:
                 self._more.setdefault(skill.name, []).append(skill)
@@ -161,7 +169,7 @@ def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill
     such a root is another skill, too; inside of a skill it may as well be a template that belongs to it.
     """
     tops = {f"{root.path}/" for root in roots}
-    if not nested and _around(tops).isdisjoint(skill.path for skill in found.skills):
+    if not nested and _around(tops).isdisjoint(map(_path_of, found.skills)):
         return found.skills  # almost always, and at a fraction of the cost of looking for them
     inner: dict[str, list[str]] = {}
     folders = {f"{os.path.dirname(path)}/" for skill in found.skills for path in (skill.path, skill.real_path)}
@@ -246,7 +254,7 @@ def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> lis
 def _settle_names(skills: list[Skill], profile: Profile, notes: list[Diagnostic]) -> tuple[list[Skill], list[Shadowed]]:
     """Choose one skill per name by the profile's rule. A skill that is off or untrusted loses to any other."""
     rule = profile.collisions.rule
-    if rule == "ambiguous":
+    if rule == "ambiguous" or len(set(map(_name_of, skills))) == len(skills):
         return skills, []
     first: dict[str, Skill] = {}
     rivals: dict[str, list[Skill]] = {}
@@ -300,4 +308,6 @@ def _order(skills: list[Skill], profile: Profile) -> list[Skill]:
         return skills
     if profile.catalog.order == "folded-name":
         return sorted(skills, key=lambda s: (s.name.lower(), s.name, s.path))
+    if profile.collisions.rule != "ambiguous":
+        return sorted(skills, key=_name_of)  # no two are the same
     return sorted(skills, key=lambda s: (s.name, SCOPE_ORDER.get(s.root.scope, 3), s.path))

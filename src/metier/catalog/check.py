@@ -172,10 +172,12 @@ class _Host:
         self.bounded = _is_bounded(profile)
         names = None if self.bounded or profile.catalog.max_skills else known.names
         listings = known.listings(profile, pruned=names is not None)
-        memory = Memory({}, listings, known.listed_ns)
+        memory = Memory(folders=listings, read_ns=known.listed_ns)
         found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
         known.keep_listings(profile, memory.folders, pruned=names is not None)
-        self.rows = memory.files  # by the rules of their folders, which may be laxer than those of the host
+        self.rows = replace(
+            memory, skills=()
+        )  # by the rules of their folders, which may be laxer than those of the host
         no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
         of_files = tuple(found.diagnostics)  # in the order in which a file was read
         self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
@@ -222,9 +224,7 @@ class _Host:
             else:
                 others.append((path, real))
         # What the host did not find.
-        found = discover.reread(
-            self.anywhere, self.place, asked_root(folder), others, Memory(self.rows), self.known.heads
-        )
+        found = discover.reread(self.anywhere, self.place, asked_root(folder), others, self.rows, self.known.heads)
         reports = _by_path((*found.diagnostics, *self.catalog.diagnostics))
         for skill in found.skills:
             yield self.of_skill(skill.path, skill, reports)

@@ -16,10 +16,11 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from metier.catalog import invocation
-from metier.catalog.scan_cache import FileRow, Memory, is_settled, settled, stamp, unpack_stamp, unsettled
+from metier.catalog.folder import read_folder
+from metier.catalog.scan_cache import FileRow, FileRows, Memory, is_settled, settled, stamp, unsettled
 from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
@@ -35,7 +36,7 @@ from metier.catalog.skill_file import (
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project, other_project
 from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped, new_skill
-from metier.quick_dataclass import dataclass, field
+from metier.quick_dataclass import dataclass, field, replace
 
 _SUFFIX: Final = "/" + SKILL_FILE
 _FOLDS_CASE: Final = sys.platform == "darwin"
@@ -141,13 +142,14 @@ class _Walker:
         self.left = 0
         """How many more files of the root are taken."""
         self.rules = profile.discovery
-        self.has_policy_file = bool(profile.catalog.policy_file)
-        self.old, self.new = memory, Memory(read_ns=time.time_ns())
-        self.old_files, self.new_files = self.old.files, self.new.files
+        # A policy file can change without its SKILL.md, so a host that has one reads both every time.
+        self.old = replace(memory, files={}, others={}) if profile.catalog.policy_file else memory
+        self.new = Memory(read_ns=time.time_ns())
         self.old_skills = {skill.path: skill for skill in memory.skills}
         self.progress = progress
         self.found = Found()
-        self.seen_files: set[str] = set()
+        self.elsewhere: set[str] = set()
+        """The real paths of the files whose rows are not in `new.files` under that path."""
         self.seen_folders: set[str] = set()
         self.budget = _Budget(self.rules.max_directories, f"{self.rules.max_directories:,} folders")
         self.ignored = frozenset(self.rules.ignore)
@@ -156,7 +158,8 @@ class _Walker:
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
         new.roots, new.skills = self.roots, tuple(found.skills)
-        found.changed = found.changed or len(new.files) != len(old.files) or len(new.folders) != len(old.folders)
+        new.files = {folder: rows for folder, rows in new.files.items() if any(rows)}
+        found.changed = found.changed or new.count != old.count or len(new.folders) != len(old.folders)
         return found, new
 
     def report(self, code: str, severity: Severity, message: str, path: str, hint: str = "") -> None:
@@ -226,6 +229,8 @@ class _Walker:
                 continue
             folders, links = listing
             prefix, real_prefix = path.rstrip("/") + "/", real.rstrip("/") + "/"
+            old_rows = self.old.rows(path, folders)
+            new_rows = self.new.files[path] = cast("FileRows", [None] * len(folders))
             below: list[tuple[str, str, int, _Budget]] = []
             for number, name in enumerate(folders):
                 if progress is not None and number % 256 == 255:
@@ -239,7 +244,7 @@ class _Walker:
                     self.skip_ignored(child)
                 elif budget is not self.budget and other_project(real_child):
                     self.report("link-not-followed", "info", "a project behind a link is not searched", child)
-                elif not self.candidate(root, child, real_child) or nested:
+                elif not self.look(root, child, real_child, name, old_rows[number], new_rows, number) or nested:
                     below.append((child, real_child, level + 1, budget))
             for name in links:
                 self.follow(root, prefix + name, level, below)
@@ -319,7 +324,7 @@ class _Walker:
             key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             row = self.old.folders.get(path)
             if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
-                row = (*key, *self.read_folder(path))
+                row = (*key, *read_folder(path, hidden=self.rules.hidden))
                 self.found.changed = True
         except (OSError, ValueError) as error:
             self.unreadable_folder(path, error)
@@ -336,39 +341,34 @@ class _Walker:
         message = f"the folder cannot be read: {reason_of(error)}"
         self.report("unreadable", "error", message, path, "check its permissions")
 
-    def read_folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-        """Return the sorted names of folders and links, and a file named like SKILL.md in another case, if any."""
-        folders: list[str] = []
-        links: list[str] = []
-        odd = ""
-        has_skill = False
-        hidden = self.rules.hidden
-        with os.scandir(path) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith(".") and not hidden:
-                    continue
-                if entry.is_symlink():
-                    links.append(name)
-                elif entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
-                elif len(name) == 8 and name.lower() == "skill.md":
-                    has_skill = has_skill or name == SKILL_FILE
-                    odd = max(odd, name) if name != SKILL_FILE else odd
-        folders.sort()
-        links.sort()
-        return tuple(folders), tuple(links), "" if has_skill else odd
-
     # --- one SKILL.md ---
 
     def candidate(self, root: Root, path: str, real: str) -> bool:
-        """Read the SKILL.md in a folder. Returns whether there is one."""
+        """Look at the SKILL.md in a folder that no listing led to. Returns whether there is one."""
+        rows: FileRows = [None]
+        is_there = self.look(root, path, real, os.path.basename(path), self.old.row(path), rows)
+        if rows[0] is not None:
+            self.new.others[path] = rows[0]
+        return is_there
+
+    def look(
+        self,
+        root: Root,
+        path: str,
+        real: str,
+        name: str,
+        row: FileRow | None,
+        rows: FileRows,
+        number: int | None = None,
+    ) -> bool:
+        """Take the SKILL.md in a folder from its row if nothing changed, and read it if something did.
+
+        Returns whether there is one. Its row for the next scan is then in `rows`. `number` is its place in a listing.
+        """
         file = path + _SUFFIX
         if self.names is not None and self.heads is not None and self.heads.rules_out(file, self.names):
             self.left -= 1
             return True
-        # A policy file can change without its SKILL.md, so a host that has one reads both every time.
-        row = None if self.has_policy_file else self.old_files.get(file)
         real_file = real + _SUFFIX if path is not real else file
         if row is not None:
             try:
@@ -376,42 +376,54 @@ class _Walker:
             except (OSError, ValueError):
                 unchanged = False
             if unchanged:
-                self.new_files[file] = row
-                self.account(root, file, real_file, row, self.old_skills.get(file))
+                if not self.is_again(file, real_file, is_listed=number is not None):
+                    known = self.old_skills.get(file) if self.old_skills else None
+                    self.account(root, name, file, real_file, row, known)
+                rows[number or 0] = row
                 return True
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
-        target = row[5] if len(row) != 4 else None
-        if row[0] and target is None:  # a file that cannot be read or is behind a link is not cached
+        target = row[5] if len(row) != 3 else None
+        real_file = target or real_file
+        is_cached = bool(row[0]) and target is None  # and not one that cannot be read or is behind a link
+        if not self.is_again(file, real_file, is_listed=is_cached and number is not None):
+            self.account(root, name, file, real_file, row)
+        if is_cached:
             self.found.changed = True
             # A change to a file that was written just now may not show in its times: the next scan reads it again.
-            self.new_files[file] = row if is_settled(row[0], self.new.read_ns) else unsettled(row)
-        self.account(root, file, target or real_file, row)
+            rows[number or 0] = row if is_settled(row[0], self.new.read_ns) else unsettled(row)
         return True
 
-    def account(self, root: Root, file: str, real_file: str, row: FileRow, known: Skill | None = None) -> None:
+    def is_again(self, file: str, real_file: str, *, is_listed: bool) -> bool:
+        """Count a file. Returns whether it was found before under another path, and is skipped.
+
+        No folder is listed twice, so a file that a listing led to was not found by another one.
+        """
+        self.left -= 1
+        again = bool(self.elsewhere) and real_file in self.elsewhere
+        if not is_listed or file is not real_file:
+            again = again or self.new.row(real_file[: -len(_SUFFIX)]) is not None
+            self.elsewhere.add(real_file)
+        if again:
+            self.found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
+        return again
+
+    def account(
+        self, root: Root, folder: str, file: str, real_file: str, row: FileRow, known: Skill | None = None
+    ) -> None:
         """Add a file to the skills, the skipped or the failed ones. `known` is what an earlier scan made of its row."""
         found = self.found
-        self.left -= 1
-        if real_file in self.seen_files:
-            found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
+        if len(row) == 3:
+            if known is None or known.root is not root or known.real_path != real_file:
+                stamped, description, fields = row
+                known = new_skill(folder, description, file, real_file, root, stamped, fields)
+            found.skills.append(known)
             return
-        self.seen_files.add(real_file)
-        if len(row) == 4:
-            if known is not None and known.root is root and known.real_path == real_file:
-                found.skills.append(known)
-                return
-            _, name, description, fields = row
-            if fields is None:
-                fields = {"name": name, "description": description}
-            kind, flags = "skill", 0
-        else:
-            _, name, description, fields, kind, _, flags, notes = row
-            found.diagnostics += (unpack(note, file) for note in notes)
+        stamped, name, description, fields, kind, _, flags, notes = row
+        found.diagnostics += (unpack(note, file) for note in notes)
         if kind == "skill":
-            mtime_ns, _, size, _ = unpack_stamp(row[0])
-            skill = new_skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
+            skill = new_skill(name, description, file, real_file, root, stamped, fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif kind == "failed":
             found.failed.append(file)

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, TypeGuard, cast
@@ -18,7 +19,7 @@ from typing import BinaryIO, Final, TypeGuard, cast
 from metier import limits
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
-from metier.model import Root, Severity, Skill
+from metier.model import STAMP, PackedFields, Root, Severity, Skill
 from metier.quick_dataclass import dataclass, field
 
 _MAGIC: Final = b"MTR2"
@@ -29,15 +30,12 @@ _PART: Final = 4096
 _LARGEST: Final = 1 << 30
 _OURS: Final = re.compile(r"\.?(?:scan|index)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
-_FORMAT: Final = (3, sys.implementation.cache_tag, marshal.version)
+_FORMAT: Final = (4, sys.implementation.cache_tag, marshal.version)
 
 NoteRow = tuple[str, Severity, str, int, int, str, str]
 """A diagnostic: code, severity, message, line, column, hint, reason."""
-PlainRow = tuple[bytes, str, str, Mapping[str, object] | None]
-"""A SKILL.md with nothing to say about it: its stamp, name, description and fields. See `stamp`.
-
-The fields are `None` if there are no others than the name and this description.
-"""
+PlainRow = tuple[bytes, str, PackedFields]
+"""A SKILL.md with the name of its folder and nothing to say about it: stamp, description and fields. See `stamp`."""
 OtherRow = tuple[bytes, str, str, Mapping[str, object], str, str | None, int, tuple[NoteRow, ...]]
 """Any other SKILL.md. The further columns are its status, the target of a link, its flags, and notes.
 
@@ -45,40 +43,65 @@ The status is `skill`, `failed`, or the reason why it was skipped; then the desc
 """
 FileRow = PlainRow | OtherRow
 """Rows are plain tuples: only those can be marshalled, and a scan of thousands of files makes one for each."""
+FileRows = list[FileRow | None]
 FolderRow = tuple[int, int, int, tuple[str, ...], tuple[str, ...], str]
 """A folder: mtime_ns, ctime_ns, inode, names of folders, names of links, a file named like SKILL.md in other case."""
 
 
+_Part = tuple[dict[str, FileRows], dict[str, FolderRow], dict[str, FileRow], int]
+
+
 @dataclass(slots=True)
 class Memory:
-    """The content of a cache: rows by path, and the time at which they were read."""
+    """The content of a cache: rows, and the time at which they were read."""
 
-    files: dict[str, FileRow] = field(default_factory=dict[str, FileRow])
+    files: dict[str, FileRows] = field(default_factory=dict[str, FileRows])
+    """For each of `folders`, the rows of the SKILL.md in the folders that it lists, in their order."""
     folders: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
+    others: dict[str, FileRow] = field(default_factory=dict[str, FileRow])
+    """The rows of files that were not found by a listing, by the paths of their folders."""
     read_ns: int = 0
     roots: tuple[Root, ...] = ()
     skills: Sequence[Skill] = ()
     """What the last scan of this process searched, and what it made of the rows. The disk does not have them."""
 
+    @property
+    def count(self) -> int:
+        """How many files it has rows of."""
+        return len(self.others) + sum(len(rows) - rows.count(None) for rows in self.files.values())
 
-_STAMP: Final = struct.Struct("<qqqQ")
+    def rows(self, folder: str, names: tuple[str, ...]) -> FileRows:
+        """The rows of the files in these folders of a folder, in this order. `None` stands for those it has not."""
+        rows = self.files.get(folder, [])
+        if not rows or self.folders[folder][3] == names:
+            return rows or [None] * len(names)
+        known = dict(zip(self.folders[folder][3], rows, strict=True))
+        return [known.get(name) for name in names]
+
+    def row(self, folder: str) -> FileRow | None:
+        """The row of the file in a folder."""
+        parent, _, name = folder.rpartition("/")
+        rows = self.files.get(parent or "/")
+        if rows:
+            names = self.folders[parent or "/"][3]
+            at = bisect_left(names, name)
+            if at < len(names) and names[at] == name and rows[at] is not None:
+                return rows[at]
+        return self.others.get(folder)
+
 
 UNKNOWN: Final = b""
 """The stamp of a file that the next scan must read again."""
 
 
 def stamp(status: os.stat_result) -> bytes:
-    """What changes whenever a file does: its times, size and inode."""
-    return _STAMP.pack(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-
-
-unpack_stamp: Final = _STAMP.unpack
-"""The modification time, change time, size and inode in a stamp."""
+    """The stamp of a file. See `STAMP`."""
+    return STAMP.pack(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
 def is_settled(stamped: bytes, read_ns: int) -> bool:
     """`settled` for the stamp of a file."""
-    mtime_ns, ctime_ns, _, _ = unpack_stamp(stamped)
+    mtime_ns, ctime_ns, _, _ = STAMP.unpack(stamped)
     return settled(mtime_ns, ctime_ns, read_ns)
 
 
@@ -136,17 +159,20 @@ def _read_parts(stream: BinaryIO) -> Memory:
         content: object = marshal.loads(part)
         if not _is_part(content):
             return Memory()
-        files, folders, read_ns = content
-        memory.files.update(files)
+        files, folders, others, read_ns = content
+        for folder, rows in files.items():
+            if memory.files.setdefault(folder, rows) is not rows:
+                memory.files[folder] += rows
         memory.folders.update(folders)
+        memory.others.update(others)
         if read_ns:
             memory.read_ns = read_ns
             return memory if not stream.read(1) else Memory()
 
 
-def _is_part(value: object) -> TypeGuard[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
+def _is_part(value: object) -> TypeGuard[_Part]:
     """Whether the value is what `write` wrote. The rows are not checked one by one: the checksum vouches for them."""
-    return is_tuple(value) and [type(part) for part in value] == [dict, dict, int]
+    return is_tuple(value) and [type(part) for part in value] == [dict, dict, dict, int]
 
 
 def write(file: str, memory: Memory) -> bool:
@@ -173,12 +199,19 @@ def write(file: str, memory: Memory) -> bool:
     return True
 
 
-def _parts(memory: Memory) -> Iterator[tuple[dict[str, FileRow], dict[str, FolderRow], int]]:
+def _parts(memory: Memory) -> Iterator[_Part]:
     """The rows in parts. The last one has the time at which they were read."""
-    rows = iter(memory.files.items())
-    while part := dict(islice(rows, _PART)):
-        yield part, {}, 0
-    yield {}, memory.folders, memory.read_ns
+    part: dict[str, FileRows] = {}
+    left = _PART
+    for folder, rows in memory.files.items():
+        unwritten = iter(rows)
+        while some := list(islice(unwritten, left)):
+            part[folder] = some
+            left -= len(some)
+            if not left:
+                yield part, {}, {}, 0
+                part, left = {}, _PART
+    yield part, memory.folders, memory.others, memory.read_ns
 
 
 def _forget_old(folder: str) -> None:

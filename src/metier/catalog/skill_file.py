@@ -13,7 +13,7 @@ from metier import limits
 from metier.catalog import invocation, validate
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
 from metier.hosts.schema import Profile, Rules
-from metier.model import NO_FIELDS, Diagnostic
+from metier.model import NO_FIELDS, Diagnostic, pack_fields
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
@@ -39,7 +39,7 @@ class Heads:
             return row_of(*head, profile, file, linked=None, require_description=require_description)
         if file not in self._plain:
             checked = validate.check_plain(head[1], _name(file))
-            self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
+            self._plain[file] = _row(head[0], None, checked, 0, _name(file)) if checked is not None else None
         return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
 
     def keep(self, file: str, status: os.stat_result, parsed: "Parsed") -> None:
@@ -82,15 +82,15 @@ def row_of(
     rules = profile.validation
     if parsed.fields is None:
         parsed = validate.tolerate(parsed, rules)
-    checked = validate.check(parsed, _name(file), rules, file, require_description=require_description)
-    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file))
+    folder = _name(file)
+    checked = validate.check(parsed, folder, rules, file, require_description=require_description)
+    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file), folder)
 
 
-def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
+def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
     name, description, fields, notes = checked
-    if not notes and not flags and linked is None:
-        plain = len(fields) == 2 and fields.get("description") == description and fields.get("name") == name
-        return (stamp(status), name, description, None if plain else fields)
+    if not notes and not flags and linked is None and name == folder:
+        return (stamp(status), description, pack_fields(fields, name, description))
     return (
         stamp(status),
         name,

@@ -4,14 +4,15 @@
 skill and which are only reported. `CODES` describes every diagnostic code of the runtime.
 """
 
+import functools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metier import limits
 from metier.files.shapes import is_dict, is_items
-from metier.files.text import INVISIBLE, TAGS_AND_BIDI
+from metier.files.text import INVISIBLE, TAGS_AND_BIDI, is_printable
 from metier.hosts.schema import Breach, Pattern, Profile, Rules
 from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
 from metier.quick_dataclass import replace
@@ -133,9 +134,7 @@ class Validation(NamedTuple):
 
 def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Parsed | None":
     """Parse the frontmatter at the start of `data` as leniently as the rules say. See `frontmatter.parse`."""
-    from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
-
-    return frontmatter.parse(
+    return _parser()(
         data,
         path,
         complete=complete,
@@ -143,6 +142,13 @@ def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Pa
         simple_lines=rules.simple_lines,
         required=rules.frontmatter_required,
     )
+
+
+@functools.cache
+def _parser() -> "Callable[..., Parsed | None]":
+    from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
+
+    return frontmatter.parse
 
 
 def check(
@@ -201,7 +207,7 @@ def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Valida
         and name == folder
         and type(description) is str
         and len(description) <= (rules.description_length or len(description))
-        and description.isprintable()
+        and is_printable(description)
         and (text := description.strip())
         and len(name) <= (rules.name_length or len(name))
         and _ASCII_NAME.fullmatch(name)

@@ -30,6 +30,8 @@ _JOINERS: Final = "\u200c\u200d"
 
 _ODD: Final = r"[^ -~]"
 _ODD_LINES: Final = r"[^ -~\n\t]"
+_PLAIN: Final = bytes(range(ord(" "), ord("~") + 1))
+_PLAIN_LINES: Final = _PLAIN + b"\n"
 
 
 # --- UTF-8 ---
@@ -115,6 +117,13 @@ def shorten(text: str, length: int) -> str:
 def printable(text: str) -> str:
     """Put the text on one line and replace each control character with a space, so that a terminal obeys none."""
     return blank_controls(" ".join(text.split()))
+
+
+def is_printable(text: str, *, lines: bool = False) -> bool:
+    """`text.isprintable()`, in a third of the time for ASCII, as most text is. `lines`: it may have line feeds."""
+    if text.isascii():
+        return not text.encode().translate(None, _PLAIN_LINES if lines else _PLAIN)
+    return (text.replace("\n", "") if lines else text).isprintable()
 
 
 def blank_controls(text: str) -> str:

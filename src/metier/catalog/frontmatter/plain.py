@@ -9,6 +9,8 @@ import re
 from sys import intern
 from typing import Final
 
+from metier.files.text import is_printable
+
 _ENTRY: Final = re.compile(r"([A-Za-z][\w-]*):(?: (.+))?((?:\n[ -].*)*)\n")
 """A key, the rest of its line, and the lines below that are indented or start with a hyphen."""
 
@@ -33,7 +35,7 @@ class _NotPlain(Exception):
 
 def read_plain(text: str) -> dict[str, object] | None:
     """The fields of a text that needs no parser, and `None` for any other."""
-    if not text.replace("\n", "").isprintable() or " \n" in text:
+    if not is_printable(text, lines=True) or " \n" in text:
         return None
     if text.endswith("\n\n"):
         text = text.rstrip("\n") + "\n"
