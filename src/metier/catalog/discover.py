@@ -454,9 +454,10 @@ class _Walker:
         finally:
             os.close(descriptor)
         self.found.parsed += 1
+        stamped = stamp(status)
         if self.heads is not None and linked is None:
-            self.heads.keep(file, status, parsed)
-        return row_of(status, parsed, self.profile, file, linked=linked, require_description=root.require_description)
+            self.heads.keep(file, stamped, parsed)
+        return row_of(stamped, parsed, self.profile, file, linked=linked, require_description=root.require_description)
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
         """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.

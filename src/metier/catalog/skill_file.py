@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from metier import limits
 from metier.catalog import invocation, validate
-from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
+from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow
 from metier.hosts.schema import Profile, Rules
 from metier.model import NO_FIELDS, Diagnostic
 
@@ -24,10 +24,13 @@ IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
 
 
 class Heads:
-    """The status and the frontmatter of each file, by path, if its frontmatter is the same under all rules."""
+    """The stamp and the frontmatter of each file, by path, if its frontmatter is the same under all rules.
+
+    There is one for every file of a catalog, so it keeps no text that the fields have as well.
+    """
 
     def __init__(self) -> None:
-        self.known: dict[str, tuple[os.stat_result, Parsed]] = {}
+        self.known: dict[str, tuple[bytes, Parsed]] = {}
         self._plain: dict[str, FileRow | None] = {}
 
     def row(self, file: str, profile: Profile, *, require_description: bool) -> FileRow | None:
@@ -42,10 +45,10 @@ class Heads:
             self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
         return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
 
-    def keep(self, file: str, status: os.stat_result, parsed: "Parsed") -> None:
+    def keep(self, file: str, stamped: bytes, parsed: "Parsed") -> None:
         """Keep what all rules read alike: the file has a frontmatter, and nothing had to be repaired."""
         if parsed.fields is not None and not parsed.diagnostics and parsed.text:
-            self.known[file] = (status, parsed)
+            self.known[file] = (stamped, parsed.outline())
 
     def rules_out(self, file: str, names: Container[str]) -> bool:
         """Whether a file is known to have none of these names under any rules."""
@@ -70,7 +73,7 @@ def read_head(descriptor: int, file: str, size: int, rules: Rules) -> "Parsed":
 
 
 def row_of(
-    status: os.stat_result,
+    stamped: bytes,
     parsed: "Parsed",
     profile: Profile,
     file: str,
@@ -83,16 +86,16 @@ def row_of(
     if parsed.fields is None:
         parsed = validate.tolerate(parsed, rules)
     checked = validate.check(parsed, _name(file), rules, file, require_description=require_description)
-    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file))
+    return _row(stamped, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file))
 
 
-def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
+def _row(stamped: bytes, linked: str | None, checked: validate.Validation, flags: int) -> FileRow:
     name, description, fields, notes = checked
     if not notes and not flags and linked is None:
         plain = len(fields) == 2 and fields.get("description") == description and fields.get("name") == name
-        return (stamp(status), name, description, None if plain else fields)
+        return (stamped, name, description, None if plain else fields)
     return (
-        stamp(status),
+        stamped,
         name,
         description,
         fields if fields is not NO_FIELDS else {},
