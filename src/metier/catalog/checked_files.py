@@ -5,7 +5,6 @@ its listing or its catalog.
 """
 
 import os
-import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -45,7 +44,6 @@ class CheckedFiles:
     facts: dict[str, FileFacts] = field(default_factory=dict[str, FileFacts])
     lines: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict[tuple[object, ...], dict[str, int]])
     """The line of each key, by the outline of the file and its keys: thousands of files have the same."""
-    listed_ns: int = field(default_factory=time.time_ns)
     asked: dict[str, list[tuple[str, str]]] = field(default_factory=dict[str, list[tuple[str, str]]])
     """The folders with a SKILL.md in or below each folder in question: path and real path, in the order of a scan."""
     linked: set[str] = field(default_factory=set[str])

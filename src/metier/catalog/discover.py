@@ -38,6 +38,8 @@ from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped,
 from metier.quick_dataclass import dataclass, field
 
 _SUFFIX: Final = "/" + SKILL_FILE
+_OTHER_NAME: Final = skipped_row("", "other-name", "")
+"""The row of a file that was read just now and has none of the names in question."""
 _FOLDS_CASE: Final = sys.platform == "darwin"
 
 
@@ -314,16 +316,17 @@ class _Walker:
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the sorted names of the folders and links in a folder, from the cache if its times are the same."""
-        try:
-            status = os.stat(path)
-            key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-            row = self.old.folders.get(path)
-            if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
-                row = (*key, *self.read_folder(path))
-                self.found.changed = True
-        except (OSError, ValueError) as error:
-            self.unreadable_folder(path, error)
-            return None
+        row = self.old.folders.get(path)
+        if row is None or not self.old.current:
+            try:
+                status = os.stat(path)
+                key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
+                    row = (*key, *self.read_folder(path))
+                    self.found.changed = True
+            except (OSError, ValueError) as error:
+                self.unreadable_folder(path, error)
+                return None
         self.new.folders[path] = row
         self.found.visited.append(path)
         _, _, _, folders, links, odd = row
@@ -382,6 +385,9 @@ class _Walker:
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
+        if row is _OTHER_NAME:
+            self.left -= 1
+            return True
         target = row[5] if len(row) != 4 else None
         if row[0] and target is None:  # a file that cannot be read or is behind a link is not cached
             self.found.changed = True
@@ -457,6 +463,8 @@ class _Walker:
         stamped = stamp(status)
         if self.heads is not None and linked is None:
             self.heads.keep(file, stamped, parsed)
+            if self.names is not None and self.heads.rules_out(file, self.names):
+                return _OTHER_NAME
         return row_of(stamped, parsed, self.profile, file, linked=linked, require_description=root.require_description)
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:

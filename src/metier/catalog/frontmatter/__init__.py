@@ -55,14 +55,14 @@ class Parsed(NamedTuple):
         fields = self.fields or {}
         if any(isinstance(value, bool) for value in fields.values()) or not all(map(_WORD.fullmatch, fields)):
             return self
-        text = _LINE.sub(r"\1", self.text)
-        return self._replace(text=intern(text)) if _OUTLINE.fullmatch(text) else self
+        keys = _LINES.findall(self.text)
+        is_plain = len(keys) == self.text.count("\n") and self.text.endswith("\n")
+        return self._replace(text=intern("\n".join((*keys, "")))) if is_plain else self
 
 
 _WORD: Final = re.compile(r"[A-Za-z][\w-]*")
-_LINE: Final = re.compile(r"^(?:([A-Za-z][\w-]*:)|[ -]).*$", re.MULTILINE)
-"""A line that starts with a key, or one that is below a key."""
-_OUTLINE: Final = re.compile(r"(?:(?:[A-Za-z][\w-]*:)?\n)*(?:[A-Za-z][\w-]*:)?")
+_LINES: Final = re.compile(r"^(?:([A-Za-z][\w-]*:).*|[ -].*|)\n", re.MULTILINE)
+"""A line that starts with a key, one that is below a key, or an empty one."""
 
 
 _FENCE_ERRORS: Final[dict[FenceError, tuple[str, str]]] = {
