@@ -253,6 +253,19 @@ def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
         assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
 
 
+def test_a_linked_file_that_no_host_follows_gets_a_verdict(world: World) -> None:
+    folder = world.project / ".agents/skills/linked"
+    folder.mkdir(parents=True)
+    (folder / "notes.md").write_text("---\nname: linked\ndescription: d\n---\n")
+    (folder / "SKILL.md").symlink_to("notes.md")
+    for where in (folder, world.project):
+        found = check.examine([where], cwd=world.project, home=world.home)
+        assert [verdict.profile for verdict in found] == list(profiles.BUILT_IN)
+        assert {verdict.path for verdict in found} == {str(folder / "SKILL.md")}
+        assert {verdict.status for verdict in found} == {"left-out"}
+        assert "SKILL.md is a link to a file of another name" in {verdict.why for verdict in found}
+
+
 def test_a_description_with_what_is_joined_to_it_is_cut_where_the_page_says(world: World) -> None:
     text = f"---\nname: x\ndescription: {'d' * 1500}\nwhen_to_use: {'wow ' * 25}\n---\n"
     file = world.skill(".claude/skills/x", text=text)

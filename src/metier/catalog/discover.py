@@ -404,17 +404,18 @@ class _Walker:
             found.skipped.append(Skipped(file, "same-file", f"it is {real_file}, which was already found"))
             return
         self.seen_files.add(real_file)
+        if len(row) != 4:
+            found.diagnostics += (unpack(note, file) for note in row[7])
+        if known is not None and known.root is root and known.real_path == real_file:
+            found.skills.append(known)
+            return
         if len(row) == 4:
-            if known is not None and known.root is root and known.real_path == real_file:
-                found.skills.append(known)
-                return
             _, name, description, fields = row
             if fields is None:
                 fields = {"name": name, "description": description}
             kind, flags = "skill", 0
         else:
-            _, name, description, fields, kind, _, flags, notes = row
-            found.diagnostics += (unpack(note, file) for note in notes)
+            _, name, description, fields, kind, _, flags, _ = row
         if kind == "skill":
             mtime_ns, _, size, _ = unpack_stamp(row[0])
             skill = new_skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
