@@ -24,6 +24,7 @@ from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
     Heads,
+    HostRows,
     failed_row,
     read_head,
     reason_of,
@@ -135,6 +136,7 @@ class _Walker:
         names: Collection[str] | None,
     ) -> None:
         self.heads, self.names = heads, names
+        self.host_rows = HostRows(heads, profile) if heads is not None else None
         self.profile, self.place, self.roots, self.trusted = profile, place, roots, trusted
         self.real_project = os.path.realpath(place.project).rstrip("/")
         self.real_root = ""
@@ -427,8 +429,8 @@ class _Walker:
 
     def read_file(self, root: Root, file: str, real_folder: str, folder: str) -> FileRow | None:
         """Read and check a SKILL.md. Returns `None` if there is none."""
-        if self.heads is not None:
-            row = self.heads.row(file, self.profile, require_description=root.require_description)
+        if self.host_rows is not None:
+            row = self.host_rows.row(file, require_description=root.require_description)
             if row is not None:
                 return row
         linked: str | None = None

@@ -13,7 +13,7 @@ from metier import limits
 from metier.catalog import invocation, validate
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow
 from metier.hosts.schema import Profile, Rules
-from metier.model import NO_FIELDS, Diagnostic
+from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
@@ -31,19 +31,15 @@ class Heads:
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[bytes, Parsed]] = {}
-        self._plain: dict[str, FileRow | None] = {}
+        self._sound: dict[str, FileRow | None] = {}
 
-    def row(self, file: str, profile: Profile, *, require_description: bool) -> FileRow | None:
-        """The row of a file that was read before. Most files have nothing to report, and the same row in all hosts."""
-        head = self.known.get(file)
-        if head is None:
-            return None
-        if profile.catalog.policy_file or not validate.accepts_plain(profile.validation):
-            return row_of(*head, profile, file, linked=None, require_description=require_description)
-        if file not in self._plain:
-            checked = validate.check_plain(head[1], _name(file))
-            self._plain[file] = _row(head[0], None, checked, 0) if checked is not None else None
-        return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
+    def sound(self, file: str) -> FileRow | None:
+        """The row of a file without any problem, whatever the rules are, except that they may not know all its keys."""
+        if file not in self._sound:
+            stamped, parsed = self.known[file]
+            checked = validate.check_sound(parsed, _name(file))
+            self._sound[file] = _row(stamped, None, checked, 0) if checked is not None else None
+        return self._sound[file]
 
     def keep(self, file: str, stamped: bytes, parsed: "Parsed") -> None:
         """Keep what all rules read alike: the file has a frontmatter, and nothing had to be repaired."""
@@ -57,6 +53,40 @@ class Heads:
         if not isinstance(name, str) or not (name.isascii() and name.isprintable()):
             return False
         return name.strip() not in names and _name(file) not in names
+
+
+class HostRows:
+    """The rows of files that were read before, by the rules of one host."""
+
+    def __init__(self, heads: Heads, profile: Profile) -> None:
+        rules = profile.validation
+        self._heads, self._profile = heads, profile
+        self._accepts_sound = validate.accepts_sound(rules)
+        self._keys = frozenset((*STANDARD_KEYS, *rules.own_keys))
+        self._judged = frozenset((*rules.list_fields, *rules.flag_fields))
+
+    def row(self, file: str, *, require_description: bool) -> FileRow | None:
+        """The row of a file, or `None` if it is not known. Most files have nothing to report in any host."""
+        head = self._heads.known.get(file)
+        if head is None:
+            return None
+        return (self._accepts_sound and self._sound(file, *head)) or row_of(
+            *head, self._profile, file, linked=None, require_description=require_description
+        )
+
+    def _sound(self, file: str, stamped: bytes, parsed: "Parsed") -> FileRow | None:
+        """The row that `row_of` would return, if it has nothing to report."""
+        row, fields, rules = self._heads.sound(file), parsed.fields, self._profile.catalog
+        if row is None or fields is None or not self._judged.isdisjoint(fields):
+            return None
+        if not fields.keys() <= self._keys:
+            if self._profile.validation.unknown_keys != "ignore":
+                return None
+            fields = {key: value for key, value in fields.items() if key in self._keys}
+        flags = invocation.flags_of(fields, rules, file)
+        if not flags and fields is parsed.fields:
+            return row  # the same one in all hosts
+        return _row(stamped, None, validate.Validation(row[1], row[2], fields, ()), flags)
 
 
 def read_head(descriptor: int, file: str, size: int, rules: Rules) -> "Parsed":
