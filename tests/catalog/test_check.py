@@ -253,6 +253,19 @@ def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
         assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
 
 
+def test_a_linked_file_that_no_host_follows_gets_a_verdict(world: World) -> None:
+    folder = world.project / ".agents/skills/linked"
+    folder.mkdir(parents=True)
+    (folder / "notes.md").write_text("---\nname: linked\ndescription: d\n---\n")
+    (folder / "SKILL.md").symlink_to("notes.md")
+    for where in (folder, world.project):
+        found = check.examine([where], cwd=world.project, home=world.home)
+        assert [verdict.profile for verdict in found] == list(profiles.BUILT_IN)
+        assert {verdict.path for verdict in found} == {str(folder / "SKILL.md")}
+        assert {verdict.status for verdict in found} == {"left-out"}
+        assert "SKILL.md is a link to a file of another name" in {verdict.why for verdict in found}
+
+
 def test_a_description_with_what_is_joined_to_it_is_cut_where_the_page_says(world: World) -> None:
     text = f"---\nname: x\ndescription: {'d' * 1500}\nwhen_to_use: {'wow ' * 25}\n---\n"
     file = world.skill(".claude/skills/x", text=text)
@@ -311,6 +324,48 @@ def test_one_skill_is_judged_as_among_all_of_them(world: World) -> None:
     for file in files:
         alone = check.examine([Path(file).parent], cwd=world.project, home=world.home)
         assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+
+
+def crowded(world: World) -> list[Path]:
+    """More skills than some hosts list, in folders of several hosts. Returns some of all kinds to ask about."""
+    odd_skills(world)
+    for number in range(260):
+        keys = f"disable-model-invocation: {str(number % 7 == 0).lower()}\n" if number % 3 == 0 else ""
+        keys += "version: 1.0\ntags: [a, b]\n" if number % 5 == 0 else ""
+        words = "words and more " * (number % 40)
+        text = f"---\nname: n{number:03}\ndescription: Number {number}. {words}\n{keys}---\n"
+        where = (".agents/skills", ".agents/skills", ".claude/skills", "~/.agents/skills")[number % 4]
+        world.skill(f"{where}/n{number:03}", text=text)
+    for number in (1, 100, 250):
+        world.skill(f"~/.agents/skills/n{number:03}", description="Another of the same name.")
+        world.skill(f".agents/skills/n{number:03}", description="The one that comes first.")
+    policy = world.project / ".agents/skills/n004/agents/openai.yaml"
+    policy.parent.mkdir()
+    policy.write_text("policy:\n  allow_implicit_invocation: false\n")
+    numbers = (0, 1, 2, 3, 4, 21, 84, 100, 101, 102, 250, 256, 257, 258, 259)
+    bases = (world.project, world.home)
+    named = [path for number in numbers for base in bases for path in base.glob(f".*/skills/n{number:03}")]
+    odd = ("one", "label", "broken", "colon", "extra-keys", "t-wide", "a-wide", "outer/inner/one")
+    return [*named, *(world.project / ".agents/skills" / name for name in odd)]
+
+
+def test_one_skill_is_judged_as_among_all_of_them_where_a_limit_decides(world: World) -> None:
+    asked = crowded(world)
+    everything = [world.project, world.home]
+    together = check.examine(everything, cwd=world.project, home=world.home)
+    limited = {verdict.profile for verdict in together if any("the listing of" in cut for cut in verdict.cuts)}
+    assert limited == {"claude-code", "codelia", "codex", "zed"}
+    assert {v.profile for v in together if v.why == "more than 200 skills"} == {"remcochat"}
+    assert {v.listed for v in together if v.profile == "codelia"} == {True, False}
+    for folder in asked:
+        file = str(folder / "SKILL.md")
+        alone = check.examine([folder], cwd=world.project, home=world.home)
+        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+    for host in profiles.BUILT_IN:  # which has nothing from the hosts before it then
+        alone = check.examine(asked, [host], cwd=world.project, home=world.home)
+        paths = {str(folder / "SKILL.md") for folder in asked}
+        expected = [v for v in together if v.path in paths and v.profile == host]
+        assert [v for v in alone if v.path in paths] == expected
 
 
 def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

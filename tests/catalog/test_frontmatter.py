@@ -429,3 +429,54 @@ def test_ordinary_frontmatter_is_read_without_the_parser(text: str) -> None:
 )
 def test_what_could_mean_something_else_is_left_to_the_parser(text: str) -> None:
     assert not agree(text)
+
+
+# --- outlines
+
+
+def outlined(text: str) -> Parsed:
+    """The outline of a frontmatter, which must say the same about every key."""
+    parsed = read(f"---\n{text}---\n")
+    outline = parsed.outline()
+    for key in (*(parsed.fields or ()), "name", "description", "license", "a", "absent"):
+        assert outline.locate(key) == parsed.locate(key)
+    for key, value in (parsed.fields or {}).items():
+        if isinstance(value, bool):
+            assert outline.original(key) == parsed.original(key)
+    assert outline == parsed._replace(text=outline.text)
+    return outline
+
+
+@settings(max_examples=400)
+@given(LINES)
+def test_an_outline_has_the_same_keys_in_the_same_places(lines: list[tuple[str, str, str]]) -> None:
+    outlined("".join(f"{indent}{start}{words}\n" for indent, start, words in lines))
+
+
+@given(st.lists(st.tuples(st.text(alphabet="abA-_: \"'", min_size=1, max_size=6), TEXT), min_size=1, max_size=4))
+def test_an_outline_has_the_same_keys_whatever_they_look_like(pairs: list[tuple[str, str]]) -> None:
+    outlined("".join(f"{key}: {value}\n" for key, value in pairs))
+
+
+def test_an_outline_keeps_no_values_and_files_share_it() -> None:
+    one = outlined("name: one\ndescription: >-\n  Words\n  - and more\nlicense: MIT\n")
+    two = outlined("name: two\ndescription: |\n  Other words\n  and: more\nlicense: BSD\n")
+    assert one.text == "name:\ndescription:\n\n\nlicense:\n"
+    assert one.text is two.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: Yes\ndescription: true\n",
+        "'name': a\n",
+        '"name" : a\nb: c\n',
+        "name : a\nb: c\n",
+        "a b: c\nname: a\n",
+        "a:b: c\nname: a\n",
+        "x: y\n# name: b\nname: a\n",
+        "x: y\n{name}: a\n",
+    ],
+)
+def test_an_outline_of_what_is_not_plain_keeps_the_text(text: str) -> None:
+    assert outlined(text).text == read(f"---\n{text}---\n").text

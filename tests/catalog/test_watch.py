@@ -236,6 +236,32 @@ def test_a_file_that_is_half_written_is_no_error(world: World, monkeypatch: pyte
     assert skills["draft"].description == "Whole."
 
 
+def test_a_skill_that_goes_file_by_file_is_told_once_its_folder_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever might write the file again is waited for only as long as there is a folder for it."""
+    path = world.skill(f"{SKILLS}/pdf")
+    world.skill(f"{SKILLS}/other")
+    skills = world.discover()
+    collect, settling = Watcher._collect, threading.Event()
+
+    def noted(self: Watcher, quiet: float, lost: frozenset[str] = frozenset()) -> set[str]:
+        if lost:
+            settling.set()
+        return collect(self, quiet, lost)
+
+    monkeypatch.setattr(Watcher, "_collect", noted)
+    with watched(skills) as (_, told):
+        monkeypatch.setattr(watch, "SETTLE", 10 * PATIENCE)
+        monkeypatch.setattr(watch, "LONGEST", 10 * PATIENCE)
+        path.unlink()
+        assert settling.wait(PATIENCE)
+        assert not told
+        path.parent.rmdir()
+        wait_for(lambda: bool(told))
+    assert told[0].changes.removed == ("pdf",)
+
+
 def test_a_file_that_stays_broken_is_told(world: World) -> None:
     path = world.skill(f"{SKILLS}/draft")
     skills = world.discover()

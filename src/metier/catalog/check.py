@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from metier.catalog import certainty, discover
-from metier.catalog.build import build_catalog
+from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.certainty import Basis
 from metier.catalog.checked_files import CheckedFiles, FileFacts, anywhere, asked_root, has_body
 from metier.catalog.garbage import no_collection
@@ -170,21 +170,15 @@ class _Host:
         self.place, _ = roots.locate(profile, cwd, home, {})
         self.roots, _ = roots.resolve(profile, self.place, extra)
         self.bounded = _is_bounded(profile)
-        names = None if self.bounded or profile.catalog.max_skills else known.names
-        listings = known.listings(profile, pruned=names is not None)
-        memory = Memory(folders=listings, read_ns=known.listed_ns)
-        found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
-        known.keep_listings(profile, memory.folders, pruned=names is not None)
-        self.rows = replace(
-            memory, skills=()
-        )  # by the rules of their folders, which may be laxer than those of the host
-        no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
-        of_files = tuple(found.diagnostics)  # in the order in which a file was read
-        self.catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
-        self.reports = _by_path((*of_files, *self.catalog.diagnostics))
+        self.rows = Memory()
+        self.reports: Reports = {}
+        names = known.names
+        self.catalog = self.search(names)
+        # Those of other names only matter to what the listing or the catalog leaves out, and so to an offered skill.
+        if names is not None and (self.bounded or profile.catalog.max_skills) and self.offers(names):
+            self.catalog = self.search(None)
         self.offered = {skill.real_path: skill for skill in self.catalog.skills}
         self.shadowed = {entry.skill.real_path: entry for entry in self.catalog.shadowed}
-        names = known.names
         # Of those beyond the most that a host takes, there may be thousands.
         skipped = (s for s in self.catalog.skipped if names is None or s.reason != "too-many" or s.name in names)
         self.left_out = {os.path.realpath(one.path): one for one in skipped}
@@ -203,6 +197,23 @@ class _Host:
         self.noted = frozenset(("paths", "globs", *fields))
         self.usual = tuple(filter(None, roots.usual(profile)))
         self.anywhere = anywhere(profile)
+
+    def search(self, names: frozenset[str] | None) -> Catalog:
+        """What the host finds: everything, or, if there are names, only what can have one of them."""
+        profile, known = self.profile, self.known
+        memory = Memory(folders=known.listings(profile, pruned=names is not None), current=True)
+        found, memory = discover.scan(profile, self.place, self.roots, memory, heads=known.heads, names=names)
+        known.keep_listings(profile, memory.folders, pruned=names is not None)
+        # By the rules of their folders, which may be laxer than those of the host.
+        self.rows = replace(memory, skills=())
+        no_modes = Modes(os.devnull, os.devnull)  # there is no file below it, so no skill has a mode of its own
+        of_files = tuple(found.diagnostics)  # in the order in which a file was read
+        catalog = build_catalog(profile, self.place, self.roots, found, no_modes)
+        self.reports = _by_path((*of_files, *catalog.diagnostics))
+        return catalog
+
+    def offers(self, names: frozenset[str]) -> bool:
+        return any(skill.name in names for skill in self.catalog.skills)
 
     def _prompt(self) -> Prompt:
         profile, rules = self.profile, self.profile.prompt

@@ -5,7 +5,6 @@ its listing or its catalog.
 """
 
 import os
-import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,7 +16,7 @@ from metier.catalog.skill_file import Heads
 from metier.files.beneath import read_regular
 from metier.hosts import profiles, roots
 from metier.hosts.profiles import Profile
-from metier.model import SKILL_FILE, Root, as_text
+from metier.model import SKILL_FILE, STAMP, Root, as_text
 from metier.quick_dataclass import dataclass, field, replace
 
 _NOT_SEARCHED: Final = (".git", "node_modules", "__pycache__")
@@ -43,7 +42,8 @@ class CheckedFiles:
     folders: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
     few: dict[str, FolderRow] = field(default_factory=dict[str, FolderRow])
     facts: dict[str, FileFacts] = field(default_factory=dict[str, FileFacts])
-    listed_ns: int = field(default_factory=time.time_ns)
+    lines: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict[tuple[object, ...], dict[str, int]])
+    """The line of each key, by the outline of the file and its keys: thousands of files have the same."""
     asked: dict[str, list[tuple[str, str]]] = field(default_factory=dict[str, list[tuple[str, str]]])
     """The folders with a SKILL.md in or below each folder in question: path and real path, in the order of a scan."""
     linked: set[str] = field(default_factory=set[str])
@@ -94,7 +94,7 @@ class CheckedFiles:
     def _read(self, file: str) -> FileFacts:
         head = self.heads.known.get(file)
         if head is not None:
-            size, parsed = head[0].st_size, head[1]
+            size, parsed = STAMP.unpack(head[0])[2], head[1]
         else:
             try:
                 data = _content(file)
@@ -103,8 +103,10 @@ class CheckedFiles:
             size, parsed = len(data), frontmatter.parse(data)
         if parsed is None or parsed.fields is None:
             return FileFacts({}, size)
-        lines = {key: parsed.locate(key)[0] for key in parsed.fields}
-        return FileFacts(lines, size, as_text(parsed.fields.get("name")) or "")
+        outline = (parsed.text, parsed.first_line, *parsed.fields)
+        if outline not in self.lines:
+            self.lines[outline] = {key: parsed.locate(key)[0] for key in parsed.fields}
+        return FileFacts(self.lines[outline], size, as_text(parsed.fields.get("name")) or "")
 
 
 def _with_skill(folder: str, found: discover.Found) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from metier.catalog.skill_file import (
     IS_LINK,
     OPEN,
     Heads,
+    HostRows,
     failed_row,
     read_head,
     reason_of,
@@ -39,6 +40,8 @@ from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped,
 from metier.quick_dataclass import dataclass, field, replace
 
 _SUFFIX: Final = "/" + SKILL_FILE
+_OTHER_NAME: Final = skipped_row("", "other-name", "")
+"""The row of a file that was read just now and has none of the names in question."""
 _FOLDS_CASE: Final = sys.platform == "darwin"
 
 
@@ -134,6 +137,7 @@ class _Walker:
         names: Collection[str] | None,
     ) -> None:
         self.heads, self.names = heads, names
+        self.host_rows = HostRows(heads, profile) if heads is not None else None
         self.profile, self.place, self.roots, self.trusted = profile, place, roots, trusted
         self.real_project = os.path.realpath(place.project).rstrip("/")
         self.real_root = ""
@@ -319,16 +323,17 @@ class _Walker:
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the sorted names of the folders and links in a folder, from the cache if its times are the same."""
-        try:
-            status = os.stat(path)
-            key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-            row = self.old.folders.get(path)
-            if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
-                row = (*key, *read_folder(path, hidden=self.rules.hidden))
-                self.found.changed = True
-        except (OSError, ValueError) as error:
-            self.unreadable_folder(path, error)
-            return None
+        row = self.old.folders.get(path)
+        if row is None or not self.old.current:
+            try:
+                status = os.stat(path)
+                key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
+                    row = (*key, *read_folder(path, hidden=self.rules.hidden))
+                    self.found.changed = True
+            except (OSError, ValueError) as error:
+                self.unreadable_folder(path, error)
+                return None
         self.new.folders[path] = row
         self.found.visited.append(path)
         _, _, _, folders, links, odd = row
@@ -384,6 +389,9 @@ class _Walker:
         row = self.read_file(root, file, real, path)
         if row is None:
             return False
+        if row is _OTHER_NAME:
+            self.left -= 1
+            return True
         target = row[5] if len(row) != 3 else None
         real_file = target or real_file
         is_cached = bool(row[0]) and target is None  # and not one that cannot be read or is behind a link
@@ -414,14 +422,16 @@ class _Walker:
     ) -> None:
         """Add a file to the skills, the skipped or the failed ones. `known` is what an earlier scan made of its row."""
         found = self.found
-        if len(row) == 3:
-            if known is None or known.root is not root or known.real_path != real_file:
-                stamped, description, fields = row
-                known = new_skill(folder, description, file, real_file, root, stamped, fields)
+        if len(row) != 3:
+            found.diagnostics += (unpack(note, file) for note in row[7])
+        if known is not None and known.root is root and known.real_path == real_file:
             found.skills.append(known)
             return
-        stamped, name, description, fields, kind, _, flags, notes = row
-        found.diagnostics += (unpack(note, file) for note in notes)
+        if len(row) == 3:
+            stamped, description, fields = row
+            found.skills.append(new_skill(folder, description, file, real_file, root, stamped, fields))
+            return
+        stamped, name, description, fields, kind, _, flags, _ = row
         if kind == "skill":
             skill = new_skill(name, description, file, real_file, root, stamped, fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
@@ -432,8 +442,8 @@ class _Walker:
 
     def read_file(self, root: Root, file: str, real_folder: str, folder: str) -> FileRow | None:
         """Read and check a SKILL.md. Returns `None` if there is none."""
-        if self.heads is not None:
-            row = self.heads.row(file, self.profile, require_description=root.require_description)
+        if self.host_rows is not None:
+            row = self.host_rows.row(file, require_description=root.require_description)
             if row is not None:
                 return row
         linked: str | None = None
@@ -466,9 +476,12 @@ class _Walker:
         finally:
             os.close(descriptor)
         self.found.parsed += 1
+        stamped = stamp(status)
         if self.heads is not None and linked is None:
-            self.heads.keep(file, status, parsed)
-        return row_of(status, parsed, self.profile, file, linked=linked, require_description=root.require_description)
+            self.heads.keep(file, stamped, parsed)
+            if self.names is not None and self.heads.rules_out(file, self.names):
+                return _OTHER_NAME
+        return row_of(stamped, parsed, self.profile, file, linked=linked, require_description=root.require_description)
 
     def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
         """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.

@@ -64,6 +64,8 @@ class Memory:
     roots: tuple[Root, ...] = ()
     skills: Sequence[Skill] = ()
     """What the last scan of this process searched, and what it made of the rows. The disk does not have them."""
+    current: bool = False
+    """Whether the listings of folders are those of this moment, so that nobody asks the disk whether they changed."""
 
     @property
     def count(self) -> int:

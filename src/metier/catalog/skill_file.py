@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from metier import limits
 from metier.catalog import invocation, validate
-from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, stamp
+from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, PlainRow
 from metier.hosts.schema import Profile, Rules
-from metier.model import NO_FIELDS, Diagnostic, pack_fields
+from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, pack_fields
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
@@ -24,28 +24,28 @@ IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
 
 
 class Heads:
-    """The status and the frontmatter of each file, by path, if its frontmatter is the same under all rules."""
+    """The stamp and the frontmatter of each file, by path, if its frontmatter is the same under all rules.
+
+    There is one for every file of a catalog, so it keeps no text that the fields have as well.
+    """
 
     def __init__(self) -> None:
-        self.known: dict[str, tuple[os.stat_result, Parsed]] = {}
-        self._plain: dict[str, FileRow | None] = {}
+        self.known: dict[str, tuple[bytes, Parsed]] = {}
+        self._sound: dict[str, PlainRow | None] = {}
 
-    def row(self, file: str, profile: Profile, *, require_description: bool) -> FileRow | None:
-        """The row of a file that was read before. Most files have nothing to report, and the same row in all hosts."""
-        head = self.known.get(file)
-        if head is None:
-            return None
-        if profile.catalog.policy_file or not validate.accepts_plain(profile.validation):
-            return row_of(*head, profile, file, linked=None, require_description=require_description)
-        if file not in self._plain:
-            checked = validate.check_plain(head[1], _name(file))
-            self._plain[file] = _row(head[0], None, checked, 0, _name(file)) if checked is not None else None
-        return self._plain[file] or row_of(*head, profile, file, linked=None, require_description=require_description)
+    def sound(self, file: str) -> PlainRow | None:
+        """The row of a file without any problem, whatever the rules are, except that they may not know all its keys."""
+        if file not in self._sound:
+            stamped, parsed = self.known[file]
+            checked = validate.check_sound(parsed, _name(file))
+            # The fields are not packed: all hosts share those that were parsed.
+            self._sound[file] = (stamped, checked.description, checked.fields) if checked is not None else None
+        return self._sound[file]
 
-    def keep(self, file: str, status: os.stat_result, parsed: "Parsed") -> None:
+    def keep(self, file: str, stamped: bytes, parsed: "Parsed") -> None:
         """Keep what all rules read alike: the file has a frontmatter, and nothing had to be repaired."""
         if parsed.fields is not None and not parsed.diagnostics and parsed.text:
-            self.known[file] = (status, parsed)
+            self.known[file] = (stamped, parsed.outline())
 
     def rules_out(self, file: str, names: Container[str]) -> bool:
         """Whether a file is known to have none of these names under any rules."""
@@ -54,6 +54,41 @@ class Heads:
         if not isinstance(name, str) or not (name.isascii() and name.isprintable()):
             return False
         return name.strip() not in names and _name(file) not in names
+
+
+class HostRows:
+    """The rows of files that were read before, by the rules of one host."""
+
+    def __init__(self, heads: Heads, profile: Profile) -> None:
+        rules = profile.validation
+        self._heads, self._profile = heads, profile
+        self._accepts_sound = validate.accepts_sound(rules)
+        self._keys = frozenset((*STANDARD_KEYS, *rules.own_keys))
+        self._judged = frozenset((*rules.list_fields, *rules.flag_fields))
+
+    def row(self, file: str, *, require_description: bool) -> FileRow | None:
+        """The row of a file, or `None` if it is not known. Most files have nothing to report in any host."""
+        head = self._heads.known.get(file)
+        if head is None:
+            return None
+        return (self._accepts_sound and self._sound(file, *head)) or row_of(
+            *head, self._profile, file, linked=None, require_description=require_description
+        )
+
+    def _sound(self, file: str, stamped: bytes, parsed: "Parsed") -> FileRow | None:
+        """The row that `row_of` would return, if it has nothing to report."""
+        row, fields, rules = self._heads.sound(file), parsed.fields, self._profile.catalog
+        if row is None or fields is None or not self._judged.isdisjoint(fields):
+            return None
+        if not fields.keys() <= self._keys:
+            if self._profile.validation.unknown_keys != "ignore":
+                return None
+            fields = {key: value for key, value in fields.items() if key in self._keys}
+        flags = invocation.flags_of(fields, rules, file)
+        if not flags and fields is parsed.fields:
+            return row  # the same one in all hosts
+        folder = _name(file)
+        return _row(stamped, None, validate.Validation(folder, row[1], fields, ()), flags, folder)
 
 
 def read_head(descriptor: int, file: str, size: int, rules: Rules) -> "Parsed":
@@ -70,7 +105,7 @@ def read_head(descriptor: int, file: str, size: int, rules: Rules) -> "Parsed":
 
 
 def row_of(
-    status: os.stat_result,
+    stamped: bytes,
     parsed: "Parsed",
     profile: Profile,
     file: str,
@@ -84,15 +119,15 @@ def row_of(
         parsed = validate.tolerate(parsed, rules)
     folder = _name(file)
     checked = validate.check(parsed, folder, rules, file, require_description=require_description)
-    return _row(status, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file), folder)
+    return _row(stamped, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file), folder)
 
 
-def _row(status: os.stat_result, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
+def _row(stamped: bytes, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
     name, description, fields, notes = checked
     if not notes and not flags and linked is None and name == folder:
-        return (stamp(status), description, pack_fields(fields, name, description))
+        return (stamped, description, pack_fields(fields, name, description))
     return (
-        stamp(status),
+        stamped,
         name,
         description,
         fields if fields is not NO_FIELDS else {},

@@ -141,16 +141,18 @@ def _skill(row: Row, roots: list[Root]) -> Skill:
 
 def compare(old: Catalog, new: Catalog) -> Changes:
     """Return the names of the skills that were added, removed or changed."""
-    before = {(skill.name, skill.path): skill for skill in old.skills}
+    # A scan keeps the objects of what did not change: nearly all of a large catalog.
+    before, after = ({id(skill) for skill in catalog.skills} for catalog in (old, new))
+    gone = {(skill.name, skill.path): skill for skill in old.skills if id(skill) not in after}
     added: list[str] = []
     changed: list[str] = []
-    for skill in new.skills:
-        known = before.pop((skill.name, skill.path), None)
+    for skill in (skill for skill in new.skills if id(skill) not in before):
+        known = gone.pop((skill.name, skill.path), None)
         if known is None:
             added.append(skill.name)
-        elif known is not skill and _differs(known, skill):
+        elif _differs(known, skill):
             changed.append(skill.name)
-    removed = [name for name, _ in before]
+    removed = [name for name, _ in gone]
     return Changes(tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)))
 
 

@@ -182,17 +182,15 @@ def tolerate(parsed: "Parsed", rules: Rules) -> "Parsed":
     return parsed._replace(fields={}, diagnostics=notes)
 
 
-def accepts_plain(rules: Rules) -> bool:
-    """Whether a file in which `check_plain` finds nothing to report is the same skill under these rules."""
+def accepts_sound(rules: Rules) -> bool:
+    """Whether a file that `check_sound` accepts is the same skill under these rules, as far as they know its keys."""
     lengths = ((rules.name_length, limits.NAME_LENGTH), (rules.description_length, limits.DESCRIPTION_LENGTH))
     return all(not length or length >= least for length, least in lengths)
 
 
-def check_plain(parsed: "Parsed", folder: str) -> Validation | None:
-    """The outcome for a file that has only keys of the standard and no problem at all; `None` for any other."""
-    if parsed.fields is None or parsed.diagnostics or not parsed.fields.keys() <= _STANDARD:
-        return None
-    return _check_plain(parsed.fields, folder, STRICT)
+def check_sound(parsed: "Parsed", folder: str) -> Validation | None:
+    """The outcome for a file that has no problem at all, whatever other keys it has; `None` for any other."""
+    return _check_plain(parsed.fields, folder, STRICT) if parsed.fields is not None and not parsed.diagnostics else None
 
 
 def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Validation | None:

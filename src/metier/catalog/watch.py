@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, Self
 
 from metier.catalog import modes, snapshot
 from metier.catalog.build import Catalog
+from metier.catalog.garbage import no_collection
 from metier.catalog.watched_folders import WHOLE_TREES, CannotWatch, WatchedFolders, network_mount
 from metier.errors import MetierError
 from metier.files.beneath import SKIPPED_FOLDERS
@@ -27,11 +28,11 @@ from metier.quick_dataclass import dataclass
 
 _LOG: Final = logging.getLogger("metier")
 
-STEP: Final = 0.05
+STEP: Final = 0.02
 """Seconds between two checks for notices."""
 QUIET: Final = 0.1
 """Seconds without a notice before a rescan, so that a thousand changes are one."""
-BRIEF: Final = 0.05
+BRIEF: Final = 0.02
 """The same if things were only removed: there is nothing whose writing could go on."""
 SETTLE: Final = 0.4
 """Seconds before a skill that disappeared or broke is scanned again."""
@@ -183,7 +184,8 @@ class Watcher:
             while not self._stopped.is_set():
                 complete = True
                 try:
-                    complete = self._rescan(touched)
+                    with no_collection():  # so that listeners do not wait for it
+                        complete = self._rescan(touched)
                     self._problem = ""
                 except MetierError as error:  # such as a folder named by the user that was deleted
                     self._warn_once(str(error))
@@ -226,7 +228,7 @@ class Watcher:
             known, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
             if not missing - known or late:
                 break
-            touched = self._collect(SETTLE)
+            touched = self._collect(SETTLE, missing)
         self.target.adopt(dict(found))
         self._tell(catalogs, altered)
         return complete
@@ -300,8 +302,8 @@ class Watcher:
             return True
         return _fingerprints([(skills, skills.catalog) for skills in catalogs]) != self._fingerprints
 
-    def _collect(self, quiet: float) -> set[str]:
-        """Collect notices until there was none for `quiet` seconds."""
+    def _collect(self, quiet: float, lost: AbstractSet[str] = frozenset()) -> set[str]:
+        """Collect notices until there was none for `quiet` seconds, or `lost` files are gone with their folders."""
         touched: set[str] = set()
         began = last = time.monotonic()
         while not self._stopped.wait(STEP):
@@ -311,13 +313,15 @@ class Watcher:
             last = now if more else last
             if now - last >= quiet or now - began >= LONGEST:
                 break
+            if lost and not any(os.path.lexists(os.path.dirname(path)) for path in lost):
+                break  # nobody is writing them
         return touched
 
     def _tell(self, catalogs: tuple[LiveCatalog, ...], altered: AbstractSet[str]) -> None:
         known = self._known
         self._known = {skills: skills.catalog for skills in catalogs}
         pairs = [(known.get(skills, new), new) for skills, new in self._known.items()]
-        files = {skill.name for _, new in pairs for skill in new.skills if skill.dir in altered}
+        files = {skill.name for _, new in pairs for skill in new.skills if skill.dir in altered} if altered else altered
         news = _news([(old, new) for old, new in pairs if old is not new], files)
         if not news:
             return

@@ -7,6 +7,7 @@ error. A number that would print differently stays text. Bad input never raises:
 """
 
 import re
+from sys import intern
 from typing import Final, NamedTuple
 
 from metier import limits
@@ -45,6 +46,23 @@ class Parsed(NamedTuple):
     def original(self, key: str) -> str | None:
         """Return a top-level plain scalar as the file has it, so that `Yes` or `null` can be used as text."""
         return next((e.plain for e in scan(self.text).entries if e.path == (key,) and e.plain), None)
+
+    def outline(self) -> "Parsed":
+        """The same with as little of the text as `locate` and `original` need: mostly, on which lines the keys are.
+
+        Thousands of files have the same outline, and all of them share one text.
+        """
+        fields = self.fields or {}
+        if any(isinstance(value, bool) for value in fields.values()) or not all(map(_WORD.fullmatch, fields)):
+            return self
+        keys = _LINES.findall(self.text)
+        is_plain = len(keys) == self.text.count("\n") and self.text.endswith("\n")
+        return self._replace(text=intern("\n".join((*keys, "")))) if is_plain else self
+
+
+_WORD: Final = re.compile(r"[A-Za-z][\w-]*")
+_LINES: Final = re.compile(r"^(?:([A-Za-z][\w-]*:).*|[ -].*|)\n", re.MULTILINE)
+"""A line that starts with a key, one that is below a key, or an empty one."""
 
 
 _FENCE_ERRORS: Final[dict[FenceError, tuple[str, str]]] = {
