@@ -67,7 +67,7 @@ LOAD = (
          {"capacity": "a server", "store_capacity": "a store alone"}, """
 This is what one process can do with a core of its own. The store alone has its limit far above: most of a load is HTTP
 and the session, which is Python, and a server is one process. More clients share transactions, but that saves flushes
-and little processor time of a server. Runs differ by a factor of two here, and do not agree on whether its line rises or
+and little processor time of a server. Runs differ by a factor of two here, and disagree on whether its line rises or
 falls. It never does more work at once than one core can: more clients wait longer, and more processes help."""),
     Plot("wait", "Waiting for a durable load", "ms", {"p50": "p50", "p99": "p99"}, """
 Where flushes are slow, few clients wait for one flush, or for the end of the one before and then their own, and the
