@@ -191,7 +191,14 @@ class Heard:
     def leaks(self) -> list[str]:
         """What should not have arrived at the listed service."""
         words = (b"evil.test", b"X-Smuggled", b"X-Attempt", b"X-Gone", b"Upgrade", b"Proxy-")
-        return [repr(one[:300]) for one in self.requests if any(word in one for word in words)]
+        return [repr(one[:300]) for one in self.requests if any(word in _after_path(one) for word in words)]
+
+
+def _after_path(request: bytes) -> bytes:
+    """A request without the path that it asks for, which may contain the name of another host."""
+    first, _, rest = request.partition(b"\r\n")
+    method, _, target = first.partition(b" ")
+    return method + b"\r\n" + rest if target.startswith(b"/") else request
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from metier.sandbox.bubblewrap import BubblewrapRunner
 from metier.sandbox.proxy import ATTEMPTS
 from metier.sandbox.unsandboxed import UnsandboxedRunner
 from sandbox.boxes import Box, as_user, settled
-from sandbox.host_attempts import LISTED_NAMES, SCRIPT, services, to_this_machine
+from sandbox.host_attempts import LISTED_NAMES, SCRIPT, Heard, services, to_this_machine
 
 pytest_plugins = ["sandbox.sandbox_fixtures"]
 
@@ -36,6 +36,16 @@ def run(identity: str, runner: BubblewrapRunner, job: Job) -> tuple[Outcome, lis
 
 def to_loopback(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
+
+
+def test_a_leak_is_what_names_another_host_outside_the_path() -> None:
+    own_path = b"POST /evil.test/ HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
+    leaks = [
+        b"GET http://evil.test/ HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        own_path + b"GET / HTTP/1.1\r\nX-Smuggled: yes\r\n\r\n",
+    ]
+    assert Heard(1, 2, "", "", [], requests=[own_path, *leaks]).leaks() == [repr(one) for one in leaks]
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -205,6 +205,14 @@ def test_requests_are_answered_in_order_and_too_many_at_once_end_the_connection(
             assert read_all(greedy).count(b"HTTP/1.1 ") < 51
 
 
+def test_spaces_around_the_value_of_a_header_are_no_part_of_it(world: World) -> None:
+    asked = b"POST /rpc HTTP/1.1\r\nhost:\t localhost \t\r\ncontent-type:application/json \r\ncontent-length:  38\t\r\n"
+    with served(world) as address, socket.create_connection(address, timeout=60) as spacious:
+        spacious.sendall(asked + b'connection: close \r\n\r\n{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        said = read_all(spacious)
+        assert said.startswith(b"HTTP/1.1 200 "), said
+
+
 def test_a_request_for_a_whole_url_is_refused(world: World) -> None:
     with served(world) as address, socket.create_connection(address, timeout=60) as proxied:
         proxied.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")

@@ -82,6 +82,9 @@ class Connection(HttpToolsProtocol):
         self._in_message = self._in_head = True
         self._head_bytes, self._begun = 0, self._begun + 1
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.strip(b" \t"))  # the parser removes only what precedes a value
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
