@@ -45,7 +45,9 @@ class HttpApp:
         elif scope["type"] == "http":
             if self._manager is None:
                 raise RuntimeError("enter lifespan() before the first request, as in `async with http.lifespan(): ...`")
-            await self._manager.handle_request(scope, receive, send)
+            # Spaces around a value are no part of it, yet not every server removes them, and MCP compares values.
+            trimmed = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            await self._manager.handle_request({**scope, "headers": trimmed}, receive, send)
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
