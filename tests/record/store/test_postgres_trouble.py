@@ -220,17 +220,12 @@ def test_plans_follow_the_size_of_the_tables(place: Place) -> None:
 
 def test_a_server_that_does_not_flush_by_default_is_made_to(place: Place) -> None:
     url = f"{place('postgres')}%20-csynchronous_commit%3Doff"
-    with PostgresStore(url) as store:
-        shown: list[object] = []
-
-        def show(connection: Connection, _: bool) -> None:
-            shown.append(connection.execute("SHOW synchronous_commit").fetchone())
-            with connection.transaction():
-                connection.execute(postgres_statements.SETTINGS, {"ms": "1000"})
-                shown.append(connection.execute("SHOW synchronous_commit").fetchone())
-
-        store._server.run(show)
-        assert shown == [("off",), ("on",)]
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+    with PostgresStore(url, patience=7) as store:
+        query = "SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')"
+        shown = store._server.run(lambda connection, _: connection.execute(query).fetchone())
+        assert shown == ("on", "7s")
 
 
 @pytest.mark.parametrize("given", [100, 2**31 - 2, 2**31, 2**40])

@@ -16,6 +16,7 @@ from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, no
 from metier.record.store.group import GroupCommit
 from metier.record.store.postgres_connection import Connection, PostgresConnection, TupleRow
 from metier.record.store.selection import Selection, newest_first
+from metier.record.store.together import parts, values_of, with_rows
 from metier.record.store.values import (
     GRACE_MS,
     Document,
@@ -44,6 +45,12 @@ _LEADERS: Final = 2
 """Transactions of appends at a time: while the server flushes one, the next is sent."""
 
 
+_ALONE: Final = 32
+"""So many appends to a stream go alone after one was left out of a transaction, instead of failing first."""
+
+_CONTENDED_STREAMS: Final = 1_000
+
+
 class PostgresStore(BaseStore):
     """A `Store` in a PostgreSQL database, with one pool for the process. Every write can safely run twice."""
 
@@ -51,9 +58,10 @@ class PostgresStore(BaseStore):
 
     def __init__(self, url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0) -> None:
         self._server = PostgresConnection(url, patience=patience, on_trouble=on_trouble, on_change=self._wake)
-        self._settings = {"ms": str(int(patience * 1000))}
+        self._contended: dict[str, int] = {}
+        """Streams that others write to, and how many appends to each do not try to share a transaction."""
         self._group = GroupCommit[AppendBatch, list[Frame]](
-            self._commit, self._commit_alone, lambda: self._server.busy(patience), leaders=_LEADERS, patience=patience
+            self._commit, self._commit_later, lambda: self._server.busy(patience), leaders=_LEADERS, patience=patience
         )
         super().__init__(self._server.location)
 
@@ -70,7 +78,20 @@ class PostgresStore(BaseStore):
     # Writing
 
     def _write(self, batch: AppendBatch) -> list[Frame]:
-        return self._group.write(batch)
+        left = self._contended.pop(batch.stream_id, 0)
+        if not left:
+            return self._group.write(batch)
+        self._contended[batch.stream_id] = left - 1
+        return self._commit_alone(batch)
+
+    def _commit_later(self, batch: AppendBatch) -> list[Frame]:
+        """Write one append that was left out of a transaction. The next ones to a stream of others go alone, too."""
+        frames = self._commit_alone(batch)
+        if frames[0]["seq"] > 0:  # the stream was there, so somebody else had locked it
+            if len(self._contended) >= _CONTENDED_STREAMS:
+                self._contended.clear()
+            self._contended[batch.stream_id] = _ALONE
+        return frames
 
     def _commit_alone(self, batch: AppendBatch) -> list[Frame]:
         """Write one append. It waits for its stream, which is created if it is missing."""
@@ -78,7 +99,6 @@ class PostgresStore(BaseStore):
         def work(connection: Connection, _: bool) -> list[Frame]:
             with connection.pipeline():
                 with connection.transaction():
-                    connection.execute(statements.SETTINGS, self._settings)
                     streams, known = self._lock_streams(connection, {batch.stream_id: batch.new_stream()}, batch.ids)
                     frames, rows = number_drafts(batch, streams[batch.stream_id], known)
                     self._insert_artifacts(connection, batch.artifacts)
@@ -99,7 +119,6 @@ class PostgresStore(BaseStore):
             events = [id_ for batch in batches for id_ in batch.ids]
             with connection.pipeline():
                 with connection.transaction():
-                    connection.execute(statements.SETTINGS, self._settings)
                     locked = connection.execute(statements.LOCK_FREE_STREAMS, (ids,))
                     known = connection.execute(statements.SELECT_TEXTS, (events,))
                     streams = {row[0]: StreamHead(*row) for row in locked}
@@ -117,7 +136,6 @@ class PostgresStore(BaseStore):
     def _write_restored(self, batch: RestoreBatch) -> Imported:
         def work(connection: Connection, _: bool) -> Imported:
             with connection.transaction():
-                connection.execute(statements.SETTINGS, self._settings)
                 streams, known = self._lock_streams(connection, batch.new_streams(), batch.ids)
                 rows = new_rows(batch.frames, streams, known)
                 new_artifacts = self._insert_artifacts(connection, batch.artifacts)
@@ -134,7 +152,7 @@ class PostgresStore(BaseStore):
     def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         def work(connection: Connection, _: bool) -> None:
             with connection.transaction():
-                connection.execute(statements.SETTINGS, self._settings)
+                connection.execute("LOCK TABLE metier_streams IN ROW SHARE MODE")
                 self._insert_artifacts(connection, artifacts)
 
         self._server.run(work)
@@ -142,7 +160,6 @@ class PostgresStore(BaseStore):
     def _write_state(self, change: StateChange) -> int:
         def work(connection: Connection, repeated: bool) -> int:
             with connection.transaction():
-                connection.execute(statements.SETTINGS, self._settings)
                 return self._save(connection, change, repeated)
 
         return self._server.run(work)
@@ -170,7 +187,6 @@ class PostgresStore(BaseStore):
         def work(connection: Connection, _: bool) -> None:
             now = now_ms()
             with connection.transaction():
-                connection.execute(statements.SETTINGS, self._settings)
                 # One sender at a time: numbers are then in the order of commits, and no listener misses one.
                 connection.execute("LOCK TABLE metier_notices IN SHARE ROW EXCLUSIVE MODE")
                 connection.execute("DELETE FROM metier_notices WHERE sent_ms < %s", (now - NOTICES_MS,))
@@ -211,11 +227,12 @@ class PostgresStore(BaseStore):
 
     @staticmethod
     def _insert_artifacts(connection: Connection, artifacts: Mapping[str, bytes]) -> int:
-        """Write the artifacts that are new, and return their number."""
+        """Write the artifacts that are new, and return their number.
+
+        The transaction has locked rows of `metier_streams`, or the table, so no prune runs before it ends.
+        """
         if not artifacts:
             return 0
-        # A prune locks this table, so it cannot run between the query and the end of the transaction.
-        connection.execute("LOCK TABLE metier_streams IN ROW SHARE MODE")
         query = "SELECT digest, touched_ms FROM metier_artifacts WHERE digest = ANY(%s)"
         found: dict[str, int] = dict(connection.execute(query, (list(artifacts),)).fetchall())
         count, now = 0, now_ms()
@@ -232,17 +249,21 @@ class PostgresStore(BaseStore):
         if not rows:
             return
         connection.execute(statements.PUBLISH_POSITION)
-        connection.execute(statements.INSERT_EVENTS, [list(column) for column in zip(*rows, strict=True)])
+        for part in parts(rows):
+            connection.execute(with_rows(statements.INSERT_EVENTS, part, "%s").encode(), values_of(part))
         uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
-        if uses:
-            connection.execute(statements.INSERT_USES, [list(column) for column in zip(*uses, strict=True)])
+        for part in parts(uses):
+            connection.execute(with_rows(statements.INSERT_USES, part, "%s").encode(), values_of(part))
         heads: dict[str, tuple[str, int, int, int]] = {}
         for row in rows:
             _, _, first, last = heads.get(row.stream_id, ("", 0, row.timestamp_ms, row.timestamp_ms))
             times = (min(first, row.timestamp_ms), max(last, row.timestamp_ms))
             heads[row.stream_id] = (row.stream_id, row.seq + 1, *times)
         changed = [heads[id_] for id_ in sorted(heads)]
-        connection.execute(statements.UPDATE_STREAMS, [list(column) for column in zip(*changed, strict=True)])
+        if len(changed) == 1:
+            connection.execute(statements.UPDATE_STREAM, changed[0])
+        else:
+            connection.execute(statements.UPDATE_STREAMS, [list(column) for column in zip(*changed, strict=True)])
 
     # Reading
 
@@ -403,5 +424,4 @@ class PostgresStore(BaseStore):
 
     def _block_appends(self, connection: Connection) -> None:
         """Keep appends out until the end of the transaction; each of them starts by reading this table."""
-        connection.execute(statements.SETTINGS, self._settings)
         connection.execute("LOCK TABLE metier_streams IN EXCLUSIVE MODE")

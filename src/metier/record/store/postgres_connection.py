@@ -37,6 +37,13 @@ _RETRYABLE: Final = ("40001", "40P01", "23505")
 """Serialization failure, deadlock, and an id that another stream took at the same moment. Nothing was written, and a
 second run either succeeds or finds the cause."""
 
+# The timeouts bound how long a stalled writer can block others. Commits are durable whatever the server's defaults are.
+# A plan cached while a table was small would scan the whole table at every append once it has grown.
+_SETTINGS: Final = """
+SELECT set_config('lock_timeout', %(ms)s, false), set_config('idle_in_transaction_session_timeout', %(ms)s, false),
+CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END,
+set_config('plan_cache_mode', 'force_custom_plan', false)"""
+
 # Lost connections are reported through `on_trouble`; without a handler, psycopg's log would reach the terminal.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
@@ -110,12 +117,17 @@ class PostgresConnection:
             kwargs={"autocommit": True},
             min_size=1,
             max_size=POOL_SIZE,
-            configure=_configure,
+            configure=self._configure,
             name=self.location,
             open=False,
         )
         pool.open()
         return pool
+
+    def _configure(self, connection: Connection) -> None:
+        # A statement after a lock must see everything committed while it waited for the lock.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.execute(_SETTINGS, {"ms": str(int(self._patience * 1000))})
 
     def _reconnect(self, generation: int, cause: psycopg.Error, deadline: float) -> None:
         """Wait until the server answers, then replace the pool. One thread does it for all."""
@@ -243,13 +255,6 @@ class PostgresConnection:
 
 def _ignore(_: str) -> None:
     """Drop reports if there is no `on_trouble`."""
-
-
-def _configure(connection: Connection) -> None:
-    # A statement after a lock must see everything committed while it waited for the lock.
-    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-    # A plan cached while a table was small would scan the whole table at every append once it has grown.
-    connection.execute("SET plan_cache_mode = force_custom_plan")
 
 
 def _is_lost(error: psycopg.Error) -> bool:

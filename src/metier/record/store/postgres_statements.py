@@ -8,10 +8,6 @@ MAX_BIGINT: Final = (1 << 63) - 1
 LOCK_RANGE: Final = 1 << 31
 """An advisory lock carries the lower 31 bits of a position. The last position taken supplies the rest."""
 
-# These bound how long a stalled writer can block others, and make commits durable whatever the server's defaults are.
-SETTINGS: Final = """
-SELECT set_config('lock_timeout', %(ms)s, true), set_config('idle_in_transaction_session_timeout', %(ms)s, true),
-CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"""
 PUBLISH_POSITION: Final = """
 SELECT pg_advisory_xact_lock_shared('metier_events'::regclass::oid::int4, mod(last_value, 2147483648)::int4)
 FROM metier_positions"""
@@ -28,19 +24,21 @@ CREATE_STREAM: Final = """
 INSERT INTO metier_streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
 VALUES (%s, %s, %s, 0, %s, 0) ON CONFLICT DO NOTHING"""
 LOCK_FREE_STREAMS: Final = f"{LOCK_STREAMS} SKIP LOCKED"
+# One stream is the common case, and a join costs the server a multiple.
+UPDATE_STREAM: Final = """
+UPDATE metier_streams AS old SET next_seq = new.next_seq,
+first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
+FROM (VALUES (%s, %s::int8, %s::int8, %s::int8)) AS new (stream_id, next_seq, first_ms, last_ms)
+WHERE old.stream_id = new.stream_id"""
 UPDATE_STREAMS: Final = """
 UPDATE metier_streams AS old SET next_seq = new.next_seq,
 first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
 FROM unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[]) AS new (stream_id, next_seq, first_ms, last_ms)
 WHERE old.stream_id = new.stream_id"""
 SELECT_TEXTS: Final = "SELECT id, body FROM metier_events WHERE id = ANY(%s)"
-# The rows of an unnest come in the order of its arrays, so positions rise with seq.
-INSERT_EVENTS: Final = """
-INSERT INTO metier_events (id, session_id, stream_id, seq, timestamp_ms, type, body)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::text[], %s::text[])"""
-INSERT_USES: Final = """
-INSERT INTO metier_artifact_uses (session_id, digest) SELECT * FROM unnest(%s::text[], %s::text[])
-ON CONFLICT DO NOTHING"""
+# The rows of VALUES are inserted in their order, so positions rise with seq. `{}` stands for the rows.
+INSERT_EVENTS: Final = "INSERT INTO metier_events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES {}"
+INSERT_USES: Final = "INSERT INTO metier_artifact_uses (session_id, digest) VALUES {} ON CONFLICT DO NOTHING"
 INSERT_ARTIFACT: Final = """
 INSERT INTO metier_artifacts (digest, touched_ms, size, content) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"""
 RESTORE_STATE: Final = """

@@ -4,7 +4,6 @@ Writers queue for the file's write lock, so positions are in the order of commit
 misses nothing. `sqlite_file` opens and locks the file and makes commits durable.
 """
 
-import functools
 import json
 import os
 import sqlite3
@@ -16,6 +15,7 @@ from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, no
 from metier.record.store.group import GroupCommit
 from metier.record.store.selection import Selection, newest_first
 from metier.record.store.sqlite_file import SqliteFile, busy_error
+from metier.record.store.together import parts, values_of, with_rows
 from metier.record.store.values import (
     GRACE_MS,
     Document,
@@ -59,9 +59,6 @@ INSERT INTO streams (stream_id, session_id, stream_kind, next_seq, first_ms, las
 VALUES {} ON CONFLICT (stream_id) DO UPDATE SET next_seq = excluded.next_seq,
 first_ms = min(first_ms, excluded.first_ms), last_ms = max(last_ms, excluded.last_ms)"""
 _INSERT_USES: Final = "INSERT OR IGNORE INTO artifact_uses (session_id, digest) VALUES {}"
-_TOGETHER: Final = (64, 16)
-"""How many rows one statement writes, of fewer all. At each, another thread takes the interpreter and keeps it a while.
-"""
 _RESTORE_STATE: Final = """
 INSERT INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (session_id, key) DO UPDATE
@@ -336,16 +333,5 @@ class SqliteStore(BaseStore):
 
 
 def _insert_together(db: sqlite3.Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
-    """Write rows with few statements, which have `{}` in place of their rows."""
-    start = 0
-    while start < len(rows):
-        count = next((most for most in _TOGETHER if len(rows) - start >= most), len(rows) - start)
-        part = rows[start : start + count]
-        db.execute(_statement(statement, len(part[0]), count), [value for row in part for value in row])
-        start += count
-
-
-@functools.cache
-def _statement(statement: str, width: int, count: int) -> str:
-    """A statement for a number of rows. There are few, so that the connection keeps them prepared."""
-    return statement.format(",".join([f"({','.join('?' * width)})"] * count))
+    for part in parts(rows):
+        db.execute(with_rows(statement, part, "?"), values_of(part))
