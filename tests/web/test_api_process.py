@@ -1,6 +1,8 @@
 """The whole server in a process of its own: MCP beside the API, live events, slow clients, and shutdown."""
 
+import asyncio
 import contextlib
+import gc
 import re
 import resource
 import signal
@@ -203,6 +205,27 @@ def test_requests_are_answered_in_order_and_too_many_at_once_end_the_connection(
         with socket.create_connection(address, timeout=60) as greedy:
             greedy.sendall(asked * 50 + unknown)
             assert read_all(greedy).count(b"HTTP/1.1 ") < 51
+
+
+def test_the_garbage_collector_leaves_out_what_was_there_when_the_server_had_settled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SETTLED_SECONDS", 0.01)
+    frozen: list[str] = []
+    app = App(world.project, home=world.home, store="memory:")
+    made = server.make(build(app, watch=False), "127.0.0.1", 0)
+
+    def freeze() -> None:
+        frozen.append("yes")
+        made.should_exit = True
+
+    def give_up(_: str) -> None:
+        asyncio.get_running_loop().call_later(60, made.handle_exit, signal.SIGTERM, None)
+
+    monkeypatch.setattr(gc, "freeze", freeze)
+    server.run(made, give_up)
+    app.close()
+    assert frozen == ["yes"]
 
 
 def test_spaces_around_the_value_of_a_header_are_no_part_of_it(world: World) -> None:

@@ -7,6 +7,7 @@ are finished within a time limit.
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -40,6 +41,9 @@ HEADER_BYTES: Final = 64 * limits.KIB
 
 PIPELINED: Final = 1_000
 """Requests of one connection that wait for the answer to the first. A client that sends more is cut off."""
+
+SETTLED_SECONDS: Final = 60
+"""After that, what is in memory is mostly modules and the catalog, which stay."""
 
 _BACKLOG: Final = 2_048
 
@@ -251,8 +255,14 @@ def _is_listening(path: str) -> bool:
 
 
 def _run(server: WebServer, listening: socket.socket, where: str, started: Callable[[str], None] | None) -> None:
+    def on_start() -> None:
+        # The garbage collector looks at all of it again and again otherwise: 0.2 s at a time with 10,000 skills.
+        asyncio.get_running_loop().call_later(SETTLED_SECONDS, gc.freeze)
+        if started is not None:
+            started(where)
+
     _allow_files(CONNECTIONS)
     # Whoever is told of the server may end it at once. Before it handles signals, Python can lose one.
-    server.on_start = (lambda: started(where)) if started is not None else None
+    server.on_start = on_start
     with listening, contextlib.suppress(KeyboardInterrupt):
         server.run([listening])
