@@ -14,7 +14,7 @@ from metier.errors import StoreError
 from metier.record.store import postgres_statements as statements
 from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
 from metier.record.store.group import GroupCommit
-from metier.record.store.postgres_connection import Connection, PostgresConnection, TupleRow
+from metier.record.store.postgres_connection import Connection, PostgresConnection, RawCursor, TupleRow
 from metier.record.store.selection import Selection, newest_first
 from metier.record.store.together import parts, values_of, with_rows
 from metier.record.store.values import (
@@ -249,11 +249,9 @@ class PostgresStore(BaseStore):
         if not rows:
             return
         connection.execute(statements.PUBLISH_POSITION)
-        for part in parts(rows):
-            connection.execute(with_rows(statements.INSERT_EVENTS, part, "%s").encode(), values_of(part))
+        _insert_together(connection, statements.INSERT_EVENTS, rows)
         uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
-        for part in parts(uses):
-            connection.execute(with_rows(statements.INSERT_USES, part, "%s").encode(), values_of(part))
+        _insert_together(connection, statements.INSERT_USES, uses)
         heads: dict[str, tuple[str, int, int, int]] = {}
         for row in rows:
             _, _, first, last = heads.get(row.stream_id, ("", 0, row.timestamp_ms, row.timestamp_ms))
@@ -425,3 +423,9 @@ class PostgresStore(BaseStore):
     def _block_appends(self, connection: Connection) -> None:
         """Keep appends out until the end of the transaction; each of them starts by reading this table."""
         connection.execute("LOCK TABLE metier_streams IN EXCLUSIVE MODE")
+
+
+def _insert_together(connection: Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
+    with RawCursor(connection) as cursor:  # it takes numbered values as they are, and need not look for them
+        for part in parts(rows):
+            cursor.execute(with_rows(statement, part, numbered=True).encode(), values_of(part))

@@ -25,6 +25,7 @@ except ImportError as error:
     report_missing(error, "PostgreSQL stores", "postgres")
 
 Connection = psycopg.Connection[TupleRow]
+RawCursor = psycopg.RawCursor[TupleRow]
 Result = TypeVar("Result")
 
 POOL_SIZE: Final = 8

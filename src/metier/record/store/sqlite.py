@@ -334,4 +334,4 @@ class SqliteStore(BaseStore):
 
 def _insert_together(db: sqlite3.Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
     for part in parts(rows):
-        db.execute(with_rows(statement, part, "?"), values_of(part))
+        db.execute(with_rows(statement, part), values_of(part))

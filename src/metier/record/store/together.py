@@ -24,9 +24,9 @@ def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         start += count
 
 
-def with_rows(statement: str, rows: Sequence[tuple[str | int, ...]], mark: str) -> str:
-    """A statement that has `{}` in place of its rows, with a `mark` for each of their values."""
-    return _with_rows(statement, len(rows[0]), len(rows), mark)
+def with_rows(statement: str, rows: Sequence[tuple[str | int, ...]], *, numbered: bool = False) -> str:
+    """A statement that has `{}` in place of its rows, with a `?`, or `$1` and so on, for each of their values."""
+    return _with_rows(statement, len(rows[0]), len(rows), numbered)
 
 
 def values_of(rows: Sequence[tuple[str | int, ...]]) -> list[str | int]:
@@ -35,6 +35,8 @@ def values_of(rows: Sequence[tuple[str | int, ...]]) -> list[str | int]:
 
 
 @functools.cache
-def _with_rows(statement: str, width: int, count: int, mark: str) -> str:
+def _with_rows(statement: str, width: int, count: int, numbered: bool) -> str:
     """There are few, so that a connection keeps them prepared."""
-    return statement.format(",".join([f"({','.join([mark] * width)})"] * count))
+    marks = [f"${number}" if numbered else "?" for number in range(1, width * count + 1)]
+    rows = [",".join(marks[start : start + width]) for start in range(0, len(marks), width)]
+    return statement.format(",".join(f"({row})" for row in rows))
