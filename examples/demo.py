@@ -18,7 +18,7 @@ Metier with the six skills of examples/skills. Try these in the chat:
   is there anything wrong with this csv file?
   (add a csv file with the clip) /csv-profile run scripts/profile_csv.py
   /skills-system-validation read assets/fixture.json
-  run scripts/echo.sh hello
+  /skills-system-validation run scripts/echo.sh hello
 
 Open the link below to sign in. It works once; the page says what to do after
 that. No model is configured, so an offline guide answers. Use the button above
