@@ -391,6 +391,30 @@ def test_requests_under_a_strange_name_are_turned_away(
     run(check)
 
 
+def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: World) -> None:
+    """Some servers hand them on. The clients of these tests cannot send them."""
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    params = {"_meta": {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+    given = {
+        "content-type": "application/json ",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28\t",
+        "mcp-method": " tools/list \t",
+        "host": "localhost ",
+    }
+
+    async def check() -> None:
+        app = http_app(open_app(library), watch=False)
+        transport = httpx2.ASGITransport(app)
+        async with app.lifespan(), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/mcp", json=body, headers=given)
+            assert answer.status_code == 200, answer.text
+            assert "skill_load" in answer.text
+
+    run(check)
+
+
 # --- without the SDK ---
 
 

@@ -49,6 +49,7 @@ _ALONE: Final = 32
 """So many appends to a stream go alone after one was left out of a transaction, instead of failing first."""
 
 _CONTENDED_STREAMS: Final = 1_000
+"""The most streams of others that are remembered."""
 
 
 class PostgresStore(BaseStore):
@@ -229,7 +230,7 @@ class PostgresStore(BaseStore):
     def _insert_artifacts(connection: Connection, artifacts: Mapping[str, bytes]) -> int:
         """Write the artifacts that are new, and return their number.
 
-        The transaction has locked rows of `metier_streams`, or the table, so no prune runs before it ends.
+        The transaction has selected from `metier_streams` for an update, or locked it, and a prune waits for its end.
         """
         if not artifacts:
             return 0

@@ -24,17 +24,13 @@ CREATE_STREAM: Final = """
 INSERT INTO metier_streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
 VALUES (%s, %s, %s, 0, %s, 0) ON CONFLICT DO NOTHING"""
 LOCK_FREE_STREAMS: Final = f"{LOCK_STREAMS} SKIP LOCKED"
-# One stream is the common case, and a join costs the server a multiple.
-UPDATE_STREAM: Final = """
+_UPDATE_FROM: Final = """
 UPDATE metier_streams AS old SET next_seq = new.next_seq,
 first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
-FROM (VALUES (%s, %s::int8, %s::int8, %s::int8)) AS new (stream_id, next_seq, first_ms, last_ms)
-WHERE old.stream_id = new.stream_id"""
-UPDATE_STREAMS: Final = """
-UPDATE metier_streams AS old SET next_seq = new.next_seq,
-first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
-FROM unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[]) AS new (stream_id, next_seq, first_ms, last_ms)
-WHERE old.stream_id = new.stream_id"""
+FROM {} AS new (stream_id, next_seq, first_ms, last_ms) WHERE old.stream_id = new.stream_id"""
+# One stream is the common case, and planning a join with a function costs the server more.
+UPDATE_STREAM: Final = _UPDATE_FROM.format("(VALUES (%s, %s::int8, %s::int8, %s::int8))")
+UPDATE_STREAMS: Final = _UPDATE_FROM.format("unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[])")
 SELECT_TEXTS: Final = "SELECT id, body FROM metier_events WHERE id = ANY(%s)"
 # The rows of VALUES are inserted in their order, so positions rise with seq. `{}` stands for the rows.
 INSERT_EVENTS: Final = "INSERT INTO metier_events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES {}"
