@@ -65,6 +65,18 @@ def test_it_reads_the_file_and_runs_the_script_that_one_asks_for(chatting: Chatt
     assert "not a language model" not in ran[-1]["text"]
 
 
+def test_where_scripts_cannot_run_it_says_so_and_suggests_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metier.session.scripts.default_runner", lambda _: None)
+    monkeypatch.setenv("PATH", str(world.home))
+    put(world, ".agents/skills", VALIDATION)
+    with serving(app_of(world)) as chatting:
+        said = chatting.say(chatting.chat(), f"/{VALIDATION} run scripts/echo.sh hello")[-1]["text"]
+    assert "I cannot run scripts here." in said
+    assert "metier doctor" in said
+    assert "`read scripts/echo.sh`" in said
+    assert "`run " not in said
+
+
 def test_a_refusal_is_told_and_not_tried_in_another_way(chatting: Chatting) -> None:
     chat = chatting.chat()
     chatting.say(chat, f"/{VALIDATION}")

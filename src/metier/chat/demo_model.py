@@ -31,6 +31,8 @@ ADDED: Final = "[The user added the file {name} ({size:,} bytes). Scripts of ski
 
 NOTHING: Final = "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
 
+CANNOT_RUN: Final = "I cannot run scripts here. `metier doctor` says why, and what to do about it."
+
 STEPS: Final = 12
 """Steps of a skill that are shown."""
 
@@ -175,9 +177,11 @@ class DemoModel(FunctionModel):
             return
         if so_far.given:
             yield f"You called the skill {so_far.called}. Its steps:"
-            yield _outline(so_far.given)
+            yield _outline(so_far.given, runs="run" in self._roles)
         for one in so_far.done:
             yield from self._describe(one)
+        if "run" not in self._roles and _RUN.search(so_far.question):
+            yield CANNOT_RUN
         known = [
             one for one in so_far.earlier if so_far.called and self._name(one) == so_far.called and self._is_load(one)
         ]
@@ -203,7 +207,7 @@ class DemoModel(FunctionModel):
             yield f"```\n{one.text[:2_000]}\n```"
         elif self._is_load(one):
             yield f"I loaded {self._name(one)}. Its steps:"
-            yield _outline(one.text)
+            yield _outline(one.text, runs="run" in self._roles)
         else:
             yield f"I read {one.args.get('path')}; it is in the card above."
 
@@ -246,7 +250,7 @@ def _read_prompt(so_far: _Conversation, text: str) -> None:
     so_far.question = _ADDED.sub("", so_far.question).strip()
 
 
-def _outline(text: str) -> str:
+def _outline(text: str, *, runs: bool) -> str:
     """The steps of a skill (its headings, or else its numbered lines) and the files that it mentions."""
     found = _HEADING.findall(text)
     steps = [" ".join(step.split()) for step in (found if len(found) > 1 else _STEP.findall(text) or found)]
@@ -257,7 +261,7 @@ def _outline(text: str) -> str:
         file for file in _FILE.findall(text) if ".." not in file
     )  # instructions may mention paths that are refused
     files = list(dict.fromkeys(named))[:STEPS]
-    asks = [f"`{'run' if file.startswith('scripts/') else 'read'} {file}`" for file in files]
+    asks = [f"`{'run' if runs and file.startswith('scripts/') else 'read'} {file}`" for file in files]
     more = f"\n\nYou can ask me to {', '.join(asks)}." if asks else ""
     return ("\n".join(lines) or "It has no headings or numbered steps; the card above shows its text.") + more
 
