@@ -16,6 +16,7 @@ for word in "$@"; do
     if [ "$word" = lint ]; then while [ ! -e {folder}/test-install ]; do sleep 0.05; done; fi
 done
 echo "$1 says so"
+echo "SKIPPED [1] for a reason"
 touch {folder}/$(basename $1)
 for broken in $BROKEN; do [ $broken = $1 ] && exit 3; done
 exit 0
@@ -66,10 +67,12 @@ def test_a_failure_fails_the_run_at_its_end_and_names_the_step(checkout: Path) -
         "== test: FAILED with status 3",
         "== test-oldest: FAILED with status 3",
     ]
+    again = said.index("== the end of test")
+    assert said[again:-1] == ["== the end of test", "test says so", "== the end of test-oldest", "test-oldest says so"]
     assert said[-1].startswith("== failed after")
     assert said[-1].endswith(": test test-oldest")
 
 
 def test_nothing_runs_if_the_environment_cannot_be_made(checkout: Path) -> None:
     code, said = ran(checkout, broken=".venv/.installed")
-    assert (code, said) == (1, [".venv/.installed says so"])
+    assert (code, said) == (1, [".venv/.installed says so", "SKIPPED [1] for a reason"])
