@@ -16,7 +16,7 @@ from metier.web.api import build
 from metier.web.guard import Gate
 from worlds import World
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 TOKEN = "the-token-of-the-tests"
 JsonItem = dict[str, Any]
 """An item as the API sends it."""

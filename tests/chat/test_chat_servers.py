@@ -20,7 +20,7 @@ from metier.web import sse
 from record.store.server import PostgresServer, programs
 from worlds import World
 
-FOLLOW_SECONDS = 15.0
+FOLLOW_SECONDS = 120.0
 LONG_SECONDS = 600.0
 """A heartbeat that no test waits for."""
 

@@ -192,7 +192,7 @@ def test_a_server_that_falls_silent_in_the_middle_is_given_up_and_its_words_stay
     skilled: World, model: ModelServer
 ) -> None:
     model.plays(held(threading.Event(), "The beginning"))
-    with with_model(skilled, model, timeout=2) as chatting:
+    with with_model(skilled, model, timeout=6) as chatting:
         shown = chatting.say(chatting.chat(), "hello?")
         assert kinds(shown) == ["user", "text", "error"]
         assert (shown[1]["text"], shown[1]["done"], shown[1]["cut"]) == ("The beginning", True, True)

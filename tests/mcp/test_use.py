@@ -384,7 +384,10 @@ def test_requests_under_a_strange_name_are_turned_away(
         }
 
     async def check() -> None:
-        async with serve_http(http_app(open_app(library), watch=False)) as url, httpx2.AsyncClient() as client:
+        async with (
+            serve_http(http_app(open_app(library), watch=False)) as url,
+            httpx2.AsyncClient(timeout=120) as client,
+        ):
             answer = await client.post(url, json=body, headers=given | headers)
             assert answer.status_code == status
 

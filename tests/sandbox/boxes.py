@@ -161,7 +161,7 @@ class Box:
         return found
 
 
-def settled(look: Callable[[], T], wanted: T, seconds: float = 10.0) -> T:
+def settled(look: Callable[[], T], wanted: T, seconds: float = 60.0) -> T:
     """Call `look` until it returns the wanted value or the time is over, and return its last value."""
     deadline = time.monotonic() + seconds
     while (seen := look()) != wanted and time.monotonic() < deadline:

@@ -57,7 +57,7 @@ def parts_of(text: str) -> list[str]:
 
 def moved_in_parts(page: Page, url: str, path: str) -> list[list[str]]:
     """The elements that move while a page comes in, one element at a time."""
-    parts = parts_of(httpx.get(url + path, headers=_KNOWN).text)
+    parts = parts_of(httpx.get(url + path, headers=_KNOWN, timeout=120).text)
     with _serving(url, path) as (address, waiting):
         waiting.put(parts[0])
         page.goto(address + path, wait_until="commit")
@@ -79,7 +79,7 @@ def _serving(url: str, path: str) -> "Generator[tuple[str, queue.Queue[str]]]":
                 self._answer(200, "text/html; charset=utf-8")
                 self._send_parts()
                 return
-            answer = httpx.get(url + self.path, headers=_KNOWN)
+            answer = httpx.get(url + self.path, headers=_KNOWN, timeout=120)
             self._answer(answer.status_code, answer.headers.get("content-type", "text/plain"))
             self.wfile.write(answer.content)
 

@@ -60,7 +60,9 @@ def test_every_answer_is_as_documented(process: Process, described: Any, name: s
     def check(case: Any) -> None:
         if "session_id" in (case.path_parameters or {}):
             case.path_parameters["session_id"] = session
-        answer = case.call_and_validate(timeout=20, headers=process.headers, excluded_checks=[positive_data_acceptance])
+        answer = case.call_and_validate(
+            timeout=120, headers=process.headers, excluded_checks=[positive_data_acceptance]
+        )
         # A request that fits the schema may name a missing skill or folder, but it is never malformed.
         assert mode is GenerationMode.NEGATIVE or answer.status_code != 400, answer.text
 

@@ -67,7 +67,7 @@ def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
             assert content.text == "the file"
 
     with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
-        assert httpx2.post(f"{process.url}/mcp", json={}, trust_env=False).status_code == 401
+        assert httpx2.post(f"{process.url}/mcp", json={}, timeout=120, trust_env=False).status_code == 401
         run(lambda: check(process))
 
 
@@ -135,7 +135,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def test_an_answer_does_not_wait_until_its_first_part_is_confirmed(world: World) -> None:
-    with running(world) as (made, address), socket.create_connection(address, timeout=20) as client:
+    with running(world) as (made, address), socket.create_connection(address, timeout=120) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert client.recv(65536)
         (connection,) = made.server_state.connections
@@ -152,7 +152,7 @@ def test_headers_that_do_not_come_end_the_connection(
     world: World, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(server.Connection, "header_seconds", 0.3)
-    with served(world) as address, socket.create_connection(address, timeout=20) as slow:
+    with served(world) as address, socket.create_connection(address, timeout=120) as slow:
         slow.sendall(begun)
         assert read_all(slow) == b""
 
@@ -162,7 +162,7 @@ def test_headers_that_trickle_end_the_connection_also_behind_a_whole_request(
 ) -> None:
     monkeypatch.setattr(server.Connection, "header_seconds", 0.3)
     whole = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    with served(world) as address, socket.create_connection(address, timeout=20) as slow:
+    with served(world) as address, socket.create_connection(address, timeout=120) as slow:
         slow.sendall(whole)
         assert b"200 OK" in slow.recv(65536)
         with contextlib.suppress(ConnectionError):
@@ -180,7 +180,9 @@ def test_headers_that_trickle_end_the_connection_also_behind_a_whole_request(
 
 def test_endless_headers_behind_a_request_that_is_being_answered_end_the_connection(world: World) -> None:
     with served(world) as address, socket.create_connection(address, timeout=60) as greedy:
-        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", trust_env=False).json()["session_id"]
+        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", timeout=120, trust_env=False).json()[
+            "session_id"
+        ]
         head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
         greedy.sendall(f"{head}\r\n\r\n".encode())
         assert b"200 OK" in greedy.recv(65536)
@@ -248,8 +250,8 @@ def test_a_request_for_a_whole_url_is_refused(world: World) -> None:
 def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(world: World) -> None:
     with (
         served(world, Gate(body_seconds=0.3)) as address,
-        socket.create_connection(address, timeout=20) as slow,
-        socket.create_connection(address, timeout=20) as other,
+        socket.create_connection(address, timeout=120) as slow,
+        socket.create_connection(address, timeout=120) as other,
     ):
         for path, connection in (("/rpc", slow), ("/mcp", other)):
             head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99"
@@ -261,15 +263,17 @@ def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(worl
 
 
 def test_a_stream_whose_request_has_a_body_that_never_comes_ends(world: World) -> None:
-    with served(world, Gate(body_seconds=0.3)) as address, socket.create_connection(address, timeout=20) as slow:
-        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", trust_env=False).json()["session_id"]
+    with served(world, Gate(body_seconds=0.3)) as address, socket.create_connection(address, timeout=120) as slow:
+        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", timeout=120, trust_env=False).json()[
+            "session_id"
+        ]
         head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
         slow.sendall(f"{head}\r\ncontent-length: 99\r\n\r\n{{".encode())
         assert b"event: session_started" in read_all(slow)
 
 
 def test_a_body_without_a_length_is_cut_at_the_limit(world: World) -> None:
-    with served(world, Gate(body_bytes=1000)) as address, socket.create_connection(address, timeout=20) as large:
+    with served(world, Gate(body_bytes=1000)) as address, socket.create_connection(address, timeout=120) as large:
         large.sendall(b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             for _ in range(20):
@@ -279,7 +283,7 @@ def test_a_body_without_a_length_is_cut_at_the_limit(world: World) -> None:
 
 def test_a_connection_that_asks_nothing_more_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
-    with served(world) as address, socket.create_connection(address, timeout=20) as idle:
+    with served(world) as address, socket.create_connection(address, timeout=120) as idle:
         idle.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert read_all(idle).startswith(b"HTTP/1.1 200 ")
 
@@ -303,7 +307,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytes
                 threading.Event().wait(0.05)
             else:
                 pytest.fail("the connection is still open")
-        assert httpx2.get(f"http://127.0.0.1:{address[1]}/healthz", trust_env=False).status_code == 200
+        assert httpx2.get(f"http://127.0.0.1:{address[1]}/healthz", timeout=120, trust_env=False).status_code == 200
 
 
 # --- behind a proxy ---

@@ -249,7 +249,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
         line = f"GET /api/sessions/{session.id}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
         with contextlib.ExitStack() as clients:
             for _ in range(20):
-                client = clients.enter_context(socket.create_connection(listening.getsockname(), timeout=20))
+                client = clients.enter_context(socket.create_connection(listening.getsockname(), timeout=120))
                 client.sendall(line.encode())
                 said = b""
                 while b"event: session_started" not in said:

@@ -107,14 +107,14 @@ def test_nothing_of_the_chat_moves_wherever_its_page_is_cut(
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_moves_when_a_row_arrives_in_two_parts(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
     known = {"authorization": f"Bearer {TOKEN}"}
-    whole = httpx.get(site.url + "/skills", headers=known).content
+    whole = httpx.get(site.url + "/skills", headers=known, timeout=120).content
     cut = whole.index(b'<div class="switches">')
     painted = threading.Event()
 
     class InTwoParts(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = self.path == "/skills"
-            answer = None if page else httpx.get(site.url + self.path, headers=known)
+            answer = None if page else httpx.get(site.url + self.path, headers=known, timeout=120)
             self.send_response(answer.status_code if answer else 200)
             self.send_header("content-type", answer.headers["content-type"] if answer else "text/html")
             self.end_headers()

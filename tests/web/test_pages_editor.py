@@ -140,7 +140,7 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         for path in ("../other/x.md", "/etc/passwd", "leak/new.md", "leak/secret.txt", "references/secret.md", "a\\b"):
             answer = save(path, "gone")
             assert answer.status_code in (409, 422), (path, answer.status_code)
-            read = httpx.get(f"{site.url}{edit}", params={"file": path}, headers=HEADERS, trust_env=False)
+            read = httpx.get(f"{site.url}{edit}", params={"file": path}, headers=HEADERS, timeout=120, trust_env=False)
             assert "secret" not in read.text.replace("secret.txt", "").replace("secret.md", "").replace("a secret", "")
         assert (outside / "secret.txt").read_text() == "secret"
         assert sorted(os.listdir(outside)) == ["secret.txt"]
@@ -155,16 +155,18 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         assert "is not text" in save("assets/b.bin", "b", "x").text
         # Line ends stay as they are.
         crlf = f"/edit/{keys['crlf']}"
-        page = httpx.get(f"{site.url}{crlf}", headers=HEADERS, trust_env=False).text
+        page = httpx.get(f"{site.url}{crlf}", headers=HEADERS, timeout=120, trust_env=False).text
         digest = page.split('name="digest" value="')[1].split('"')[0]
         changed = "---\r\nname: crlf\r\ndescription: d\r\n---\r\ny\r\n"
         assert save("SKILL.md", changed, digest, crlf).status_code == 303
         assert (world.project / SKILLS / "crlf/SKILL.md").read_bytes() == changed.encode()
         # A skill that is not valid can be repaired here; a linked one is edited where it is.
-        page = httpx.get(f"{site.url}/edit/{overview_key(str(broken))}", headers=HEADERS, trust_env=False).text
+        page = httpx.get(
+            f"{site.url}/edit/{overview_key(str(broken))}", headers=HEADERS, timeout=120, trust_env=False
+        ).text
         assert "yaml-anchor" in page
         linked = f"/edit/{keys['linked']}"
-        page = httpx.get(f"{site.url}{linked}", headers=HEADERS, trust_env=False).text
+        page = httpx.get(f"{site.url}{linked}", headers=HEADERS, timeout=120, trust_env=False).text
         assert "A link leads to it" in page
         assert "readonly" in page
         assert save("SKILL.md", "x", "y", linked).status_code == 200
@@ -172,9 +174,12 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         # Other sites and strangers change nothing.
         body = {"path": "references/a.md", "text": "b", "digest": ""}
         other = {**HEADERS, "origin": "https://attacker.invalid"}
-        assert httpx.post(f"{site.url}{edit}/save", data=body, headers=other, trust_env=False).status_code == 403
-        assert httpx.post(f"{site.url}{edit}/save", data=body, trust_env=False).status_code == 401
-        assert httpx.post(f"{site.url}{edit}/remove", trust_env=False).status_code == 401
+        assert (
+            httpx.post(f"{site.url}{edit}/save", data=body, headers=other, timeout=120, trust_env=False).status_code
+            == 403
+        )
+        assert httpx.post(f"{site.url}{edit}/save", data=body, timeout=120, trust_env=False).status_code == 401
+        assert httpx.post(f"{site.url}{edit}/remove", timeout=120, trust_env=False).status_code == 401
 
 
 def test_policy_decides_about_edits(world: World) -> None:

@@ -39,7 +39,7 @@ pytest_plugins = ["web.page_fixtures"]
 SKILLS = ".agents/skills"
 TOKEN = "a-token-of-some-length"
 INDEX = "/.well-known/agent-skills/index.json"
-SECONDS = 30.0
+SECONDS = 120.0
 
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can act as another user")
 
@@ -333,7 +333,11 @@ def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World
 
 def test_two_servers_in_one_browser_do_not_take_each_others_cookie(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/events.db"
-    with serve(world, store=store) as one, serve(world, store=store) as two, httpx2.Client(trust_env=False) as jar:
+    with (
+        serve(world, store=store) as one,
+        serve(world, store=store) as two,
+        httpx2.Client(timeout=SECONDS, trust_env=False) as jar,
+    ):
         sign_in(one, jar)
         sign_in(two, jar)
         for process in (one, two):
