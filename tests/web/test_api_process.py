@@ -125,6 +125,11 @@ def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.We
         app.close()
 
 
+def new_session(address: tuple[str, int]) -> str:
+    url = f"http://127.0.0.1:{address[1]}/api/sessions"
+    return httpx2.post(url, timeout=120, trust_env=False).json()["session_id"]
+
+
 def read_all(connection: socket.socket) -> bytes:
     """Everything until the other side closes."""
     said = b""
@@ -180,9 +185,7 @@ def test_headers_that_trickle_end_the_connection_also_behind_a_whole_request(
 
 def test_endless_headers_behind_a_request_that_is_being_answered_end_the_connection(world: World) -> None:
     with served(world) as address, socket.create_connection(address, timeout=60) as greedy:
-        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", timeout=120, trust_env=False).json()[
-            "session_id"
-        ]
+        made = new_session(address)
         head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
         greedy.sendall(f"{head}\r\n\r\n".encode())
         assert b"200 OK" in greedy.recv(65536)
@@ -264,9 +267,7 @@ def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(worl
 
 def test_a_stream_whose_request_has_a_body_that_never_comes_ends(world: World) -> None:
     with served(world, Gate(body_seconds=0.3)) as address, socket.create_connection(address, timeout=120) as slow:
-        made = httpx2.post(f"http://127.0.0.1:{address[1]}/api/sessions", timeout=120, trust_env=False).json()[
-            "session_id"
-        ]
+        made = new_session(address)
         head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
         slow.sendall(f"{head}\r\ncontent-length: 99\r\n\r\n{{".encode())
         assert b"event: session_started" in read_all(slow)
