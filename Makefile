@@ -12,6 +12,8 @@ INSTALLED := .venv-installed
 RECIPE_VENVS := .venv-recipes
 RECIPES := google-adk crewai llama-index smolagents claude-agent-sdk
 MINUTES ?= 2
+SESSIONS ?= 2000
+KILLS ?= 200
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai,embeddings]
 
@@ -112,9 +114,9 @@ bench: $(STAMP)  ## measure against the floor and the peers, in one run
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.store
 
-walk: $(STAMP)  ## 2,000 random sessions of several processes each, whose records must verify and replay
-	@$(BIN)/python -m bench.walk
-	@$(BIN)/python -m bench.walk --kills 200 --sandbox 1
+walk: $(STAMP)  ## SESSIONS random sessions of several processes each, whose records must verify and replay; and kills
+	@$(BIN)/python -m bench.walk --sessions $(SESSIONS) --seed $(SEED)
+	@$(BIN)/python -m bench.walk --kills $(KILLS) --sandbox 1 --seed $(SEED)
 
 attack: $(STAMP)  ## attack the sandbox, the server and everything else from outside, for MINUTES
 	@$(BIN)/python -m bench.attack --minutes $(MINUTES) --seed $(SEED)

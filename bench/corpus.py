@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from metier import Skills
-from metier.model import Skill
+from metier.values.skill import Skill
 
 from .generate import Workspace
 from .measure import Row

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import tantivy
 
-from metier.catalog.search.documents import IndexedSkill
+from metier.search.documents import IndexedSkill
 
 Search = Callable[[str, int], list[str]]
 """A query and how many answers are wanted, to the keys of the documents, the best first."""

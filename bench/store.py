@@ -45,10 +45,14 @@ def floor(folder: str, rounds: int = 300) -> list[float]:
 def measure(name: str, url: str, folder: str, writers: int, events: int, batch: int, streams: int) -> Figures:
     """One run with its own floor right before it, checked for completeness afterwards."""
     flush = statistics.median(floor(folder))
-    command = [sys.executable, os.path.join(TESTS, "record", "store", "writer.py"), "crowd", url]
+    command = [sys.executable, "-m", "record.store.writer", "crowd", url]
     begun = time.perf_counter()
     done = subprocess.run(
-        [*command, *map(str, (writers, events, batch, streams))], check=True, capture_output=True, text=True
+        [*command, *map(str, (writers, events, batch, streams))],
+        cwd=TESTS,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     seconds = time.perf_counter() - begun
     times = sorted(value for line in done.stdout.splitlines() if line for value in json.loads(line))

@@ -13,13 +13,14 @@ from typing import cast
 
 import click
 
-from metier.catalog import check, validate
-from metier.cli import cli, failure
+from metier.authoring import check
+from metier.catalog import validate
 from metier.hosts import comparison, documentation, profiles, settings
 from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
 from metier.record import events
 from metier.record.store import ENVELOPE
+from metier.surfaces.cli import cli, failure
 
 DOCS = Path(__file__).parent
 HOSTS = DOCS.parent / "tests" / "hosts"
@@ -140,8 +141,7 @@ def event_types() -> str:
     lines += [f"Every frame begins with {envelope}. The fields of the event follow.", ""]
     lines += [
         "In the stream of a session, each frame also has `op`, the id of the `session_called` or `session_started`",
-        "that caused it, and `chain`, a hash over the frame and the `chain` of the frame before it. Records of",
-        "version 0.1 have neither; they can still be read and replayed.",
+        "that caused it, and `chain`, a hash over the frame and the `chain` of the frame before it.",
         "",
     ]
     for kind in events.TYPES:

@@ -18,8 +18,8 @@ import uvicorn
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from metier.app import App
+from metier.surfaces.web.api import build
 from metier.testing import write_skill
-from metier.web.api import build
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE / "pictures"

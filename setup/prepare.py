@@ -44,6 +44,7 @@ class Part(NamedTuple):
     apt: str | None = None
     dnf: str | None = None
     brew: str | None = None
+    service: bool = False  # it brings a service that goes on running, so that only CI installs it
 
 
 def known() -> dict[str, Part]:
@@ -135,7 +136,7 @@ def manager() -> tuple[str, list[list[str]]] | str:
         if before is None:
             return "it needs root, or a sudo that asks for no password"
         apt = [*before, "apt-get", "-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=30"]
-        install = [*apt, "install", "-y", "--no-install-recommends"]
+        install = [*apt, "install", "-y", "--no-install-recommends", "--no-remove"]
         return "apt", [[*apt, "update"], install]
     if shutil.which("dnf"):
         before = authority()
@@ -153,16 +154,19 @@ def parts(kind: str) -> int:
     missing = [part for part in wanted.values() if not is_here(part)]
     if not missing:
         return 0
+    in_ci = bool(os.environ.get("CI"))
     reason = "METIER_SETUP is none"
     if os.environ.get("METIER_SETUP") != "none":
         found = manager()
         reason = found if isinstance(found, str) else "the package manager does not have it"
-        if not isinstance(found, str):
-            install_parts(missing, *found)
+        wanted_now = [part for part in missing if in_ci or not part.service]
+        if wanted_now and not isinstance(found, str):
+            install_parts(wanted_now, *found)
     left = [part for part in missing if not is_here(part)]
     for part in left:
-        say(f"{part.name} is not here ({reason}): {part.without}")
-    return 1 if left and os.environ.get("CI") and os.environ.get("METIER_SETUP") != "none" else 0
+        why = "it brings a service, so only CI installs it" if part.service and not in_ci else reason
+        say(f"{part.name} is not here ({why}): {part.without}")
+    return 1 if left and in_ci and os.environ.get("METIER_SETUP") != "none" else 0
 
 
 def install_parts(missing: list[Part], name: str, commands: list[list[str]]) -> None:

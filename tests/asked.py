@@ -6,8 +6,15 @@
 import re
 from dataclasses import replace
 
-from metier.results import Request
-from metier.session.question import Question
+from metier.policy.question import Question
+from metier.running.grants.files import FilesGrant, GivenFile
+from metier.running.grants.folder import FolderGrant
+from metier.running.grants.network import NetworkGrant
+from metier.running.grants.packages import PackagesGrant
+from metier.running.grants.secrets import SecretsGrant
+from metier.running.grants.unsandboxed import UnsandboxedGrant
+from metier.values.grants import Grant
+from metier.values.results import Request
 
 SCRIPT = """\
 #!/usr/bin/env python3
@@ -27,19 +34,19 @@ REQUEST = Request(
     digest=DIGEST,
     detail=SCRIPT,
     arguments=("a b", "$(id)", "\x1b[31m", "<img src=x>"),
-    grants=("run_project",),
+    grants=(
+        FolderGrant(tools=("run_project",), path="/srv/project", cwd="/srv/project"),
+        FilesGrant(files=(GivenFile("data.csv", DIGEST, 3), GivenFile("<i>.csv", DIGEST, 3)), asked=True),
+        SecretsGrant(names=("GITHUB_TOKEN", "MAIL_PASSWORD")),
+        NetworkGrant(hosts=("api.example.org", "*.example.net:8443", "!old.example.net")),
+        PackagesGrant(digest=DIGEST, text="1 package, 11 kB, declared in requirements.txt: six 1.17.0"),
+        UnsandboxedGrant(),
+    ),
     folder=FOLDER,
     scope="repo",
     source=".agents",
     foreign=True,
-    project="/srv/project",
-    hosts=("api.example.org", "*.example.net:8443", "!old.example.net"),
-    given=("reads /srv/project", "connects to api.example.org"),
-    wants=("gets files",),
-    files=("data.csv", "<i>.csv"),
     name="GITHUB_TOKEN",
-    secrets=("GITHUB_TOKEN", "MAIL_PASSWORD"),
-    packages="1 package, 11 kB, declared in requirements.txt: six 1.17.0",
 )
 FACTS = {
     "title": "Run scripts/convert.py of the skill pdf-tools?",
@@ -60,6 +67,12 @@ FACTS = {
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'
 IN_DIFF = ('-print("older")', '+print("first")')
+
+
+def regranted(request: Request, *grants: Grant) -> Request:
+    """The request with other grants of some kinds."""
+    given = {grant.kind: grant for grant in (*request.grants, *grants)}
+    return replace(request, grants=tuple(given.values()))
 
 
 def ask_about_it(request: Request = REQUEST, before: str = "") -> None:

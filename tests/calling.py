@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from metier.cli import main, output
+from metier.surfaces.cli import main, output
 from worlds import World
 
 

@@ -17,6 +17,7 @@ import pytest
 import optional
 import parts
 from ordering import slowest_first
+from patience import PATIENCE
 from worlds import World
 
 # No test depends on the speed of the machine.
@@ -40,9 +41,6 @@ for library in ("httpx", "httpx2"):
 parts.hide()
 optional.guard()
 
-LONGEST = 900
-"""Seconds after which a test is ended. It is far more than any takes on a busy machine: no wait is without an end."""
-
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
 
@@ -59,15 +57,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LONGEST)
+    signal.setitimer(signal.ITIMER_REAL, 3 * PATIENCE, PATIENCE)  # again, if what cleans up waits in vain as well
     try:
         return (yield)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"the test was ended after {LONGEST} seconds")
+    raise TimeoutError(f"the test was ended after {3 * PATIENCE} seconds")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -25,13 +25,25 @@ from typing import Any, Final, NoReturn
 import optional
 
 MODULES: Final = (
-    *("metier.cli.session_commands", "metier.cli.serve", "metier.cli.mcp", "metier.cli.list", "metier.cli.replay"),
-    *("metier.cli.validate", "metier.cli.check", "metier.cli.install", "metier.cli.policy", "metier.cli.store"),
-    *("metier.cli.events", "metier.cli.doctor", "metier.cli.modes", "metier.cli.trust", "metier.cli.scaffold"),
-    *("metier.session.session", "metier.skills", "metier.app", "metier.replay", "metier.testing", "metier.rpc"),
-    *("metier.record.store.sqlite", "metier.record.store.postgres", "metier.sandbox.bubblewrap", "asyncio"),
-    *("metier.catalog.watch", "metier.mcp.server", "metier.mcp.http", "metier.mcp.pipe", "metier.web.api"),
-    *("metier.web.server", "uvicorn.protocols.http.h11_impl", "uvicorn.lifespan.on", "encodings.idna", "uuid"),
+    *(f"metier.surfaces.cli.{name}" for name in ("session_commands", "serve", "mcp", "list", "record", "validate")),
+    *(f"metier.surfaces.cli.{name}" for name in ("check", "install", "policy", "doctor", "switches", "scaffold")),
+    *(
+        "metier.session.session",
+        "metier.skills",
+        "metier.app",
+        "metier.replay",
+        "metier.testing",
+        "metier.surfaces.rpc",
+    ),
+    *("metier.record.store.sqlite", "metier.record.store.postgres", "metier.running.sandbox.bubblewrap", "asyncio"),
+    *(
+        "metier.catalog.watch",
+        "metier.surfaces.mcp.server",
+        "metier.surfaces.mcp.http",
+        "metier.surfaces.mcp.pipe",
+        "metier.surfaces.web.api",
+    ),
+    *("metier.surfaces.web.server", "uvicorn.protocols.http.h11_impl", "uvicorn.lifespan.on", "encodings.idna", "uuid"),
 )
 """What takes long to import. A module that is missing here is imported by the process that needs it."""
 

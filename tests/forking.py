@@ -22,10 +22,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-METIER: Final = (sys.executable, "-c", "from metier.cli import main; main()")
-SECONDS: Final = 120.0
-"""How long a command may take on a busy machine."""
+from patience import PATIENCE
 
+METIER: Final = (sys.executable, "-c", "from metier.surfaces.cli import main; main()")
 STARTED_WITH: Final = ("LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS", "PYTHONHOME")
 """What the interpreter reads before it runs any code. With another value, a process is a real one."""
 
@@ -47,7 +46,7 @@ def _server() -> tuple[str, Mapping[str, str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER, address], stdin=subprocess.PIPE, env=environment, cwd="/"
     )
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + PATIENCE
     while not os.path.exists(address):
         assert time.monotonic() < until
         assert process.poll() is None
@@ -58,7 +57,7 @@ def _server() -> tuple[str, Mapping[str, str]]:
             return  # a fork of the process that started the server
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(SECONDS)
+        process.wait(PATIENCE)
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
@@ -112,7 +111,7 @@ class _Forked(subprocess.Popen[Any]):
         message = json.dumps(given).encode()
         streams = [own if fd == -1 else fd for own, fd in enumerate((p2cread, c2pwrite, errwrite))]
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.settimeout(SECONDS)
+        self._connection.settimeout(PATIENCE)
         try:
             self._connection.connect(_server()[0])
             socket.send_fds(self._connection, [len(message).to_bytes(8)], streams)
@@ -161,7 +160,6 @@ def run(
     command: Sequence[str],
     *,
     input: str | bytes | None = None,  # noqa: A002 (as subprocess calls it)
-    timeout: float = SECONDS,
     check: bool = False,
     capture_output: bool = False,
     **options: Any,
@@ -173,7 +171,7 @@ def run(
         options["stdin"] = subprocess.PIPE
     with start(command, **options) as process:
         try:
-            out, err = process.communicate(input, timeout=timeout)
+            out, err = process.communicate(input, timeout=PATIENCE)
         except BaseException:
             process.kill()
             raise
@@ -183,9 +181,9 @@ def run(
     return done
 
 
-def program(*arguments: str) -> list[str]:
+def program(*arguments: str, code: str = METIER[2]) -> list[str]:
     """A command for others to start: a small process that lends its streams to `metier` and ends as it does."""
-    return [sys.executable, "-I", "-S", os.path.join(_HERE, "forked_program.py"), _server()[0], METIER[2], *arguments]
+    return [sys.executable, "-I", "-S", os.path.join(_HERE, "forked_program.py"), _server()[0], code, *arguments]
 
 
 def install(folder: str | os.PathLike[str]) -> str:

@@ -43,7 +43,7 @@ def run_as_nobody(code: str, *arguments: str) -> subprocess.CompletedProcess[byt
     # The interpreter and the sources may lie where that user cannot look: import first, then give up the rights.
     script = (
         "import os, sys, encodings.idna, json, hashlib, difflib, tempfile, tomllib, ctypes, shutil\n"
-        "import metier, metier.cli, metier.catalog.search.finder, metier.session.session, metier.testing\n"
+        "import metier, metier.surfaces.cli, metier.search.finder, metier.session.session, metier.testing\n"
         f"if os.geteuid() == 0:\n    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
     )
     return subprocess.run(

@@ -16,9 +16,9 @@ from typing import IO, Any
 import forking
 from metier import replay
 from metier.record.store import Frame, open_store
+from patience import PATIENCE
 from worlds import World
 
-SECONDS = 120.0
 """How long an answer may take on a busy machine."""
 
 
@@ -59,7 +59,7 @@ class Rpc:
         return number
 
     def receive(self, number: int) -> Any:
-        answer = self._answers[number].get(timeout=SECONDS)
+        answer = self._answers[number].get()
         if "error" in answer:
             raise RpcFailure(answer["error"])
         return answer["result"]
@@ -77,14 +77,14 @@ class Rpc:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(SECONDS)
+        self.process.wait()
 
     def close(self) -> int:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        code = self.process.wait(SECONDS)
-        self._reader.join(SECONDS)
+        code = self.process.wait(PATIENCE)
+        self._reader.join()
         return code
 
 
@@ -129,7 +129,7 @@ class Lives:
     def run(self, *arguments: str, code: int = 0) -> str:
         """A command in a process of its own; what it printed, or what it said if it ended with another code."""
         command = [*forking.METIER, *arguments, *self.place]
-        done = forking.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = forking.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr + done.stdout
         return done.stdout if code == 0 else done.stderr
 

@@ -50,4 +50,4 @@ def serving(answer: Callable[[str, Any], tuple[bytes, str]]) -> Generator[str, N
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join()

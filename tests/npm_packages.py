@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-SECONDS = 600
+from patience import PATIENCE
 
 
 def install(place: Path, packages: Sequence[str], newest_node: int = 0) -> str:
@@ -28,7 +28,7 @@ def install(place: Path, packages: Sequence[str], newest_node: int = 0) -> str:
     line = [npm, "install", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1", *wanted]
     env = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
     try:
-        done = subprocess.run(line, cwd=building, env=env, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(line, cwd=building, env=env, capture_output=True, text=True, timeout=PATIENCE)
         why = (done.stderr.strip().splitlines() or ["npm failed"])[-1] if done.returncode else ""
     except subprocess.TimeoutExpired:
         why = "it took too long"

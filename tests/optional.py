@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metier.errors import SandboxUnavailable
-from metier.sandbox import choose
+from metier.running.sandbox.runners import choose
 
 _TESTS: Final = Path(__file__).resolve().parent
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {

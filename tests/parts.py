@@ -98,7 +98,7 @@ def require_sandbox() -> None:
 def no_sandbox() -> str:
     """Why no script can run in a sandbox here; empty if it can."""
     from metier.errors import SandboxUnavailable
-    from metier.sandbox import choose
+    from metier.running.sandbox.runners import choose
 
     try:
         choose()

@@ -1,19 +1,33 @@
 """Sessions to record: a catalog with something of everything, and a driver that asks for hundreds of things."""
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
 
 from metier import MetierError, Skills
 from metier.files.digests import digest_of
-from metier.sandbox import Job, Outcome, WrittenFile
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Job, Outcome, WrittenFile
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from metier.testing import write_skill
 from worlds import World
 
 KINDS = ("load", "load", "read", *["call"] * 4, "search", "invoke", "compact", "end", "output", "run", "edit")
 PROFILES = ("standard", "codelia", "omp", "mycodeagent", "rip", "remcochat")
+
+
+class Counter:
+    """Ids `event-0`, `event-1`, ... and a clock that ticks once per look, for a deterministic run."""
+
+    def __init__(self) -> None:
+        self._ids, self._ticks = itertools.count(), itertools.count()
+
+    def ids(self) -> str:
+        return f"event-{next(self._ids)}"
+
+    def clock(self) -> int:
+        return next(self._ticks)
 
 
 def write_catalog(root: Path, count: int = 12) -> None:

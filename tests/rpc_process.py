@@ -27,7 +27,7 @@ class RpcProcess:
         self.process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:
-        return json.loads(self._lines.get(timeout=120))
+        return json.loads(self._lines.get())
 
     def call(self, method: str, **params: object) -> Any:
         self.send(method, method, **params)
@@ -44,4 +44,4 @@ class RpcProcess:
 
     def end(self) -> None:
         self.close_input()
-        assert self.process.wait(120) == 0
+        assert self.process.wait() == 0

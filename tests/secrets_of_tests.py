@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 from metier.files.source import take_folder
+from metier.policy.rules import Rule
 from metier.record.store import open_store
-from metier.secrets.storage import SecretStorage
-from metier.session.rules import Rule
+from metier.running.secrets.storage import SecretStorage
 from worlds import World
 
 SKILL = "leaky"
@@ -83,8 +83,8 @@ def plant(world: World, given: dict[str, str]) -> Path:
         kept.set(name, value, in_file=True)
     path = world.skill(f"~/.agents/skills/{SKILL}", files={"scripts/leak.py": LEAK})
     digest = take_folder(str(path.parent)).digest
-    rules = [{"tool": "run_secret", "name": name, "skill_name": SKILL, "digest": digest} for name in given]
-    listed = ", ".join(Rule(**rule).as_toml() for rule in [*rules, {"tool": "skill_run"}])
+    rules = [Rule(tool="run_secret", name=name, skill_name=SKILL, digest=digest) for name in given]
+    listed = ", ".join(rule.as_toml() for rule in [*rules, Rule(tool="skill_run")])
     (config / "config.toml").write_text(f"[permissions]\nallow = [{listed}]\n")
     return path
 

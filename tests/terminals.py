@@ -25,7 +25,7 @@ class Terminal:
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.world.home), "LANG": "C.UTF-8"}
         kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
         program, script = self.world.home / "program.py", self.world.home / "line.sh"
-        program.write_text(f"{before}\nfrom metier.cli import main\nmain()\n")
+        program.write_text(f"{before}\nfrom metier.surfaces.cli import main\nmain()\n")
         metier = f"{shlex.quote(sys.executable)} -P {shlex.quote(str(program))}"
         script.write_text(
             f'metier() {{ {metier} "$@"; }}\ncd {shlex.quote(str(self.world.project))}\n{line}\nsleep 600\n'

@@ -9,6 +9,7 @@ from metier.app import CHANGED, App
 from metier.record.store import open_store
 from metier.replay import from_store, replay
 from metier.session.session import Session
+from patience import PATIENCE
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -32,7 +33,7 @@ def test_a_change_of_the_catalog_reaches_other_hosts_of_the_store(world: World, 
     assert ear.get(0) == []
     world.skill(f"{SKILLS}/late")
     assert one.refresh().added == ("late",)
-    assert ear.get(10) == ["+1 / -0 / ~0"]
+    assert ear.get(PATIENCE) == ["+1 / -0 / ~0"]
 
 
 def test_a_session_goes_on_in_another_host_where_the_first_left_it(world: World, trail: str) -> None:

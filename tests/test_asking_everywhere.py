@@ -1,6 +1,6 @@
 """One request on every surface: whoever is asked sees the same facts, the same script or difference, the same answers.
 
-The page of the web app is in `web/test_pages_question.py`, because a browser has an event loop of its own.
+The page of the web app is in `surfaces/web/test_pages_question.py`, because a browser has an event loop of its own.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from metier.adapters.langchain import skill_tools
 from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsToolset
 from metier.app import App
-from metier.mcp.server import McpServer
+from metier.surfaces.mcp.server import McpServer
 from parts import require
 from piping import reading
 from terminals import Terminal
@@ -64,7 +64,7 @@ class Surface:
             terminal.close()
 
     def process(self, *arguments: str) -> "subprocess.Popen[str]":
-        code = f"{self.before}; from metier.cli import main; main()"
+        code = f"{self.before}; from metier.surfaces.cli import main; main()"
         line = [sys.executable, "-c", code, *arguments, "--store", "memory:"]
         line += ["--cwd", str(self.world.project), "--home", str(self.world.home)]
         path = ":".join(one for one in sys.path if one)
@@ -90,10 +90,10 @@ def json_rpc(surface: Surface) -> str:
             message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
-        while (got := json.loads(lines.get(timeout=30))).get("method") != "session.ask":
+        while (got := json.loads(lines.get())).get("method") != "session.ask":
             pass
         process.stdin.close()
-        assert process.wait(120) == 0
+        assert process.wait() == 0
     return parts(got["params"]["question"])
 
 

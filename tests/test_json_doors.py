@@ -14,11 +14,11 @@ from metier.catalog.modes import Modes
 from metier.errors import ConfigError, InstallError, StoreError
 from metier.files.json_text import infinite_in, parse_json
 from metier.hosts.trust import trusted_projects
-from metier.install import fetch, lock
-from metier.mcp import remote_skill
-from metier.model import Diagnostic
 from metier.record.store.memory import MemoryStore
-from metier.rpc import Dispatcher
+from metier.sources import remote_skill
+from metier.sources.install import fetch, lock
+from metier.surfaces.rpc import Dispatcher
+from metier.values.skill import Diagnostic
 from test_nasty_messages import HELLO, Pipe, pipe, place, serving
 from worlds import World
 
@@ -114,7 +114,7 @@ def test_json_rpc_and_mcp_on_a_pipe(skilled: World) -> None:
 def test_the_command_line(skilled: World, number: str) -> None:
     for arguments, given in ((f'{{"name": {number}}}', ""), ("-", f'{{"name": "notes", "x": [{number}]}}')):
         command = [*forking.METIER, "call", "skill_load", arguments, *place(skilled)]
-        done = forking.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+        done = forking.run(command, input=given, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert is_clear(done.stderr), done.stderr
 
@@ -175,16 +175,15 @@ def test_no_module_reads_json_from_outside_in_another_way() -> None:
     assert using == {
         "adapters/conversation.py",
         "catalog/snapshot.py",
-        "chat/engine.py",
-        "chat/history.py",
-        "install/placing.py",
+        "surfaces/chat/engine.py",
+        "surfaces/chat/history.py",
         "record/store/seal.py",
         "record/store/values.py",
         "replay/doubles.py",
-        "rpc/pipe.py",
-        "sandbox/container_init.py",
-        "sandbox/probe.py",
-        "session/scripts.py",
-        "web/api.py",
-        "web/pages/activity.py",
+        "surfaces/rpc/pipe.py",
+        "running/sandbox/container_init.py",
+        "running/sandbox/probe.py",
+        "running/scripts.py",
+        "surfaces/web/api.py",
+        "surfaces/web/pages/activity.py",
     }

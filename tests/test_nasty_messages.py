@@ -15,16 +15,16 @@ import httpx2
 import pytest
 
 import forking
+from bench.attack.nasty import JsonObject, Nasty, as_python, encode, http_request, mcp_message, rpc_message
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
-from nasty import JsonObject, Nasty, as_python, encode, http_request, mcp_message, rpc_message
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
+from patience import PATIENCE
 from worlds import World
 
 EACH = 500
 BATCH = 10
-SECONDS = 300
 INTERNAL = -32603
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
 
@@ -63,8 +63,8 @@ class Pipe:
             json.dumps(answer, ensure_ascii=False).encode()
             if isinstance(answer, list) or "method" not in answer:
                 yield answer
-        writer.join(SECONDS)
-        raise AssertionError(f"the server ended with {self.process.wait(SECONDS)}")
+        writer.join()
+        raise AssertionError(f"the server ended with {self.process.wait()}")
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -86,12 +86,12 @@ def pipe(world: World, command: str, *more: str) -> Generator[Pipe, None, None]:
         errors.open("wb") as kept,
         forking.start([*forking.METIER, command, *place(world), *more], stdin=-1, stdout=-1, stderr=kept) as process,
     ):
-        deadline = threading.Timer(SECONDS, process.kill)
+        deadline = threading.Timer(PATIENCE, process.kill)
         deadline.start()
         try:
             yield Pipe(process)
             cast("IO[bytes]", process.stdin).close()
-            assert process.wait(SECONDS) == 0
+            assert process.wait() == 0
         finally:
             deadline.cancel()
             process.kill()
@@ -196,7 +196,7 @@ def serving(world: World) -> Generator[httpx2.Client, None, None]:
     command = [*forking.METIER, "serve", "--port", "0", "--rate", "0", *place(world)]
     errors = world.home / "stderr"
     with errors.open("wb") as kept, forking.start(command, stderr=subprocess.PIPE) as process:
-        deadline = threading.Timer(SECONDS, process.kill)
+        deadline = threading.Timer(PATIENCE, process.kill)
         deadline.start()
         assert process.stderr is not None
         first = process.stderr.readline().decode()
@@ -206,14 +206,14 @@ def serving(world: World) -> Generator[httpx2.Client, None, None]:
             url = first.removeprefix("listening on ").strip()
             token = (world.home / ".config/metier/token").read_text().strip()
             headers = {"authorization": f"Bearer {token}"}
-            with httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
+            with httpx2.Client(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False) as client:
                 yield client
             assert process.poll() is None
         finally:
             deadline.cancel()
             process.terminate()
-            process.wait(SECONDS)
-            rest.join(SECONDS)
+            process.wait()
+            rest.join()
     assert "Traceback" not in errors.read_text()
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from every_surface import OF_A_MODEL, Step, call, opened
 from metier.record.store import Frame, open_store
 from metier.replay import from_store, replay
 from parts import needs, no_sandbox
-from surfaces import OF_A_MODEL, Step, call, opened
 from worlds import World
 
 RULES = """

@@ -16,15 +16,15 @@ from calling import Run, caller
 from mcp_requests import ask
 from metier import Session, Skills
 from metier.app import App, SessionDefaults
-from metier.cli import cli
-from metier.mcp.server import McpServer
 from metier.record.store import Frame
-from metier.rpc import Dispatcher
-from metier.rpc.messages import INVALID_PARAMS
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS
 from metier.session.options import SessionOptions
-from metier.web.api import build, endpoints
+from metier.surfaces.cli import cli
+from metier.surfaces.mcp.server import McpServer
+from metier.surfaces.rpc import Dispatcher
+from metier.surfaces.rpc.messages import INVALID_PARAMS
+from metier.surfaces.web.api import build, endpoints
 from worlds import World
 
 FIELDS = [(name, field) for name, kind in OPERATIONS.items() for field in parameters(kind)]

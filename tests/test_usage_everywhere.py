@@ -10,11 +10,11 @@ import httpx2
 import pytest
 from anthropic.types import Message
 
+from every_surface import Http, JsonRpc, Mcp, opened
 from forking import METIER
 from metier.adapters.anthropic import MessagesSkills
 from metier.record.store import open_store
 from parts import needs
-from surfaces import Http, JsonRpc, Mcp, opened
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -41,7 +41,7 @@ def library(world: World) -> World:
 def counted(world: World, store: str, *options: str) -> Any:
     """What `metier usage --json` prints in a process of its own."""
     line = [*METIER, "usage", "--json", "--store", store, "--home", str(world.home), *options]
-    done = subprocess.run(line, cwd=world.project, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(line, cwd=world.project, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -55,7 +55,7 @@ def test_what_a_client_of_mcp_was_shown_and_did_is_counted_by_another_process(li
     with opened("mcp", library, store) as client:
         assert isinstance(client, Mcp)
         instructions = client.client.instructions or ""
-        tools = asyncio.run_coroutine_threadsafe(client.client.list_tools(), client.loop).result(60).tools
+        tools = asyncio.run_coroutine_threadsafe(client.client.list_tools(), client.loop).result().tools
         client("call", {"tool": "skill_search", "args": {"query": "timber"}})
         load = client("call", {"tool": "skill_load", "args": {"name": "measure"}})
         read = client("call", {"tool": "skill_read", "args": {"name": "measure", "path": "references/a.md"}})

@@ -9,8 +9,7 @@ from metier import Skills
 from metier.app import App
 from metier.catalog import snapshot
 from metier.catalog.watch import News, Watcher
-
-PATIENCE = 120.0
+from patience import PATIENCE
 
 
 def wait_for(condition: Callable[[], bool], what: str = "") -> None:

@@ -7,13 +7,16 @@ The exit code is 1 if anything escaped, exceeded a limit by more than 10 %, surv
 """
 
 import argparse
+import itertools
+import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from . import families, rounds
+from . import containers, families, rounds
+from .boxes import IDENTITIES
 from .rounds import Finding, Plan, Result
 
 _EACH: Final = 12
@@ -50,21 +53,21 @@ class Tally:
         return bool(self.escapes or self.limits or self.survivors or self.broken or not self.attempts)
 
 
-def attack(names: Sequence[str], seed: int, minutes: float, seconds: float) -> dict[tuple[str, str], Tally]:
+def attack(names: Sequence[str], options: argparse.Namespace) -> dict[tuple[str, str], Tally]:
     """Take the families in turn until the time is over. Every family has at least one round as each identity."""
     tallies: dict[tuple[str, str], Tally] = {}
-    deadline = time.monotonic() + minutes * 60
-    number = 0
-    while True:
-        for identity in rounds.identities():
-            for name in names:
-                if number and time.monotonic() >= deadline:
-                    return tallies
-                plan = Plan(name, seed, number, identity, seconds)
+    deadline = time.monotonic() + options.minutes * 60
+    turns = [(identity, name) for identity in IDENTITIES for name in names if identity in families.identities(name)]
+    for number in [options.number] if options.number is not None else itertools.count():
+        for identity, name in turns:
+            if number and options.number is None and time.monotonic() >= deadline:
+                return tallies
+            if options.identity in ("", identity):
+                plan = Plan(name, options.seed, number, identity, options.seconds)
                 result = rounds.run(plan, families.FAMILIES[name])
                 tallies.setdefault((name, identity), Tally()).add(result)
                 show(plan, result.findings)
-        number += 1
+    return tallies
 
 
 def show(plan: Plan, findings: Sequence[Finding]) -> None:
@@ -113,16 +116,11 @@ def main() -> int:
         print(f"no such family: {', '.join(unknown)}", file=sys.stderr)
         return 2
     begun = time.monotonic()
-    if options.number is not None:
-        tallies: dict[tuple[str, str], Tally] = {}
-        for identity in [options.identity] if options.identity else rounds.identities():
-            for name in names:
-                plan = Plan(name, options.seed, options.number, identity, options.seconds)
-                result = rounds.run(plan, families.FAMILIES[name])
-                tallies.setdefault((name, identity), Tally()).add(result)
-                show(plan, result.findings)
-    else:
-        tallies = attack(names, options.seed, options.minutes, options.seconds)
+    if not options.only and not os.environ.get("CI"):
+        for name, reason in containers.missing().items():
+            print(f"{name} is left out: {reason}")
+            names.remove(name)
+    tallies = attack(names, options)
     print(table(tallies))
     bad = any(tally.bad for tally in tallies.values())
     print(f"seed {options.seed}, {time.monotonic() - begun:.0f} s: {'something was found' if bad else 'nothing found'}")

@@ -17,9 +17,9 @@ from metier import Request
 from metier.errors import MetierError
 from metier.files import tree
 from metier.files.digests import digest_of
-from sandbox.boxes import as_user
 
 from . import probes
+from .boxes import as_user
 from .place import Place, beside
 from .rounds import Round
 

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from install.hostile import SKILLS, TARS, ZIPS, plain_tar, rightly_summed, tarred, zipped
 from metier.limits import MIB
 
 from ..walk import processes
+from .hostile import SKILLS, TARS, ZIPS, plain_tar, rightly_summed, tarred, zipped
 from .place import Place
 from .rounds import Round, own
 

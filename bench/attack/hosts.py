@@ -1,4 +1,4 @@
-"""Attempts of a script that may connect to a few hosts to reach others; see tests/sandbox/host_attempts.py.
+"""Attempts of a script that may connect to a few hosts to reach others; see bench/attack/host_attempts.py.
 
 Every other run sends the proxy requests that are put together at random from parts of valid and invalid ones.
 """
@@ -7,12 +7,12 @@ import json
 from dataclasses import replace
 from typing import Final
 
-from metier.sandbox import RunLimits, Runner
-from metier.sandbox.bubblewrap import BubblewrapRunner
-from sandbox.boxes import Box
-from sandbox.host_attempts import LISTED_NAMES, SCRIPT, Heard, services, to_this_machine
+from metier.running.sandbox import RunLimits, Runner
+from metier.running.sandbox.bubblewrap import BubblewrapRunner
 
 from . import probes
+from .boxes import Box
+from .host_attempts import LISTED_NAMES, SCRIPT, Heard, services, to_this_machine
 from .rounds import Round
 
 _SECONDS: Final = 30.0

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from metier.errors import MetierError
-from sandbox.boxes import settled
 
 from . import probes
+from .boxes import settled
 from .place import Place, become
 from .project import ALLOWED, Entry, planted, snapshot
 from .rounds import Round, descendants, describe, reap

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from metier.limits import KIB, MIB
-from metier.sandbox import RunLimits, Runner
-from sandbox.boxes import Box
+from metier.running.sandbox import RunLimits, Runner
 
 from . import measure, probes
+from .boxes import Box
 from .rounds import Round
 
 LIMITS: Final = RunLimits(
@@ -276,12 +276,12 @@ os.write(1, b"file %d\\n" % os.fstat(file).st_size)
 ]
 
 
-def exceed(round_: Round) -> None:
+def exceed(round_: Round, sandbox: Runner | None = None, most: int = len(LIMIT_PROBES)) -> None:
     """Probes of limits, those of the round's number first."""
-    box = Box(round_.folder / "box", round_.token)
-    sandbox = probes.runner()
+    box = Box(round_.folder / "limited", round_.token)
+    sandbox = sandbox or probes.runner()
     start = round_.number * 3
-    for step in range(len(LIMIT_PROBES)):
+    for step in range(most):
         if step and not round_.goes_on():
             return
         _exceed(round_, box, sandbox, LIMIT_PROBES[(start + step) % len(LIMIT_PROBES)])

@@ -1,8 +1,8 @@
 """Measures a sandbox from outside while it runs: its processes, their memory, and how long they live.
 
 A process of its own looks at /proc, so that neither the attack nor the product can hold it up. The processes of a
-sandbox are the descendants of the round in another process namespace. Processes in a control group of Metier have the
-memory that the kernel charges to that group, buffers and files in memory included. Of all others, only memory that the
+sandbox are the descendants of the round in another process namespace. Processes in another control group than ours have
+the memory that the kernel charges to it, buffers and files in memory included. Of all others, only memory that the
 processes brought counts (`Pss_Anon` and `Pss_Shmem`), because pages of the system's libraries belong to everybody. Of a
 process whose first thread has ended, the other threads still show the memory.
 
@@ -106,7 +106,7 @@ class _Usage:
     memory: int
     tasks: int
     group: str
-    """The folder of its control group, if Metier made it."""
+    """The folder of its control group, if that is another than ours."""
 
     @classmethod
     def of(cls, pid: int) -> "_Usage":
@@ -120,12 +120,14 @@ class _Usage:
 def _group(pid: int, threads: list[str]) -> str:
     """The group of a thread that lives. One that has ended is in no group any more, even if the process goes on."""
     with contextlib.suppress(OSError):
+        ours = Path("/proc/self/cgroup").read_text().splitlines()
         for line in Path(f"/proc/{pid}/task/{threads[0]}/cgroup").read_text().splitlines() if threads else ():
             _, controllers, path = line.split(":", 2)
-            if os.path.basename(path).startswith("metier-"):
-                for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-                    if controllers in ("", "memory") and os.path.isdir(root + path):
-                        return root + path
+            if line in ours or path == "/" or controllers not in ("", "memory"):
+                continue
+            for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                if os.path.isdir(root + path):
+                    return root + path
     return ""
 
 

@@ -5,10 +5,10 @@ import json
 
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from nasty import Nasty, as_python, http_request, mcp_message, rpc_message
-from sandbox.boxes import as_user
 
 from . import probes
+from .boxes import as_user
+from .nasty import Nasty, as_python, http_request, mcp_message, rpc_message
 from .place import Lines, Place, lines, tracebacks, web
 from .rounds import Round
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from metier.errors import MetierError
 from metier.hosts import profiles
-from sandbox.boxes import as_user
 
+from .boxes import as_user
 from .place import Place, home_roots, lines, web
 from .rounds import Round
 

@@ -21,9 +21,9 @@ from typing import Any, Final
 from metier import Skills
 from metier.hosts import profiles
 from metier.testing import write_skill
-from sandbox.boxes import NOBODY
 
 from ..walk import processes
+from .boxes import NOBODY
 from .rounds import Round, own
 
 SECONDS: Final = 40.0

@@ -1,18 +1,19 @@
-"""Attempts to get out of the sandbox. Each is harmless where it succeeds (see tests/sandbox/attempts.py)."""
+"""Attempts to get out of the sandbox. Each is harmless where it succeeds (see bench/attack/attempts.py)."""
 
 import contextlib
 import json
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final
 
 from metier.errors import MetierError
-from metier.sandbox import Job, Outcome, RunLimits, Runner, choose
-from sandbox.attempts import ATTEMPTS, NOTHING, PROJECT, WORKING, WRITABLE, Attempt
-from sandbox.boxes import Box, Listeners, a_victim, as_user, knowledge, listeners
+from metier.running.sandbox import Job, Outcome, RunLimits, Runner
+from metier.running.sandbox.runners import choose
 
 from . import measure
+from .attempts import ATTEMPTS, NOTHING, PROJECT, WORKING, WRITABLE, Attempt
+from .boxes import Box, Listeners, a_victim, as_user, knowledge, listeners
 from .rounds import Round
 
 _OTHERS: Final = """
@@ -155,9 +156,7 @@ return found or has(above + "/home/.ssh/id")
     Attempt("secrets-of-the-skill-behind-links", 'return has(os.environ["SKILL_DIR"] + "/link-folder/.ssh/id")'),
     Attempt("files-of-the-skill-through-its-descriptors", 'return has("/proc/self/cwd/../.." + A["secret"])'),
 ]
-"""Further attempts. Those of the tests come first."""
-
-EVERY: Final = [*ATTEMPTS, *MORE]
+"""Attempts besides those of the tests."""
 
 
 def runner() -> Runner:
@@ -165,28 +164,27 @@ def runner() -> Runner:
     return choose()
 
 
-def attack(round_: Round) -> None:
+def attack(
+    round_: Round, sandbox: Runner | None = None, must_fail: Callable[[Attempt], bool] = lambda attempt: True
+) -> None:
     """As many attempts as fit into the round, in an order of its own, the further ones before those of the tests."""
-    order = [*_shuffled(range(len(ATTEMPTS), len(EVERY)), round_), *_shuffled(range(len(ATTEMPTS)), round_)]
+    order = [*round_.chance.sample(MORE, len(MORE)), *round_.chance.sample(ATTEMPTS, len(ATTEMPTS))]
     box = Box(round_.folder / "box", round_.token)
     os.environ["METIER_SECRET"] = round_.token
-    sandbox = runner()
+    sandbox = sandbox or runner()
     with listeners(box) as heard, _socket_in(box), a_victim(round_.token) as victim:
-        for index in order:
+        for attempt in filter(must_fail, order):
             if not round_.goes_on():
                 return
-            _attempt(round_, box, sandbox, EVERY[index], knowledge(box, heard, victim.pid), heard)
+            _attempt(round_, box, sandbox, attempt, knowledge(box, heard, victim.pid), heard)
             if victim.poll() is not None:
-                round_.escape(f"{EVERY[index].name} ended a process of the host", EVERY[index].body)
+                round_.escape(f"{attempt.name} ended a process of the host", attempt.body)
                 return
-
-
-def _shuffled(numbers: range, round_: Round) -> list[int]:
-    return round_.chance.sample(numbers, len(numbers))
 
 
 def _attempt(round_: Round, box: Box, sandbox: Runner, attempt: Attempt, known: str, heard: Listeners) -> None:
     grant = attempt.also
+    packed = sandbox.name != "container" and (round_.chance.random() < 0.5 or "packages" in attempt.name)
     job = box.job(
         box.script("attempt.py", attempt.text()),
         stdin=known.encode(),
@@ -195,7 +193,7 @@ def _attempt(round_: Round, box: Box, sandbox: Runner, attempt: Attempt, known: 
         project=str(box.project) if grant.project else None,
         project_writable=grant.project_writable,
         cwd=str(box.project) if grant.works_there else None,
-        packages=box.environment() if round_.chance.random() < 0.5 or "packages" in attempt.name else None,
+        packages=box.environment() if packed else None,
     )
     before = box.fingerprint()
     outcome = run(round_, sandbox, job)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from metier.errors import MetierError
-from sandbox.boxes import as_user
 
 from . import probes
+from .boxes import as_user
 from .place import Place
 from .rounds import Round
 

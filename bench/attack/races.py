@@ -8,10 +8,10 @@ from pathlib import Path
 
 from metier.errors import MetierError
 from metier.files import beneath, tree
-from metier.sandbox import Job, RunLimits
-from sandbox.boxes import as_user
+from metier.running.sandbox import Job, RunLimits
 
 from . import probes
+from .boxes import as_user
 from .place import Place, beside
 from .rounds import Round
 

@@ -15,8 +15,8 @@ from metier import Skills
 from metier.errors import MetierError
 from metier.hosts import profiles
 from metier.session.session import Session
-from sandbox.boxes import as_user
 
+from .boxes import as_user
 from .place import Place, home_roots
 from .rounds import Round
 

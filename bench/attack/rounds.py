@@ -17,13 +17,12 @@ import time
 import traceback
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sandbox.boxes import IDENTITIES, NOBODY, settled
-
+from .boxes import NOBODY, mounts, settled
 from .preload import preload
 
 Kind = Literal["escape", "limit", "survivor", "broken"]
@@ -213,10 +212,6 @@ def begin(plan: Plan, base: str) -> Round:
     return Round(plan, Path(base).resolve(), chance, uuid.uuid4().hex)
 
 
-def identities() -> Sequence[str]:
-    return IDENTITIES
-
-
 def own(path: Path, identity: str) -> None:
     """Give a folder and everything in it to the identity."""
     if identity != "nobody":
@@ -265,8 +260,7 @@ def describe(pid: int) -> str:
 
 
 def _state(folder: Path) -> tuple[set[str], set[str]]:
-    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-    return mounts, {entry.name for entry in (folder / "tmp").iterdir()}
+    return set(mounts(folder)), {entry.name for entry in (folder / "tmp").iterdir()}
 
 
 def _report_what_is_left(round_: Round, before: tuple[set[str], set[str]]) -> None:
@@ -282,9 +276,9 @@ def _report_what_is_left(round_: Round, before: tuple[set[str], set[str]]) -> No
         for pid in remaining:
             _kill(pid)
         settled(left, [], SETTLE)
-    mounts, temporary = _state(round_.folder)
-    if mounts - before[0]:
-        round_.found("survivor", f"mounts are left: {sorted(mounts - before[0])[:5]}")
+    mounted, temporary = _state(round_.folder)
+    if mounted - before[0]:
+        round_.found("survivor", f"mounts are left: {sorted(mounted - before[0])[:5]}")
     if temporary - before[1]:
         round_.found("survivor", f"temporary folders are left: {sorted(temporary - before[1])[:5]}")
 

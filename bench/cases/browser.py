@@ -11,9 +11,9 @@ import time
 from starlette.testclient import TestClient
 
 from metier.app import App
-from metier.chat.chat_store import ChatStore
-from metier.chat.items import TextItem, UserItem
-from metier.web.api import build
+from metier.surfaces.chat.chat_store import ChatStore
+from metier.surfaces.chat.items import TextItem, UserItem
+from metier.surfaces.web.api import build
 
 from ..measure import Row
 from ..options import Options, scan_arguments

@@ -10,7 +10,7 @@ import time
 from starlette.testclient import TestClient
 
 from metier.app import App
-from metier.web.api import build
+from metier.surfaces.web.api import build
 
 from ..measure import Row
 from ..options import Options, scan_arguments

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from textual.widgets import Input
 
 from metier import Skills
-from metier.tui.model import ALL, Picker
-from metier.tui.screen import PickApp, PickScreen
+from metier.surfaces.tui.model import ALL, Picker
+from metier.surfaces.tui.screen import PickApp, PickScreen
 
 from ..measure import Row
 from ..options import Options

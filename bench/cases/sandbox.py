@@ -14,7 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from metier.sandbox import Job, Runner, SandboxUnavailable, choose
+from metier.running.sandbox import Job, Runner, SandboxUnavailable
+from metier.running.sandbox.runners import choose
 
 from ..measure import Row
 from ..options import Options

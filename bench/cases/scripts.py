@@ -29,15 +29,16 @@ from dataclasses import dataclass, replace
 from metier.files.tree import SkillTree, TreeFile, take
 from metier.hosts.settings import Settings
 from metier.hosts.settings import resolve as settings_of
-from metier.packages import Environment, PackagesUnavailable, Wanted, programs
-from metier.packages.environment import Environments
-from metier.packages.interpreters import Interpreter, choose
-from metier.packages.resolve import resolve
-from metier.packages.state import wanted_by
-from metier.sandbox import Job, RunLimits, Runner, SandboxUnavailable
-from metier.sandbox import choose as choose_runner
-from metier.sandbox.interpreter import usual_python
-from metier.session import dependencies
+from metier.running.grants import packages
+from metier.running.packages import Environment, PackagesUnavailable, Wanted, programs
+from metier.running.packages.environment import Environments
+from metier.running.packages.interpreters import Interpreter, choose
+from metier.running.packages.resolve import resolve
+from metier.running.packages.state import wanted_by
+from metier.running.packages.user_settings import environment
+from metier.running.sandbox import Job, RunLimits, Runner, SandboxUnavailable
+from metier.running.sandbox.interpreter import usual_python
+from metier.running.sandbox.runners import choose as choose_runner
 
 from ..measure import Row
 from ..options import Options
@@ -191,7 +192,7 @@ class Tried:
 
 
 def _tried(chosen: Sequence[Chosen], runner: Runner, settings: Settings) -> Iterator[tuple[Chosen, Tried]]:
-    state = dependencies.package_state(settings)
+    state = packages.package_state(settings)
     assert state is not None
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for batch in _batches(chosen):
@@ -231,12 +232,12 @@ def _start_of(one: Chosen, runner: Runner, environment: Environment | None) -> s
 def _environment(one: Chosen, settings: Settings) -> tuple[Environment | None, str]:
     """The packages of a script, and what is missing of them."""
     wanted = wanted_by(one.tree, one.path, "#!python")
-    state = dependencies.package_state(settings)
+    state = packages.package_state(settings)
     assert state is not None
-    found = dependencies.NO_PACKAGES if wanted is None else dependencies.look_up(settings, wanted)
-    plan = dependencies.with_root(found, one.tree, one.path)
+    found = packages.PackagesGrant() if wanted is None else packages.look_up(settings, wanted)
+    plan = found.with_root(one.tree, one.path)
     if plan.lock is None:
-        return plan.environment, plan.refusal or "; ".join(plan.notes)
+        return plan.environment, plan.refusal or "; ".join(plan.remarks)
     if plan.lock.size > HEAVY:
         return plan.environment, f"too heavy: {plan.lock.size / 1e9:.1f} GB to download"
     try:
@@ -244,7 +245,7 @@ def _environment(one: Chosen, settings: Settings) -> tuple[Environment | None, s
         folder = state.environments.ensure(plan.lock, plan.interpreter, bytecode=False)
     except PackagesUnavailable as error:
         return plan.environment, str(error)
-    return dependencies.environment_of(plan, folder), "; ".join(plan.notes)
+    return plan.with_folder(folder), "; ".join(plan.remarks)
 
 
 def _group(why: str, problem: str) -> str:
@@ -269,11 +270,12 @@ def _group(why: str, problem: str) -> str:
 def _start(runner: Runner, settings: Settings, rounds: int) -> list[Row]:
     """What a cached environment adds to a run that does nothing, in turns."""
     interpreter = choose(usual_python(), "")
-    state = dependencies.package_state(settings)
+    state = packages.package_state(settings)
     assert state is not None
-    lock = resolve(Wanted(requirements=_MEASURED), interpreter)
-    plan = dependencies.Plan(lock=lock, interpreter=interpreter)
-    environment = dependencies.environment_of(plan, state.environments.ensure(lock, interpreter))
+    with programs.workplace(state.environments.folder) as workplace:
+        lock = resolve(Wanted(requirements=_MEASURED), interpreter, workplace)
+    plan = packages.PackagesGrant(lock=lock, interpreter=interpreter)
+    environment = plan.with_folder(state.environments.ensure(lock, interpreter))
     tree = SkillTree((TreeFile("scripts/nothing.py", b"pass\n"),))
     bare = Job("/", "scripts/nothing.py", tree=tree)
     times: dict[str, list[float]] = {"bare": [], "packages": []}
@@ -332,11 +334,13 @@ def _first_install(rounds: int) -> list[Row]:
 
 def _install(who: str, interpreter: Interpreter, folder: str) -> None:
     if who == "metier":
-        lock = resolve(Wanted(requirements=_MEASURED), interpreter)
-        Environments(os.path.join(folder, "environments")).ensure(lock, interpreter)
+        environments = Environments(os.path.join(folder, "environments"))
+        with programs.workplace(environments.folder) as workplace:
+            lock = resolve(Wanted(requirements=_MEASURED), interpreter, workplace)
+        environments.ensure(lock, interpreter)
         return
     uv = shutil.which("uv") or programs.installer().command[0]
     more = ["--compile-bytecode"] if who != "uv" else []
     words = ["pip", "install", "--quiet", "--target", os.path.join(folder, "target"), "--only-binary", ":all:"]
     words += ["--python", interpreter.path, *more, *_MEASURED]
-    subprocess.run([uv, *words], check=True, env=programs.environment("uv"), cwd=folder)
+    subprocess.run([uv, *words], check=True, env=environment("uv", folder), cwd=folder)

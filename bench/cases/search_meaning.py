@@ -10,9 +10,9 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from metier.catalog.search.fusion import fuse
-from metier.catalog.search.index import TextIndex
-from metier.catalog.search.reading import TextSource, indexed_skills, with_references
+from metier.search.fusion import fuse
+from metier.search.index import TextIndex
+from metier.search.reading import TextSource, indexed_skills, with_references
 
 from ..corpus import Query, absent, corpus_of, folds
 from ..measure import Row

@@ -8,15 +8,15 @@ skill that the request rules out and that is still first; requests whose whole r
 import itertools
 import os
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from metier.catalog.search import plan as rules
-from metier.catalog.search.aliases import aliases
-from metier.catalog.search.documents import IndexedSkill
-from metier.catalog.search.finder import TAIL
-from metier.catalog.search.index import TextIndex
-from metier.catalog.search.plan import FITS
-from metier.catalog.search.reading import TextSource, indexed_skills, with_references
+from metier.search import plan as rules
+from metier.search.aliases import aliases
+from metier.search.documents import IndexedSkill
+from metier.search.finder import TAIL
+from metier.search.index import TextIndex
+from metier.search.plan import FITS
+from metier.search.reading import TextSource, indexed_skills, with_references
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25
@@ -118,7 +118,7 @@ def _own_repository(corpus: Corpus, index: TextIndex, asked: Sequence[Query]) ->
     """Each request to the skills of its own repository alone."""
     ranks: Ranks = []
     for query in asked:
-        within = _Within(corpus.folder_of(query.repo))
+        within = _within(corpus.folder_of(query.repo))
         found = index.search(query.text, 10, allowed=within, aliases=ALIASES)
         ranks.append(next((at for at, one in enumerate(found) if one.key in query.expected), 10))
     return _hits("own repository", "metier", ranks)
@@ -135,7 +135,7 @@ def _with_context(corpus: Corpus, index: TextIndex, asked: Sequence[Query]) -> l
     for query in asked:
         others = [other for other in near[query.repo] if not other.expected & query.expected]
         context = "\n".join(other.text for other in rng.sample(others, min(3, len(others))))
-        for ranks, within in ((everywhere, None), (own, _Within(corpus.folder_of(query.repo)))):
+        for ranks, within in ((everywhere, None), (own, _within(corpus.folder_of(query.repo)))):
             found = index.search(query.text, 10, allowed=within, aliases=ALIASES, context=context)
             ranks.append(next((at for at, one in enumerate(found) if one.key in query.expected), 10))
     return [*_hits("with context", "metier", everywhere), *_hits("own, with context", "metier", own)]
@@ -172,24 +172,16 @@ def _held_back(tuned: Mapping[tuple[float, float], Ranks], asked: Sequence[Query
 # --- false alarms ---
 
 
-class _Outside(Container[str]):
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __contains__(self, key: object) -> bool:
-        return not str(key).startswith(self._folder)
+def _within(folder: str) -> Callable[[str], bool]:
+    return lambda key: key.startswith(folder)
 
 
-class _Within(Container[str]):
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __contains__(self, key: object) -> bool:
-        return str(key).startswith(self._folder)
+def _outside(folder: str) -> Callable[[str], bool]:
+    return lambda key: not key.startswith(folder)
 
 
 def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
-    def first(query: str, allowed: Container[str] | None = None) -> tuple[float, str]:
+    def first(query: str, allowed: Callable[[str], bool] | None = None) -> tuple[float, str]:
         found = index.search(query, 1, allowed=allowed, aliases=ALIASES)
         return (found[0].score, found[0].key) if found else (0.0, "")
 
@@ -199,7 +191,7 @@ def _alarms(corpus: Corpus, index: TextIndex, ranks: Ranks) -> list[Row]:
     right = [
         (first(query.text)[0], _length(query)) for query, rank in zip(corpus.asked, ranks, strict=True) if rank == 0
     ]
-    hidden = [first(query.text, _Outside(corpus.folder_of(query.repo)))[0] for query in corpus.asked]
+    hidden = [first(query.text, _outside(corpus.folder_of(query.repo)))[0] for query in corpus.asked]
     with open(SMALL_TALK, encoding="utf-8") as lines:
         said = [(first(line)[0], _length_of(line)) for line in lines]
     talk = [score for score, _ in said]
@@ -242,7 +234,7 @@ def _small(corpus: Corpus, texts: Sequence[IndexedSkill]) -> list[Row]:
                 right = bool(found) and found[0].key in query.expected
                 first += right
                 fits += right and found[0].score >= FITS
-                elsewhere = index.search(query.text, 1, allowed=_Outside(corpus.folder_of(query.repo)), aliases=ALIASES)
+                elsewhere = index.search(query.text, 1, allowed=_outside(corpus.folder_of(query.repo)), aliases=ALIASES)
                 absent += bool(elsewhere) and elsewhere[0].score >= FITS
                 asked += 1
         what = f"{size} skills, by chance"

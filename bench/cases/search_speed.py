@@ -15,10 +15,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from metier.catalog.search.documents import IndexedSkill
-from metier.catalog.search.index import TextIndex
-from metier.catalog.search.quick import QuickSearch
-from metier.model import Root, Skill
+from metier.search.documents import IndexedSkill
+from metier.search.index import TextIndex
+from metier.search.quick import QuickSearch
+from metier.values.skill import Root, Skill
 
 from ..engines import python_bm25, sqlite_fts5, tantivy_bm25
 from ..measure import Row
@@ -40,7 +40,9 @@ def _at(options: Options, size: int) -> list[Row]:
     texts = generated(size)
     queries = asked(texts)
     skills = [Skill(text.name, text.description, text.key, text.key, _ROOT, 0, 1, {}) for text in texts]
-    first = min(_thread_cpu(lambda: QuickSearch(skills).search(queries[0], 10, _ANY)) for _ in range(options.rounds))
+    first = min(
+        _thread_cpu(lambda: QuickSearch(skills).search(queries[0], 10, lambda key: True)) for _ in range(options.rounds)
+    )
     folder = os.path.join(options.workspace.path, f"index-{size}")
     index = TextIndex.open(folder)
     built = _cpu(lambda: index.update(texts))
@@ -127,12 +129,6 @@ def latencies(search: Callable[[str], object], queries: Sequence[str]) -> tuple[
     return best[len(best) // 2] * 1e3, best[int(len(best) * 0.99)] * 1e3
 
 
-class _Anything:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_ANY = _Anything()
 _ROOT = Root("/skills", "repo", "agents")
 
 

@@ -17,8 +17,8 @@ from openai.types.responses import ResponseInputItemParam
 from metier import Skills
 from metier.adapters.anthropic import MessagesSkills
 from metier.adapters.openai import ChatSkills, ResponsesSkills
-from metier.chat.turn import BASE
 from metier.session.session import Session
+from metier.surfaces.chat.turn import BASE
 
 from ..measure import Row
 from ..options import Options, scan_arguments

@@ -17,20 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from metier.cli import main as command_line
-from metier.cli.registry import COMMANDS
 from metier.record import writer
+from metier.surfaces.cli import main as command_line
+from metier.surfaces.cli.registry import COMMANDS
 
 for _module in (
-    *(f"metier.cli.{name}" for name in sorted({command.module for command in COMMANDS.values()})),
+    *(f"metier.surfaces.cli.{name}" for name in sorted({command.module for command in COMMANDS.values()})),
     "ctypes",
     "metier.app",
-    "metier.catalog.search.finder",
+    "metier.search.finder",
     "metier.record.store.memory",
     "metier.record.store.sqlite",
     "metier.replay",
-    "metier.rpc.pipe",
-    "metier.sandbox.bubblewrap",
+    "metier.surfaces.rpc.pipe",
+    "metier.running.sandbox.bubblewrap",
     "metier.session.session",
 ):
     importlib.import_module(_module)  # before the first fork, so that a child spends its time on its work

@@ -7,7 +7,6 @@ the help of the command line pays for none of them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metier.catalog.search.fusion import CatalogRanker, Ranker, Reranker
     from metier.errors import (
         AmbiguousSkill,
         BadArguments,
@@ -31,10 +30,16 @@ if TYPE_CHECKING:
     )
     from metier.files.source import Files
     from metier.hosts.formats import HostFormats
-    from metier.model import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+    from metier.policy.decide import Policy, Rule
+    from metier.policy.question import Question
     from metier.record.store import Store, open_store
     from metier.record.usage import ContextCharacters, SkillUsage, Usage, usage
-    from metier.results import (
+    from metier.running.sandbox import Runner
+    from metier.running.sandbox.container import ContainerRunner
+    from metier.search.fusion import CatalogRanker, Ranker, Reranker
+    from metier.session.session import Session
+    from metier.skills import Skills
+    from metier.values.results import (
         AmbiguousMention,
         Artifact,
         ChangedFile,
@@ -53,17 +58,12 @@ if TYPE_CHECKING:
         Tool,
         ToolResult,
     )
-    from metier.sandbox import Runner
-    from metier.sandbox.container import ContainerRunner
-    from metier.session.policy import Policy, Rule
-    from metier.session.question import Question
-    from metier.session.session import Session
-    from metier.skills import Skills
+    from metier.values.skill import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.catalog.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
+    "metier.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
     "metier.errors": (
         "AmbiguousSkill",
         "BadArguments",
@@ -87,7 +87,7 @@ _HOMES = {
     ),
     "metier.files.source": ("Files",),
     "metier.hosts.formats": ("HostFormats",),
-    "metier.model": (
+    "metier.values.skill": (
         "Changes",
         "Counts",
         "Diagnostic",
@@ -98,7 +98,7 @@ _HOMES = {
     ),
     "metier.record.store": ("Store", "open_store"),
     "metier.record.usage": ("ContextCharacters", "SkillUsage", "Usage", "usage"),
-    "metier.results": (
+    "metier.values.results": (
         "AmbiguousMention",
         "Artifact",
         "ChangedFile",
@@ -117,10 +117,10 @@ _HOMES = {
         "Tool",
         "ToolResult",
     ),
-    "metier.sandbox": ("Runner",),
-    "metier.sandbox.container": ("ContainerRunner",),
-    "metier.session.policy": ("Policy", "Rule"),
-    "metier.session.question": ("Question",),
+    "metier.running.sandbox": ("Runner",),
+    "metier.running.sandbox.container": ("ContainerRunner",),
+    "metier.policy.decide": ("Policy", "Rule"),
+    "metier.policy.question": ("Question",),
     "metier.session.session": ("Session",),
     "metier.skills": ("Skills",),
 }

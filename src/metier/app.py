@@ -9,21 +9,20 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
-from metier.model import Changes, JsonObject
 from metier.record import telemetry
 from metier.record.retention import Bound, Keeper
-from metier.record.state import OpenedState, read_state
+from metier.record.state import OpenedState, SessionState, read_state
 from metier.record.store import Store, open_store
 from metier.record.streams import check_session_id
 from metier.record.writer import random_ids
-from metier.sandbox import Runner
+from metier.running.sandbox import Runner
 from metier.session.context import Approve
 from metier.session.session import Session
 from metier.skills import PathLike, Skills, SkillSource
+from metier.values.skill import Changes
 
 if TYPE_CHECKING:
     from metier.catalog.build import Catalog
@@ -36,9 +35,6 @@ SESSIONS: Final = 1_000
 
 OPENING: Final = 64
 """Sessions that can be opened at the same time, so that one waiting for the store does not block the others."""
-
-_STATE_0_1, _OPTIONS_0_1 = "session", "place"
-"""The keys of the store documents with the state and the options of a session of version 0.1."""
 
 CHANGED: Final = "skills.changed"
 """The store channel on which hosts notify each other that skills changed on disk."""
@@ -159,10 +155,12 @@ class App:
         has_read_tool: bool | None = None,
         surface: str | None = None,
         applies: Collection[str] | None = None,
+        is_new: bool = False,
     ) -> Session:
         """The session with this id, as its events say. Without an id, a new session.
 
         `cwd`, `tools`, `preload`, `only` and `has_read_tool` are the initial options of a session, and kept with it.
+        With `is_new`, the caller knows that nothing was recorded under the id, so the store is not asked.
         """
         wanted = check_session_id(id) if id else random_ids()
         with self._opening[hash(wanted) % len(self._opening)]:
@@ -172,14 +170,14 @@ class App:
                 if known is not None and (approve is None or _same_shape(known, approve, tools)):
                     self._sessions.move_to_end(wanted)
                     return known
-            known_options = begun(self.store, wanted) if id else Begun()
+            opened = read_state(self.store, wanted) if id and not is_new else OpenedState(SessionState())
             limited = only if only is not None else self.defaults.get("only")
             usual = self.defaults.get("preload", ())  # what a caller limits is limited for the defaults, too
             session = open_session(
-                self.skills(cwd if cwd is not None else known_options.cwd),
+                self.skills(cwd if cwd is not None else opened.options.get("cwd")),
                 self.store,
                 id=wanted,
-                begun=known_options,
+                opened=opened,
                 cwd=cwd,
                 approve=approve,
                 tools=tools,
@@ -206,47 +204,12 @@ class App:
         self.store.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A session as the store has it, and the options that it began with."""
-
-    opened: OpenedState | None = None
-    state: Mapping[str, object] | None = None
-    """What version 0.1 had stored of the session, if no later version has written to it."""
-    cwd: str | None = None
-    tools: bool = True
-    only: Sequence[str] | None = None
-    has_read_tool: bool = True
-
-
-def begun(store: Store, session_id: str) -> Begun:
-    """How a session in the store began; the same as of a new one where the store does not have it."""
-    opened = read_state(store, session_id)
-    lives = opened.state.lives
-    if not lives:
-        return Begun(opened=opened)
-    options: JsonObject = lives[-1].options
-    state: Mapping[str, object] | None = None
-    if options.get("version") == 1:
-        kept, saved = (store.load_state(session_id, key) for key in (_OPTIONS_0_1, _STATE_0_1))
-        options = {**options, **kept.value} if kept else options
-        state = saved.value if saved else None
-    return Begun(
-        opened=opened,
-        state=state,
-        cwd=options.get("cwd"),
-        tools=bool(options.get("tools", True)),
-        only=options.get("only"),
-        has_read_tool=bool(options.get("has_read_tool", True)),
-    )
-
-
 def open_session(
     skills: Skills,
     store: Store,
     *,
     id: str | None,  # noqa: A002 - the public name of the argument
-    begun: Begun,
+    opened: OpenedState | None,
     cwd: PathLike | None = None,
     approve: Approve | None = None,
     tools: bool | None = None,
@@ -260,20 +223,22 @@ def open_session(
 ) -> Session:
     """Open a session on a store: a new one, or one that continues as its events say.
 
-    A session keeps its initial options unless new ones are given here. `preload` applies only to new sessions.
+    A session keeps its initial options unless new ones are given here. `preload` applies only to new sessions. `opened`
+    is the session as the store has it.
     """
-    is_new = begun.opened is None or begun.opened.state.seq < 0
+    known = opened.options if opened is not None else {}
+    is_new = opened is None or opened.state.seq < 0
     return skills.session(
         id=id,
         store=store,
         approve=approve,
-        tools=tools if tools is not None else begun.tools,
+        tools=tools if tools is not None else known.get("tools", True),
         preload=preload if is_new else (),
-        only=only if only is not None else begun.only,
-        has_read_tool=has_read_tool if has_read_tool is not None else begun.has_read_tool,
-        state=begun.state or begun.opened,
+        only=only if only is not None else known.get("only"),
+        has_read_tool=has_read_tool if has_read_tool is not None else known.get("has_read_tool", True),
+        state=opened,
         surface=surface,
-        cwd=os.path.abspath(cwd) if cwd is not None else begun.cwd,
+        cwd=os.path.abspath(cwd) if cwd is not None else known.get("cwd"),
         runner=runner,
         store_required=store_required,
         applies=applies,

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:
-    from metier.model import Diagnostic
+    from metier.values.skill import Diagnostic
 
 StoreReason = Literal[
     "unopenable",
@@ -35,7 +35,7 @@ StoreReason = Literal[
     "full",
     "busy",
     "corrupt",
-    "newer",
+    "version",
     "lost",
     "closed",
     "invalid",
@@ -64,6 +64,10 @@ class ConfigError(MetierError):
         self.message, self.file, self.line, self.key, self.hint = message, file, line, key, hint
         place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
         super().__init__(f"{place}{message}{f' ({hint})' if hint else ''}")
+
+    def at(self, file: str, line: int = 0) -> "ConfigError":
+        """The same error with its place, unless it has one."""
+        return self if self.file else ConfigError(self.message, file=file, line=line, key=self.key, hint=self.hint)
 
 
 class SkillNotFound(MetierError):
@@ -189,7 +193,7 @@ class StoreError(MetierError):
     def __init__(self, message: str, *, reason: StoreReason = "failed", store: str = "", hint: str = "") -> None:
         self.message, self.store, self.hint = message, store, hint
         self.reason: StoreReason = reason
-        self.exit_code = 4 if reason in ("unopenable", "read-only", "newer", "lost") else 1
+        self.exit_code = 4 if reason in ("unopenable", "read-only", "version", "lost") else 1
         super().__init__(f"{f'{store}: ' if store else ''}{message}{f' ({hint})' if hint else ''}")
 
 

@@ -9,7 +9,7 @@ A `Skills` holds an immutable catalog and replaces it on `refresh`. All other me
 import os
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from metier.catalog import discover, scan_cache, snapshot, switched_off
 from metier.catalog.build import Catalog, build_catalog
@@ -21,22 +21,23 @@ from metier.files.text import utf8
 from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
-from metier.model import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
-from metier.quick_dataclass import replace
 from metier.record import telemetry
+from metier.running.async_twins import async_twin
+from metier.values.skill import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
+from metier.values.value import replace
 
 if TYPE_CHECKING:
-    from metier.catalog.search.finder import Finder
-    from metier.catalog.search.fusion import Ranker, Reranker
     from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
+    from metier.policy.decide import Policy
     from metier.record.state import OpenedState
     from metier.record.store import Store
-    from metier.results import Prompt, SearchResult
-    from metier.sandbox import Runner
+    from metier.running.sandbox import Runner
+    from metier.search.finder import Finder
+    from metier.search.fusion import Ranker, Reranker
     from metier.session.context import Approve
-    from metier.session.policy import Policy
     from metier.session.session import Session
+    from metier.values.results import Prompt, SearchResult
 
 PathLike = str | os.PathLike[str]
 
@@ -185,9 +186,8 @@ class Skills:
             return Changes()
         return self._rescan()
 
-    async def arefresh(self) -> Changes:
-        """`refresh` for asyncio."""
-        return await _in_thread(self.refresh)
+    arefresh = async_twin(refresh)
+    """`refresh` for asyncio."""
 
     def look(self) -> Catalog:
         """The catalog that `refresh` would produce, without replacing the current one."""
@@ -303,7 +303,7 @@ class Skills:
         The index of a large catalog is built in the background. Until then only names and descriptions are searched,
         and `indexing` of the result says so; `wait_for_index` waits.
         """
-        from metier.catalog import search  # with the values of results, a quarter of the import
+        from metier import search  # with the values of results, a quarter of the import
 
         rules = self.profile.search
         wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
@@ -324,17 +324,8 @@ class Skills:
             return search.cut(query, hits, wanted, indexing)
         return search.cut(query, hits, wanted)
 
-    async def asearch(
-        self,
-        query: str,
-        *,
-        limit: int | None = None,
-        scope: str | None = None,
-        among: Container[str] | None = None,
-        context: str | None = None,
-    ) -> "SearchResult":
-        """`search` for asyncio."""
-        return await _in_thread(self.search, query, limit=limit, scope=scope, among=among, context=context)
+    asearch = async_twin(search)
+    """`search` for asyncio."""
 
     def wait_for_index(self, timeout: float | None = None) -> bool:
         """Wait until the text of all skills can be searched. Returns false if that takes more than so many seconds."""
@@ -349,8 +340,8 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
-        from metier.catalog.search.aliases import aliases
-        from metier.catalog.search.finder import Finder
+        from metier.search.aliases import aliases
+        from metier.search.finder import Finder
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder
@@ -431,22 +422,33 @@ class Skills:
             runner: The runner for scripts. The machine's own sandbox by default.
             surface: The surface that uses the session, for the record.
             cwd: The session's own working directory, for the record.
-            store_required: Raise store errors. Otherwise they are logged, and events are written later.
+            store_required: Raise store errors: what was not stored did not happen. Otherwise they are logged, and
+                events are written later.
             applies: The kinds of overrides (`"model"`, `"tools"`, ...) that your host applies if a skill proposes them
                 and policy grants them. All others are refused. By default, your host looks at `session.overrides`.
             clock: Returns milliseconds since 1970, for a deterministic run.
             ids: Returns ids for events, for a deterministic run.
         """
+        import dataclasses
+
+        from metier.files.source import DiskFiles
+        from metier.policy.decide import Policy
         from metier.record.store import open_store
         from metier.record.streams import check_session_id
-        from metier.record.writer import Inputs, random_ids, system_clock
-        from metier.session.policy import Policy
+        from metier.record.writer import random_ids, system_clock
+        from metier.running.world import LiveWorld
         from metier.session.session import Session
 
-        if not isinstance(policy, Policy):
-            policy = Policy.from_settings(self.settings.permissions if policy is None else policy, self.profile)
+        if policy is None:
+            policy = Policy.configured(self.settings)
+        elif isinstance(policy, Policy):
+            policy = policy.under(self.profile)
+        else:
+            policy = Policy.from_settings(policy, self.profile)
+        if files is None and self._source is not None:
+            files = self._source.files()
         if applies is not None:
-            policy = replace(policy, applies=frozenset(applies))
+            policy = dataclasses.replace(policy, applies=frozenset(applies))
         return Session(
             self,
             id=check_session_id(id) if id else None,
@@ -458,12 +460,12 @@ class Skills:
             only=only,
             has_read_tool=has_read_tool,
             state=state,
-            files=files if files is not None or self._source is None else self._source.files(),
-            runner=runner,
+            world=LiveWorld(
+                files=files or DiskFiles(), runner=runner, clock=clock or system_clock, ids=ids or random_ids
+            ),
             surface=surface,
             cwd=cwd,
             store_required=store_required,
-            inputs=Inputs(clock=clock or system_clock, ids=ids or random_ids),
         )
 
     # --- persistent modes ---
@@ -500,16 +502,6 @@ resolve_settings = settings.resolve
 def _dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
     if not config.permissions and not os.path.exists(config.answers_file):
         return ()
-    from metier.session.dropped_rules import dropped_rules  # most catalogs have no rules to read
+    from metier.policy.remembered import dropped_rules  # most catalogs have no rules to read
 
     return dropped_rules(config)
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-async def _in_thread(function: Callable[P, R], *args: P.args, **given: P.kwargs) -> R:
-    import asyncio  # imported only when needed
-
-    return await asyncio.to_thread(function, *args, **given)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from metier.model import SKILL_FILE
+from metier.values.skill import SKILL_FILE
 
 
 def write_skill(

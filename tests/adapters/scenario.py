@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from metier import Skills
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
 

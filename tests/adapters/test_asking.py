@@ -5,8 +5,8 @@ import random
 import pytest
 from scenario import LOAD, RUN, runner, skills
 
+from metier.policy.decide import Request
 from metier.session.approvals import Answers, questions
-from metier.session.policy import Request
 from metier.session.session import Session
 from recording import PROFILES, discover, fake_runner
 from worlds import World

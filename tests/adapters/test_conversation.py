@@ -5,8 +5,8 @@ import json
 from scenario import LOAD, MARK, RUN, runner, skills
 
 from metier.adapters.conversation import Conversation, decoded, describe, shown
+from metier.policy.decide import Request
 from metier.session.approvals import Answers
-from metier.session.policy import Request
 from worlds import World
 
 

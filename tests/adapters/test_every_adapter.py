@@ -9,9 +9,9 @@ from drivers import DRIVERS, FRAMEWORKS, names
 from scenario import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, record, runner, skills
 
 from metier import replay
+from metier.policy.decide import Request
 from metier.record.store.memory import MemoryStore
 from metier.session.approvals import Answers
-from metier.session.policy import Request
 from worlds import World
 
 RUN_DENIED = {"tool": "skill_run", "skill_name": "carpentry"}
@@ -119,22 +119,22 @@ def test_a_session_that_asks_by_itself_is_left_to_it(driver: type[Driver], world
 
 
 @pytest.mark.parametrize("driver", KINDS, ids=names(KINDS))
-def test_after_fifty_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_once(
+def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_once(
     driver: type[Driver], world: World
 ) -> None:
-    turns: list[list[Step]] = [[READ, f"Turn {number}."] for number in range(50)]
+    turns: list[list[Step]] = [[READ, f"Turn {number}."] for number in range(16)]
     turns[0] = [LOAD, "Loaded."]
-    turns[29] = [LOAD, "Loaded again."]
-    turns[49] = [RUN, "Cut."]
+    turns[9] = [LOAD, "Loaded again."]
+    turns[15] = [RUN, "Cut."]
     model = Model([step for turn in turns for step in turn])
     agent = driver(skills(world), model, window=2, runner=runner())
     for number, turn in enumerate(turns):
         assert agent.say(f"Turn {number}: what about oak?") == turn[-1]
     counts = [shown.count() for shown in model.shown]
-    assert counts == [0] + [1] * 99
+    assert counts == [0] + [1] * 31
     assert MARK in model.shown[-1].system
     assert not any(MARK in text for text in model.shown[-1].texts)
-    assert any("is already loaded and unchanged" in text for text in model.shown[59].texts)
+    assert any("is already loaded and unchanged" in text for text in model.shown[19].texts)
     assert "cut oak" in model.shown[-1].texts[-1]
     restored = [one for one in agent.session.events if one.get("operation") == "output"]
     assert len(restored) == 2  # one call and its result: the text was read once, not for every request
@@ -157,11 +157,11 @@ def test_the_catalog_follows_the_message_and_the_budget(driver: type[Driver], wo
     for number in range(40):
         world.skill(f".agents/skills/filler-{number}", description="Fills a catalog with many words. " * 4)
     model = Model(["One.", "Two."])
-    agent = driver(skills(world), model, budget=1200)
+    agent = driver(skills(world), model, budget=2400)
     agent.say("How do I tie knots?")
     agent.say("How do I work with wood?")
     first, second = (shown.system for shown in model.shown)
-    assert len(first) < 1500
+    assert len(first) < 2700
     assert "<name>knots</name>" in first
     assert "<name>carpentry</name>" in second
     assert "<name>knots</name>" in second

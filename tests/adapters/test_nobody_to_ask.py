@@ -26,7 +26,7 @@ from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier.app import App
 from metier.record.store.memory import MemoryStore
-from metier.session import scripts
+from metier.running import scripts
 from worlds import World
 
 

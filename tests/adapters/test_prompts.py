@@ -91,7 +91,7 @@ def test_a_catalog_that_does_not_fit_only_grows_at_its_end(driver: type[Driver],
 
 
 @pytest.mark.parametrize("profile", ["codelia", "mycodeagent", "remcochat"])
-def test_the_prompts_of_other_hosts_only_grow_at_their_end(profile: str, world: World, tmp_path: Path) -> None:
+def test_the_prompts_of_hosts_that_fix_their_list_stay_the_same(profile: str, world: World, tmp_path: Path) -> None:
     found = crowd(world, profile)
     texts: list[str] = []
     store = f"sqlite://{tmp_path}/trail.db"
@@ -99,10 +99,9 @@ def test_the_prompts_of_other_hosts_only_grow_at_their_end(profile: str, world: 
         chat = ChatSkills(found, id="s", store=store, budget=BUDGET)
         (first, *_) = chat.request([{"role": "user", "content": message}], INSTRUCTIONS)["messages"]
         texts.append(str(first.get("content")))
-    assert texts[1] == texts[0]
-    for before, after, topic in zip(texts, texts[1:], ("kettles", "kettles", "anchors"), strict=False):
-        assert after.startswith(before[: before.index(f"z-{topic}")])
-    assert "z-jewels" in texts[-1]
+    assert len({*texts}) == 1
+    assert "a-filler-001" in texts[0]
+    assert "z-jewels" not in texts[0]
 
 
 @pytest.mark.parametrize("driver", TRIMMING, ids=names(TRIMMING))

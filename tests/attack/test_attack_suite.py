@@ -1,51 +1,58 @@
 """The attack suite finds nothing in Metier, and finds something as soon as a protection is taken out.
 
-Each family is run for a moment, as root and as an ordinary user. `make attack` runs the same for longer.
+Each family is run for a moment, as root and as an ordinary user. `make attack` and CI run the same for longer.
 """
 
 import dataclasses
 import io
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import parts
 from bench.attack import families, probes, rounds
-from bench.attack.__main__ import Tally, main, table
+from bench.attack.boxes import IDENTITIES, as_user
+from bench.attack.containers import NOT_HERE
 from bench.attack.families import FAMILIES
-from bench.attack.project import guarded
-from bench.attack.rounds import Plan, Result, Round
+from bench.attack.rounds import Plan, Result
 from metier.catalog import foreign, modes
 from metier.files import beneath, tree
 from metier.hosts import trust
-from metier.install import archive
-from metier.sandbox import Job, OnOutput, Outcome, Runner, choose
-from metier.sandbox.bubblewrap import BubblewrapRunner
-from metier.sandbox.hosts import HostList
-from metier.sandbox.unsandboxed import UnsandboxedRunner
+from metier.running.packages import declared, npm_files
+from metier.running.sandbox import Job, OnOutput, Outcome, Runner, container, container_evidence
+from metier.running.sandbox.bubblewrap import BubblewrapRunner
+from metier.running.sandbox.runners import choose
+from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 from metier.session import operations
-from sandbox.boxes import IDENTITIES, as_user
+from metier.sources.install import archive
+from metier.values.network import HostList
 
 RUNS_SCRIPTS = ("races", "sandbox", "hosts", "limits", "project", "kills", "approvals")
 
 
-@pytest.fixture(params=IDENTITIES)
-def identity(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def identity() -> str:
+    """An ordinary user, where the tests may become one."""
+    return IDENTITIES[-1]
 
 
 def attacked(family: str, identity: str, *, number: int = 0, seconds: float = 1.5, enough: int = 20) -> Result:
     """One round of a family. In CI, scripts must be able to run; elsewhere the families that need it are skipped."""
     if family in RUNS_SCRIPTS and (problem := as_user(identity, lambda: BubblewrapRunner().problem())) is not None:
         parts.missing("bwrap", f"{identity}: {problem}")
-    return rounds.run(Plan(family, 1, number, identity, seconds, enough), FAMILIES[family])
+    result = rounds.run(Plan(family, 1, number, identity, seconds, enough), FAMILIES[family])
+    for finding in result.findings:
+        if finding.what.startswith(NOT_HERE):
+            parts.missing(family, finding.what)
+    return result
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "identity"), [(family, identity) for family in FAMILIES for identity in families.identities(family)]
+)
 def test_a_short_attack_finds_nothing(family: str, identity: str) -> None:
     result = attacked(family, identity)
     assert [finding.what for finding in result.findings] == []
@@ -68,9 +75,6 @@ class Weakened:
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         return self._runner.run(self._change(job), on_output)
-
-    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        return await self._runner.arun(self._change(job), on_output)
 
 
 def without_limits(job: Job) -> Job:
@@ -103,7 +107,7 @@ def test_paths_that_are_opened_anywhere_are_found(identity: str, monkeypatch: py
 
 
 def test_a_check_before_opening_loses_a_race_and_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "_OPEN", os.O_RDONLY | os.O_CLOEXEC)
+    monkeypatch.setattr(tree, "OPEN", os.O_RDONLY | os.O_CLOEXEC)
     assert kinds(attacked("races", identity, seconds=20, enough=1)) == {"escape"}
 
 
@@ -121,6 +125,21 @@ def test_hosts_that_nobody_checks_are_found(identity: str, monkeypatch: pytest.M
 def test_limits_that_are_not_kept_are_found(number: int, identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda: Weakened(without_limits))
     assert "limit" in kinds(attacked("limits", identity, number=number, seconds=5, enough=1))
+
+
+def test_a_container_that_may_start_more_processes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured: Any = container._host_configuration
+
+    def wider(*given: object) -> dict[str, object]:
+        return {**configured(*given), "PidsLimit": 99}
+
+    def no_gaps(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(container, "_host_configuration", wider)
+    for name in ("inspected_gaps", "reported_gaps"):
+        monkeypatch.setattr(container_evidence, name, no_gaps)
+    assert "limit" in kinds(attacked("docker", IDENTITIES[0], number=4, enough=1))
 
 
 def test_a_project_that_a_script_writes_to_itself_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +183,21 @@ def test_a_clone_that_counts_as_trusted_is_found(identity: str, monkeypatch: pyt
     assert kinds(attacked("repositories", identity, seconds=20, enough=1)) == {"escape"}
 
 
+@pytest.mark.parametrize("language", ["node", "python"])
+def test_packages_that_nobody_checks_are_found(identity: str, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def credulous(*_: object) -> bool:
+        return True
+
+    def as_it_is(text: str) -> str:
+        return text
+
+    if language == "node":
+        monkeypatch.setattr(npm_files, "is_registry_package", credulous)
+    else:
+        monkeypatch.setattr(declared, "requirement", as_it_is)
+    assert "escape" in kinds(attacked("packages", identity, seconds=60, enough=1))
+
+
 def test_a_script_that_is_taken_from_disk_after_the_answer_is_found(
     identity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,66 +212,3 @@ def test_a_message_that_nobody_foresaw_is_found(identity: str, monkeypatch: pyte
     monkeypatch.setattr(operations.Load, "perform", fails)
     # The answer of the server is wrong, or no answer can be read because it printed a traceback.
     assert kinds(attacked("messages", identity, seconds=10, enough=1)) & {"escape", "broken"}
-
-
-# --- the harness itself ---
-
-
-def test_what_a_round_leaves_behind_is_found_and_removed(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "SETTLE", 0.5)
-
-    def leaves(round_: Round) -> None:
-        round_.tried()
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-        (round_.folder / "tmp" / "left").touch()
-
-    result = rounds.run(Plan("paths", 1, 0, identity, 0.1), leaves)
-    assert [finding.kind for finding in result.findings] == ["survivor", "survivor"]
-    assert "time.sleep(600)" in result.findings[0].what
-
-
-def test_a_round_that_fails_proves_nothing_and_counts_as_bad(identity: str) -> None:
-    def fails(round_: Round) -> None:
-        raise ValueError("no attack")
-
-    result = rounds.run(Plan("paths", 1, 0, identity, 0.1), fails)
-    tally = Tally()
-    tally.add(result)
-    assert [finding.kind for finding in result.findings] == ["broken"]
-    assert tally.bad
-    assert "broken" in table({("paths", identity): tally})
-
-
-def test_a_round_says_how_to_repeat_it() -> None:
-    again = Plan("kills", 7, 3, "nobody").again()
-    assert again == "python -m bench.attack --only kills --seed 7 --number 3 --identity nobody --seconds 4"
-
-
-def test_the_command_ends_with_1_if_something_is_found_and_2_if_it_is_misused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def escapes(round_: Round) -> None:
-        round_.tried()
-        round_.escape("it got out", "the script")
-
-    def nothing(round_: Round) -> None:
-        round_.tried()
-
-    def run(family: str, attack: rounds.Attack) -> int:
-        monkeypatch.setattr(families, "FAMILIES", {"paths": attack})
-        monkeypatch.setattr(sys, "argv", ["attack", "--only", family, "--minutes", "0"])
-        return main()
-
-    assert run("none", nothing) == 2
-    assert run("paths", nothing) == 0
-    assert run("paths", escapes) == 1
-    said = capsys.readouterr().out
-    assert "it got out" in said
-    assert "the script" in said
-    assert "repeat it: python -m bench.attack --only paths --seed 1 --number 0" in said
-
-
-def test_a_guarded_path_is_known_in_every_spelling() -> None:
-    guarded_ones = (".git/hooks/x", "a/.GIT/config", ".g\u200cit/x", "sub/agents.MD", "x/.Metier./y", "s/SKILL.md")
-    assert all(map(guarded, guarded_ones))
-    assert not any(map(guarded, ("git/x", "notes.md", "docs/agents.txt", ".gitignore")))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import metier
 from metier.catalog.validate import CODES
-from metier.cli import cli
+from metier.surfaces.cli import cli
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -115,6 +115,10 @@ def rule_dropped(world: World) -> dict[str, object]:
     return {"settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
 
 
+def rule_wrong(world: World) -> dict[str, object]:
+    return {"settings": {"permissions": {"deny": [{"tool": "run"}]}}}
+
+
 def untrusted(world: World) -> dict[str, object]:
     world.skill(f"{SKILLS}/x")
     return {"settings": {"policy": {"trust": "required"}}}
@@ -164,6 +168,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "state-invalid": state_invalid,
     "setting-elsewhere": setting_elsewhere,
     "rule-dropped": rule_dropped,
+    "rule-wrong": rule_wrong,
     "untrusted": untrusted,
     "context-file-refused": context_file_refused,
 }

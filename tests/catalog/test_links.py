@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hosts.asking import metier
+from limited import open_folder, run_as_nobody
 from metier import Skills
 from metier.hosts.profiles import BUILT_IN
 from metier.hosts.roots import usual
@@ -14,6 +15,7 @@ from metier.record.store import open_store
 from metier.testing import write_skill
 from worlds import World
 
+__all__ = ["open_folder"]
 SKILLS = ".agents/skills"
 
 
@@ -85,6 +87,43 @@ def test_links_that_stay_in_the_project_are_followed(world: World) -> None:
     root.mkdir(parents=True)
     (root / "one").symlink_to("../../vendor/pack/skills/one")
     assert names(world.discover()) == ["one"]
+
+
+@pytest.mark.parametrize("aim", ["..", ".", "/"])
+def test_the_hint_for_a_link_to_a_folder_around_the_root_is_one_that_helps(world: World, aim: str) -> None:
+    """Trust would not help: such a link is never followed."""
+    behind = world.skill("behind")
+    root = world.project / SKILLS
+    root.mkdir(parents=True)
+    around = (world.project / aim).resolve()
+    (root / "link").symlink_to(around)
+    (note,) = (note for note in metier(world, "doctor")["diagnostics"] if note["code"] == "link-not-followed")
+    assert (note["path"], str(around) in note["message"]) == (str(root / "link"), True)
+    metier(world, "trust")
+    assert metier(world, "list")["skills"] == []
+    assert note in metier(world, "doctor")["diagnostics"]
+    assert "the folder of one skill" in note["hint"]
+    (root / "link").unlink()
+    (root / "link").symlink_to(behind.parent)
+    assert [skill["name"] for skill in metier(world, "list")["skills"]] == ["behind"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_link_that_the_user_may_not_follow_is_told(open_folder: Path) -> None:
+    write_skill(open_folder / "closed/mine")
+    (open_folder / "skills").mkdir()
+    (open_folder / "skills/link").symlink_to(open_folder / "closed/mine")
+    (open_folder / "skills/nowhere").symlink_to(open_folder / "gone")
+    (open_folder / "closed").chmod(0o700)
+    code = """
+skills = metier.Skills.discover(sys.argv[1], roots=["skills"], home=sys.argv[1])
+print(json.dumps([[note.code, note.path, note.message] for note in skills.diagnostics]))
+"""
+    done = run_as_nobody(code, str(open_folder))
+    assert done.returncode == 0, done.stderr.decode()
+    (note,) = json.loads(done.stdout)
+    message = "the link was not followed: Permission denied"
+    assert note == ["link-not-followed", str(open_folder / "skills/link"), message]
 
 
 # --- the user's own roots ---
@@ -176,11 +215,11 @@ def test_broken_files_count_for_the_bound(world: World) -> None:
 
 
 def test_a_very_large_catalog_loads_and_its_record_replays(world: World) -> None:
-    """24,000 skills, of which 12,000 lose their names: more collisions than one event of a record can hold."""
+    """6,000 skills, of which 3,000 lose their names: more collisions than one event of a record can hold."""
     text = world.skill("~/template", text="---\ndescription: One of many.\n---\nBODY-MARKER\n")
     for root in (world.project / SKILLS, world.home / SKILLS):
         root.mkdir(parents=True)
-        for number in range(12_000):
+        for number in range(3_000):
             folder = root / f"{number:05}-{'x' * 180}"
             folder.mkdir()
             os.link(text, folder / "SKILL.md")
@@ -191,7 +230,7 @@ def test_a_very_large_catalog_loads_and_its_record_replays(world: World) -> None
     with open_store(store) as opened:
         events = opened.read("big", "big")
     (updated,) = [event for event in events if event["type"] == "skill_catalog_updated"]
-    assert (updated["count"], updated["collided"]) == (12_000, 12_000)
+    assert (updated["count"], updated["collided"]) == (3_000, 3_000)
     assert 0 < len(updated["collisions"]) < 1_000
     assert max(len(json.dumps(event)) for event in events) < 1_000_000
     assert metier(world, "replay", "big", "--store", store)["differences"] == []

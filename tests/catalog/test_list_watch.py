@@ -8,7 +8,7 @@ import threading
 from typing import Self
 
 import forking
-from watching import PATIENCE
+from patience import PATIENCE
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -19,7 +19,7 @@ class Following:
     """`metier list --watch` in a process of its own."""
 
     def __init__(self, world: World, *arguments: str) -> None:
-        start = "from metier.cli import main; main()"
+        start = "from metier.surfaces.cli import main; main()"
         command = [sys.executable, "-c", start, "list", "--watch", "--cwd", str(world.project), *arguments]
         self.process = forking.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.patience = threading.Timer(PATIENCE, self.process.kill)
@@ -38,7 +38,7 @@ class Following:
 
     def __exit__(self, *error: object) -> None:
         self.process.send_signal(signal.SIGINT)
-        _, self.err = self.process.communicate(timeout=PATIENCE)
+        _, self.err = self.process.communicate()
         self.patience.cancel()
         assert self.process.returncode == 0, self.err
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from metier import Skills, limits
@@ -145,9 +145,10 @@ def test_what_json_writes_is_read_back_as_it_was(fields: dict[str, str]) -> None
 # --- trees
 
 NAMES = st.sampled_from(["a", "b", "c", "SKILL.md", "skill.md", "build", ".git", ".x", "ä", "a\nb", "x" * 70])
+VALID = "---\nname: a\ndescription: x\n---\n"
 TEXT = st.sampled_from(
     [
-        "---\nname: a\ndescription: x\n---\n",
+        VALID,
         "---\nname: b\ndescription: y\n---\n",
         "",
         "---\nname: a\n",
@@ -192,8 +193,12 @@ def make(root: Path, nodes: list[Node]) -> None:
             continue
 
 
-def reachable(root: Path) -> set[str]:
-    """The real path of every entry named SKILL.md that a scan of all folders and links could find."""
+def reachable(root: Path, refused: set[str]) -> set[str]:
+    """The real path of every SKILL.md that a scan of all folders and links must account for.
+
+    Of what is behind a `refused` link, that is the SKILL.md of the folder alone. Nobody can say whether there is one in
+    a folder that this user may not search, so there it must be accounted for, too.
+    """
     ignored = DiscoveryRules().ignore
     found: set[str] = set()
     seen: set[str] = set()
@@ -203,15 +208,28 @@ def reachable(root: Path) -> set[str]:
         if folder in seen:
             continue
         seen.add(folder)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name == "SKILL.md":
-                    found.add(entry.path)
-                if os.path.isdir(entry.path) and entry.name not in ignored:
-                    pending.append(entry.path)
-                elif os.path.isdir(entry.path) and os.path.lexists(os.path.join(entry.path, "SKILL.md")):
-                    found.add(os.path.join(os.path.realpath(entry.path), "SKILL.md"))
+        if not os.access(folder, os.X_OK):
+            found.add(os.path.join(folder, "SKILL.md"))
+        try:
+            entries = list(os.scandir(folder))
+        except PermissionError:
+            continue
+        for entry in entries:
+            if entry.name == "SKILL.md":
+                found.add(entry.path)
+            if not os.path.isdir(entry.path) and not entry.is_dir(follow_symlinks=False):
+                continue
+            if entry.name not in ignored and entry.path not in refused:
+                pending.append(entry.path)
+            elif os.path.lexists(os.path.join(entry.path, "SKILL.md")):
+                found.add(os.path.join(os.path.realpath(entry.path), "SKILL.md"))
     return found
+
+
+def refused_links(skills: Skills) -> set[str]:
+    """The real places of the links that a scan says it did not follow, and of projects behind links."""
+    paths = [note.path for note in skills.diagnostics if note.code == "link-not-followed"]
+    return {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths}
 
 
 def facts(skills: Skills) -> tuple[object, ...]:
@@ -232,8 +250,32 @@ def met(skills: Skills) -> set[str]:
     }
 
 
+BEHIND_THE_PARENT: list[Node] = [(["a"], "link", "", 1), (["a", "a", "SKILL.md"], "file", VALID, 0)]
+"""The root has a link to the folder around it, which has another skill."""
+LINK_TO_A_FOLDER_WITH_A_PROJECT: list[Node] = [
+    (["b", "a", "SKILL.md"], "file", VALID, 0),
+    (["b", "a", ".git"], "file", "", 0),
+    (["b"], "folder", "", 0),
+    (["a", "b"], "link", "", 4),
+]
+"""The folder that the link leads to is in the root itself."""
+LINK_TO_AN_IGNORED_FOLDER_WITH_A_PROJECT: list[Node] = [
+    ([".git", "a", "SKILL.md"], "file", VALID, 0),
+    ([".git", "a", ".git"], "file", "", 0),
+    ([".git"], "folder", "", 0),
+    (["c"], "link", "", 4),
+]
+PIPE_BEHIND_THE_PARENT: list[Node] = [(["a"], "link", "", 1), (["a", "SKILL.md"], "fifo", "", 0)]
+
+
 @examples(100)
 @given(NODES)
+@example(BEHIND_THE_PARENT)
+@example(PIPE_BEHIND_THE_PARENT)
+@example(LINK_TO_A_FOLDER_WITH_A_PROJECT)
+@example(LINK_TO_AN_IGNORED_FOLDER_WITH_A_PROJECT)
+@example([(["a"], "folder", "", 0), (["a"], "locked", "", 1)])
+@example([(["a", "b", "SKILL.md"], "file", VALID, 0), (["a"], "locked", "", 0)])
 def test_any_tree_is_searched_to_an_end_and_every_skill_file_accounted_for(nodes: list[Node]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "tree").resolve()
@@ -243,7 +285,10 @@ def test_any_tree_is_searched_to_an_end_and_every_skill_file_accounted_for(nodes
         counts = skills.counts
         assert counts.found == counts.loaded + counts.shadowed + counts.skipped + counts.errors
         assert counts.errors == len(skills.errors)
-        assert met(skills) == reachable(root)
+        refused = refused_links(skills)
+        links = [Path(path).resolve() for path in refused if os.path.islink(path) and os.path.isdir(path)]
+        assert not any(link.is_relative_to(root) for link in links), "links that stay in the project are followed"
+        assert met(skills) == reachable(root, refused)
 
 
 @examples(60)

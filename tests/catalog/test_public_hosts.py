@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from metier.catalog import check
-from metier.catalog.check import HostVerdict
+from metier.authoring import check
+from metier.authoring.check import HostVerdict
 from worlds import World
 
 FOLDERS = {

@@ -432,7 +432,7 @@ def listed_elsewhere(world: World) -> dict[str, str]:
     code = "import sys; from metier import Skills; skills = Skills.discover(sys.argv[1], home=sys.argv[2])"
     show = "print({skill.name: skill.description for skill in skills})"
     call = [sys.executable, "-c", f"{code}\n{show}", str(world.project), str(world.home)]
-    return ast.literal_eval(subprocess.run(call, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return ast.literal_eval(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
 
 
 def test_a_rescan_of_a_few_changes_leaves_the_cache_alone_and_the_next_process_is_right(warm: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from metier.catalog.frontmatter import parse
 from metier.catalog.validate import STRICT, Validation, check, check_body
 from metier.hosts.schema import Pattern, Rules, Unknown
-from metier.model import split_tools
+from metier.values.skill import split_tools
 
 LENIENT = Rules()
 GOOD = {"name": "pdf", "description": "Does it."}

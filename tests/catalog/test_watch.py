@@ -22,7 +22,8 @@ from metier.catalog import watch, watched_folders
 from metier.catalog.watch import News, Watcher
 from metier.hosts.trust import trust
 from parts import needs
-from watching import PATIENCE, dumped, wait_for, watched
+from patience import PATIENCE
+from watching import dumped, wait_for, watched
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -18,7 +18,6 @@ import forking
 import parts
 
 REPOSITORY = Path(__file__).parents[2]
-LONGEST = 300
 STEP = re.compile(
     r"^(?P<reason><!-- no-run:.*?-->\n)?(?P<indent> *)```(?P<language>console|python)\n(?P<block>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
@@ -98,7 +97,6 @@ def run_page(text: str, folder: Path, scripts: Path, fails: tuple[str, ...] = ()
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=LONGEST,
     )
     for number, step in enumerate(wanted):
         found = re.search(rf"@@ {number}\n(.*?)@@ ended (\d+) {number}$", done.stdout, re.MULTILINE | re.DOTALL)

@@ -40,7 +40,7 @@ def test_the_unit_of_systemd_is_well_formed_and_starts_a_command_that_exists(tmp
         pytest.skip("systemd-analyze is not here")
     file = tmp_path / "metier.service"
     file.write_text(unit.replace("/opt/metier/bin/metier", "/bin/true").replace("User=metier\n", ""))
-    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True)
     assert [line for line in done.stderr.splitlines() if "metier.service" in line] == []
 
 
@@ -74,7 +74,7 @@ def test_all_has_every_surface_and_store() -> None:
 
 def test_on_an_index_page_every_link_and_picture_has_a_whole_address(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(REPOSITORY)]
-    built = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    built = subprocess.run(line, capture_output=True, text=True)
     if built.returncode and "No matching distribution found" in built.stderr:
         pytest.skip("there is no package index to build with")
     assert built.returncode == 0, built.stderr

@@ -58,7 +58,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder

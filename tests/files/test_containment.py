@@ -23,12 +23,12 @@ from metier.files import beneath
 from metier.files import urls as skill_urls
 from metier.files.beneath import Content
 from metier.files.source import DiskFiles
-from metier.model import Skill
-from metier.results import Resource
 from metier.session.session import Session
+from metier.values.results import Resource
+from metier.values.skill import Skill
 from worlds import World
 
-READS = 100_000
+READS = 20_000
 """Reads while links are swapped, for each of the two ways to open a file."""
 NAIVE_READS = 400_000
 """The most reads by realpath-then-open until the first leak."""
@@ -257,7 +257,8 @@ def test_twenty_thousand_hostile_spellings_are_each_refused_with_their_own_reaso
         if number % 2000 == 1999:
             assert_silent(session, place.marker)
             session = place.session()
-        given = refusal(session, name, path, place.marker, read if way == "openat2" else read_unrecorded)
+        recorded = way == "openat2" and number % 5 == 0
+        given = refusal(session, name, path, place.marker, read if recorded else read_unrecorded)
         assert given == reason, (name, path)
         found[given] += 1
     assert found == Counter(reason for _, _, reason in cases)
@@ -368,7 +369,7 @@ def swapped(place: Place, tmp_path: Path) -> Iterator[Skill]:
             yield skill
         finally:
             (bag / "stop").touch()
-            told, _ = child.communicate(timeout=60)
+            told, _ = child.communicate()
     assert child.returncode == 0
     assert int(told) > 1000, "hardly anything was swapped"
 
@@ -411,6 +412,6 @@ def test_a_link_swapped_in_between_changes_nothing_where_a_naive_check_leaks(
             assert content.startswith(b"inside\n")
         assert marker not in content
     assert sum(outcomes.values()) == READS
-    assert outcomes["read"] > READS // 100
-    assert outcomes[PathEscape.__name__] > READS // 100
+    assert outcomes["read"] > READS // 200
+    assert outcomes[PathEscape.__name__] > READS // 200
     assert set(outcomes) <= {"read", PathEscape.__name__, ResourceNotFound.__name__}

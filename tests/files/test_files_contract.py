@@ -8,9 +8,9 @@ import pytest
 from metier.errors import PolicyDenied, ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.files.source import DiskFiles, Files
-from metier.model import Skill
-from metier.results import Request
 from metier.skills import Skills
+from metier.values.results import Request
+from metier.values.skill import Skill
 from worlds import World
 
 TEXT = "---\nname: pdf\ndescription: Fills forms.\n---\nThe body.\n"
@@ -115,10 +115,10 @@ def test_a_session_reads_from_its_source_and_not_from_disk(skills: Skills) -> No
 
 
 def test_what_a_source_asks_for_is_put_to_policy(skills: Skills) -> None:
-    asked = Request("skill_load_remote", "pdf")
+    asked = Request("mcp_load", "pdf")
     files = MemoryFiles({"SKILL.md": TEXT, **FILES}, [asked])
-    denied = {"deny": [{"tool": "skill_load_remote"}]}
+    denied = {"deny": [{"tool": "mcp_load"}]}
     with pytest.raises(PolicyDenied):
         skills.session(files=files, policy=denied).read("pdf", "a.md")
-    allowed = {"allow": [{"tool": "skill_load_remote"}]}
+    allowed = {"allow": [{"tool": "mcp_load"}]}
     assert skills.session(files=files, policy=allowed).read("pdf", "a.md").text == "a"

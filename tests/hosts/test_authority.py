@@ -10,7 +10,7 @@ import pytest
 from hosts.asking import metier
 from metier.errors import ConfigError
 from metier.hosts import profiles, settings
-from metier.hosts.authority import AUTHORITIES
+from metier.hosts.authority import authorities
 from metier.hosts.settings import RUNTIME_KEYS
 from metier.hosts.trust import trust
 from worlds import World
@@ -107,6 +107,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "tools.run": ("skill_run", "bash", ""),
     "tools.shape": ("metier", "omp", None),
     "tools.host_read": (True, False, True),
+    "tools.host": (["Bash"], [], ["Bash", "shell"]),
     "run.folders": (["scripts"], ["scripts", "."], []),
     "run.seconds": (9, 10, 3),
     "run.memory_mib": (900, 901, 300),
@@ -140,14 +141,14 @@ HARMLESS: dict[str, Any] = {
 
 
 def test_every_setting_has_an_entry_and_no_entry_is_left_over() -> None:
-    assert set(AUTHORITIES) == {*profiles.settings(), *RUNTIME_KEYS}
+    assert set(authorities()) == {*profiles.settings(), *RUNTIME_KEYS}
 
 
 def test_this_walk_has_every_setting_of_a_profile() -> None:
     assert {*VALUES, *HARMLESS} == set(profiles.settings())
-    assert {name for name, rule in AUTHORITIES.items() if rule.who == "any"} == {*HARMLESS, "check"}
+    assert {name for name, rule in authorities().items() if rule.who == "any"} == {*HARMLESS, "check"}
     narrowed = {name for name, (_, _, narrow) in VALUES.items() if narrow is not None}
-    assert narrowed == {name for name in VALUES if AUTHORITIES[name].narrower is not None}
+    assert narrowed == {name for name in VALUES if authorities()[name].narrower is not None}
 
 
 def toml(value: object) -> str:
@@ -241,7 +242,7 @@ def test_where_it_is_not_required_what_needs_trust_and_what_the_user_narrowed_st
     world: World, name: str
 ) -> None:
     start, wide, narrow = VALUES[name]
-    key, rule = full(name), AUTHORITIES[name]
+    key, rule = full(name), authorities()[name]
     if name == "policy.trust":
         return  # it is what the other test is about
     user = own_file(world, f"{key} = {toml(start)}\n")
@@ -360,7 +361,7 @@ def test_a_profile_that_only_a_project_chose_does_not_widen_what_needs_trust(wor
     for _ in project_files(world, f'profile = "{chosen}"\n'):
         found = settings.resolve(world.project, home=world.home, env={}).profile
         assert found.name == ("standard" if chosen == "zed" else chosen)  # Zed uses no project that is not trusted
-        for name, rule in AUTHORITIES.items():
+        for name, rule in authorities().items():
             if rule.who == "trusted" and rule.narrower is not None:
                 old, new = profiles.value(own, name), profiles.value(found, name)
                 assert new == old or rule.narrower(old, new), name

@@ -20,9 +20,9 @@ from starlette.testclient import TestClient
 from hosts.asking import metier
 from metier.app import App
 from metier.errors import PolicyDenied
-from metier.mcp.server import McpServer
-from metier.session.policy import Request
-from metier.web.api import build
+from metier.policy.decide import Request
+from metier.surfaces.mcp.server import McpServer
+from metier.surfaces.web.api import build
 from rpc_process import RpcProcess
 from worlds import World
 
@@ -108,7 +108,7 @@ def test_a_terminal_is_asked_only_where_no_rule_denies(denied: World, name: str)
 def at_terminal(world: World, *arguments: str) -> tuple[int, str]:
     """Run the command at a terminal, where each question is answered with no: how it ended, and what was shown."""
     ours, theirs = pty.openpty()
-    line = [sys.executable, "-c", "from metier.cli import main; main()", *arguments]
+    line = [sys.executable, "-c", "from metier.surfaces.cli import main; main()", *arguments]
     env = {**os.environ, "HOME": str(world.home), "TERM": "dumb"}
     process = subprocess.Popen(line, cwd=world.project, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -120,10 +120,10 @@ def at_terminal(world: World, *arguments: str) -> tuple[int, str]:
                 os.write(ours, b"n\n")
         pytest.fail(f"it did not end: {shown.decode()}")
     except OSError:  # the other side is closed
-        return process.wait(120), shown.decode()
+        return process.wait(), shown.decode()
     finally:
         process.kill()
-        process.wait(120)
+        process.wait()
         os.close(ours)
 
 

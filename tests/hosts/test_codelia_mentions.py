@@ -10,7 +10,7 @@ import pytest
 from calling import Run, caller
 from metier.app import App
 from metier.replay import from_store, replay
-from metier.rpc import Dispatcher
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 SPACED = "a place/.agents/skills/twin"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from metier.errors import PolicyDenied
-from metier.session.policy import Request
+from metier.policy.decide import Request
 from metier.session.session import Session
 from worlds import World
 

@@ -30,7 +30,7 @@ def printed(world: World, store: Path, *arguments: str) -> str:
     command = [*forking.METIER, *arguments]
     command += ["--profile", "codelia", "--store", str(store), "--session", "kept"]
     env = {**os.environ, "HOME": str(world.home)}
-    done = forking.run(command, cwd=world.project, env=env, capture_output=True, text=True, timeout=60)
+    done = forking.run(command, cwd=world.project, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-import forking
 from metier.app import App
-from metier.rpc import Dispatcher
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -84,14 +83,3 @@ def test_notifications_get_no_answer_and_batches_one(client: Dispatcher) -> None
     assert client.handle(json.dumps([note, note])) is None
     answers = json.loads(client.handle(json.dumps([note, note | {"id": 7}, {"id": 8}])) or "")
     assert [answer["id"] for answer in answers] == [7, 8]
-
-
-def test_a_line_that_is_too_long_is_answered_and_the_next_one_too(world: World) -> None:
-    world.skill(f"{SKILLS}/notes")
-    lines = b"x" * (5 << 20) + b"\n" + b'{"jsonrpc":"2.0","id":2,"method":"skills.list"}\n'
-    command = [*forking.METIER, "rpc"]
-    options = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
-    done = forking.run([*command, *options], input=lines, capture_output=True, check=True)
-    first, second = done.stdout.splitlines()
-    assert json.loads(first)["error"]["code"] == -32600
-    assert json.loads(second)["result"]["skills"][0]["name"] == "notes"

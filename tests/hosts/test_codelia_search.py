@@ -13,9 +13,9 @@ from calling import caller
 from hosts.asking import left, listening, metier
 from metier import Skills
 from metier.app import App
-from metier.mcp.handlers import RESULT_KEY
-from metier.mcp.server import McpServer
-from metier.rpc import Dispatcher
+from metier.surfaces.mcp.handlers import RESULT_KEY
+from metier.surfaces.mcp.server import McpServer
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 

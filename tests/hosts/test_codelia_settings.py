@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 from calling import Run, caller
 from metier import BadArguments, Skills
 from metier.app import App
-from metier.cli import doctor
 from metier.record.store.memory import MemoryStore
-from metier.rpc import Dispatcher
-from metier.rpc.messages import INVALID_PARAMS
-from metier.web.api import build
+from metier.surfaces.cli import doctor
+from metier.surfaces.rpc import Dispatcher
+from metier.surfaces.rpc.messages import INVALID_PARAMS
+from metier.surfaces.web.api import build
 from worlds import World
 
 CODELIA = ("--profile", "codelia")

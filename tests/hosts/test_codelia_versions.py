@@ -14,7 +14,7 @@ import forking
 from metier.app import App
 from metier.record.store import open_store
 from metier.replay import from_store, replay
-from metier.rpc import Dispatcher
+from metier.surfaces.rpc import Dispatcher
 from piping import reading
 from worlds import World
 
@@ -39,7 +39,7 @@ class Client:
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         while True:
-            answer = json.loads(self.lines.get(timeout=60))
+            answer = json.loads(self.lines.get())
             if "id" in answer:  # and not a note that skills changed
                 return answer
 
@@ -55,7 +55,7 @@ def client(world: World, *options: str) -> Generator[Client]:
     finally:
         assert opened.process.stdin is not None
         opened.process.stdin.close()
-        opened.process.wait(120)
+        opened.process.wait()
 
 
 def edit(path: Path, description: str, body: str, time: int) -> int:

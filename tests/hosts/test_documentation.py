@@ -10,8 +10,8 @@ import pytest
 
 from calling import Run, caller
 from metier import ConfigError
-from metier.catalog import check
-from metier.catalog.check import HostVerdict
+from metier.authoring import check
+from metier.authoring.check import HostVerdict
 from metier.hosts import documentation, profiles
 from metier.hosts.documentation import STANDARD, Documentation
 from worlds import World

@@ -10,13 +10,13 @@ import pytest
 from mcp import Client, types
 
 import forking
-from chat.openai_server import ModelServer, calls, text
-from chat.serving import app_of, serving
 from hosts.asking import metier
 from metier.app import App
-from metier.mcp.server import McpServer
 from metier.replay import from_store, replay
-from metier.rpc import Dispatcher
+from metier.surfaces.mcp.server import McpServer
+from metier.surfaces.rpc import Dispatcher
+from surfaces.chat.openai_server import ModelServer, calls, text
+from surfaces.chat.serving import app_of, serving
 from worlds import World
 
 Envelope = dict[str, Any]

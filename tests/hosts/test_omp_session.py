@@ -10,9 +10,9 @@ from mcp import Client, types
 from hosts.asking import left, listening, metier
 from metier import SkillNotFound
 from metier.app import App
-from metier.mcp.server import McpServer
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
+from metier.surfaces.mcp.server import McpServer
 from worlds import World
 
 BODY = "BODY-MARKER\n\nDo it, $ARGUMENTS and $1.\n"

@@ -20,14 +20,14 @@ from starlette.testclient import TestClient
 
 from metier import ConfigError, Skills
 from metier.app import App
-from metier.catalog import check
+from metier.authoring import check
 from metier.hosts import formats, profiles
-from metier.mcp.handlers import RESULT_KEY
-from metier.mcp.server import McpServer
 from metier.record.store import open_store
 from metier.replay import from_store, replay
-from metier.rpc import Dispatcher
-from metier.web.api import build
+from metier.surfaces.mcp.handlers import RESULT_KEY
+from metier.surfaces.mcp.server import McpServer
+from metier.surfaces.rpc import Dispatcher
+from metier.surfaces.web.api import build
 from worlds import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-a-profile.md"
@@ -77,7 +77,15 @@ def kitchen(world: World, site: Path) -> World:
 def command(world: World, site: Path, *arguments: str) -> Any:
     paths = os.pathsep.join((str(site), str(Path(profiles.__file__).parents[2])))
     done = subprocess.run(
-        [sys.executable, "-c", "from metier.cli import main; main()", *arguments, "--profile", "quill", "--json"],
+        [
+            sys.executable,
+            "-c",
+            "from metier.surfaces.cli import main; main()",
+            *arguments,
+            "--profile",
+            "quill",
+            "--json",
+        ],
         cwd=world.project,
         env={**os.environ, "HOME": str(world.home), "PYTHONPATH": paths},
         capture_output=True,

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from metier import ConfigError
-from metier.cli import cli
 from metier.hosts import profiles, settings
 from metier.hosts.profiles import BUILT_IN, Profile
 from metier.hosts.trust import trust
+from metier.surfaces.cli import cli
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from starlette.testclient import TestClient
 
 from metier.app import App
-from metier.cli import cli, doctor
-from metier.web.api import build
+from metier.surfaces.cli import cli, doctor
+from metier.surfaces.web.api import build
 from worlds import World
 
 OFF = "skills are switched off in the profile remcochat; set app.skills.enabled = true in .metier/config.toml"

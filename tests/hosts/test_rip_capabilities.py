@@ -9,8 +9,8 @@ import pytest
 
 from calling import Run, caller
 from hosts.asking import left, listening
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from worlds import World
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rip.md"

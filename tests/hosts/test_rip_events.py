@@ -16,9 +16,9 @@ from metier.errors import BadArguments
 from metier.record.events import TYPES
 from metier.record.store import canonical
 from metier.record.store.memory import MemoryStore
-from metier.record.writer import Counter
 from metier.replay import from_store, replay
 from metier.session.session import Session
+from recording import Counter
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\n"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hosts.asking import left, listening, metier
-from metier.record.writer import Counter
-from metier.sandbox import Outcome, WrittenFile
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome, WrittenFile
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
+from recording import Counter
 from worlds import World
 
 BODY = "# Steps\n\nBODY-MARKER\nRun scripts/x.sh, see references/a.md.\n"
@@ -189,7 +189,7 @@ def test_a_model_reads_a_line_for_each_skill_that_a_search_finds_and_that_there_
         ({"tools": ["a", "b", "c"]}, "d e", []),
         ({"tools": []}, "a", []),
         ({"tools": ["a", "b"], "deny": [{"tool": "b"}]}, "a b", ["a"]),
-        ({"deny": [{"tool": "b"}]}, "a b", ["a"]),
+        ({"deny": [{"tool": "Read"}]}, "Bash Read", ["Bash"]),
         ({"tools": ["Bash"]}, "Bash(git add *) Read", ["Bash(git add *)"]),
         ({}, None, None),
     ],

@@ -1,20 +1,11 @@
 """The standard profile: project before user, lenient with fields, strict about nothing being lost."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hosts.asking import codes, metier, names
-from metier import ConfigError, Skills
-from metier.testing import write_skill
 from worlds import World
 
 HERE, USER = ".agents/skills", "~/.agents/skills"
@@ -55,51 +46,6 @@ def test_skills_of_the_home_are_the_users_also_in_a_project_that_contains_it(wor
     inside.skill(f"{HERE}/ours")
     skills = inside.discover(cwd=world.project / "me")
     assert {s.name: s.scope for s in skills} == {"mine": "user", "ours": "repo"}
-
-
-def test_folders_that_the_caller_names_come_first_and_must_exist(world: World) -> None:
-    named = world.skill("~/elsewhere/same")
-    world.skill(f"{HERE}/same", body="Another.\n")
-    skills = world.discover(roots=[world.home / "elsewhere"])
-    assert [(s.path, s.scope) for s in skills] == [(str(named), "extra")]
-    with pytest.raises(ConfigError, match="absent"):
-        world.discover(roots=["absent"])
-    assert "absent" in metier(world, "list", "--skills", "absent", code=2)
-
-
-@pytest.mark.parametrize("folder", [".git", "node_modules", "__pycache__", "dist", "build"])
-def test_ignored_folders_are_not_searched(world: World, folder: str) -> None:
-    world.skill(f"{HERE}/{folder}/inner")
-    path = world.skill(f"{HERE}/{folder}")
-    skills = world.discover()
-    assert names(skills) == []
-    assert [(s.path, s.reason) for s in skills.skipped] == [(str(path), "ignored-folder")]
-
-
-def test_the_search_stops_inside_a_skill_and_at_a_bound_that_it_reports(world: World) -> None:
-    world.skill(f"{HERE}/outer")
-    world.skill(f"{HERE}/outer/inner")
-    world.skill(f"{HERE}/a/b/c/d/deep")
-    assert names(world.discover()) == ["deep", "outer"]
-    bounded = world.discover(settings={"discovery": {"max_depth": 3}})
-    assert names(bounded) == ["outer"]
-    assert [d.code for d in bounded.diagnostics] == ["bound-reached"]
-
-
-def test_links_are_followed_once_and_loops_end(world: World) -> None:
-    world.trust()  # its links lead out of the project
-    path = world.skill(f"{HERE}/group/real")
-    world.skill("~/far/away")
-    root = world.project / HERE
-    (root / "group/loop").symlink_to(root)
-    (root / "same").symlink_to(path.parent)
-    (root / "away").symlink_to(world.home / "far/away")
-    (root / "dead").symlink_to(root / "nowhere")
-    skills = world.discover()
-    assert names(skills) == ["away", "real"]
-    assert skills["away"].path == str(root / "away/SKILL.md")
-    assert skills["away"].real_path == str(world.home / "far/away/SKILL.md")
-    assert skills.shadowed == ()
 
 
 # --- what is a skill ---
@@ -168,38 +114,6 @@ def test_a_skill_says_who_may_call_it(
     assert (skill.model_invocable, skill.user_invocable, skill.enabled) == (model, user, enabled)
 
 
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that every user may enter, which those of pytest are not."""
-    folder = Path(tempfile.mkdtemp(prefix="metier-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def test_what_the_operating_system_refuses_is_reported_and_the_rest_loads(shared_folder: Path) -> None:
-    secret = Path(write_skill(shared_folder / HERE / "secret"))
-    closed = Path(write_skill(shared_folder / HERE / "closed/inner")).parent.parent
-    write_skill(shared_folder / HERE / "open")
-    secret.chmod(0)
-    closed.chmod(0)
-    code = (
-        "import ctypes, hashlib, json, logging, os, shutil, sys, tempfile, tomllib; from metier import Skills\n"
-        "if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "found = Skills.discover(sys.argv[1], home=sys.argv[1] + '/none', env={})\n"
-        "said = [(d.code, d.path) for d in found.diagnostics]\n"
-        "print(json.dumps([[s.name for s in found], said, found.counts.as_dict()]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(shared_folder)], capture_output=True, text=True)
-    closed.chmod(0o755)
-    assert done.returncode == 0, done.stderr
-    listed, said, counts = json.loads(done.stdout)
-    assert listed == ["open"]
-    assert {tuple(one) for one in said} >= {("unreadable", str(secret))}
-    assert any(code == "unreadable" and path.startswith(str(closed)) for code, path in said)
-    assert counts["found"] == counts["loaded"] + counts["errors"]
-
-
 # --- collisions and switches ---
 
 
@@ -221,48 +135,6 @@ def test_the_nearest_scope_wins_and_the_losers_stay_within_reach(world: World, r
             assert codes(skills, loser) == ["collision"]
             assert skills.at(loser).path == str(loser)
         winner.unlink()
-
-
-def test_an_equal_copy_is_shadowed_without_a_warning(world: World) -> None:
-    world.skill(f"{HERE}/same", body="Equal.\n")
-    copy = world.skill(f"{USER}/same", body="Equal.\n")
-    skills = world.discover()
-    assert [(e.skill.path, e.identical) for e in skills.shadowed] == [(str(copy), True)]
-    assert skills.diagnostics == ()
-
-
-def test_a_disabled_winner_uncovers_the_loser(world: World, rivals: dict[str, Path]) -> None:
-    cwd = world.project / "a"
-    for winner in list(rivals.values())[:3]:
-        assert metier(world, "disable", "same", cwd=cwd)["path"] == str(winner)
-    skills = world.discover(cwd=cwd)
-    assert [(s.path, s.enabled) for s in skills] == [(str(rivals["user"]), True)]
-    assert "collision" not in [d.code for d in skills.diagnostics]
-
-
-def test_enabling_a_name_undoes_disabling_it(world: World, rivals: dict[str, Path]) -> None:
-    skills = world.discover(cwd=world.project / "a")
-    skills.disable("same")
-    skills.enable("same")
-    assert skills["same"].path == str(rivals["near"])
-
-
-@pytest.mark.parametrize(
-    ("user", "project", "enabled"),
-    [(None, "off", False), ("off", None, False), ("auto", "off", True), ("off", "auto", False), (None, None, True)],
-)
-def test_the_users_switch_outranks_the_projects(
-    world: World, user: str | None, project: str | None, enabled: bool
-) -> None:
-    world.skill(f"{HERE}/probe")
-    commands = {"off": "disable", "auto": "enable"}
-    if project:
-        metier(world, commands[project], "probe", "--project")
-    if user:
-        metier(world, commands[user], "probe")
-    assert world.discover()["probe"].enabled is enabled
-    stranger = World(world.home.parent / "stranger", world.project)
-    assert stranger.discover()["probe"].enabled is (project != "off")
 
 
 # --- the listing ---
@@ -294,17 +166,3 @@ def test_a_listing_can_be_limited_to_a_scope(world: World) -> None:
     world.skill(f"{USER}/mine")
     for scope, expected in (("repo", "ours"), ("user", "mine")):
         assert [skill["name"] for skill in metier(world, "list", "--scope", scope)["skills"]] == [expected]
-
-
-def test_a_refresh_sees_what_the_disk_did(world: World) -> None:
-    kept = world.skill(f"{HERE}/kept", description="Before")
-    gone = world.skill(f"{HERE}/gone")
-    skills: Skills = world.discover()
-    assert not skills.refresh()
-    kept.write_text(kept.read_text().replace("Before", "Behind"))
-    os.utime(kept, ns=(1, 1))
-    gone.unlink()
-    world.skill(f"{HERE}/deep/down/new")
-    changes = skills.refresh()
-    assert (changes.added, changes.removed, changes.changed) == (("new",), ("gone",), ("kept",))
-    assert {s.name: s.description for s in skills}["kept"] == "Behind"

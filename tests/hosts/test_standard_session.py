@@ -39,13 +39,6 @@ def test_the_catalog_is_xml_with_usage_rules_that_name_the_tools(world: World) -
     assert str(world.project) not in text
 
 
-def test_without_skills_there_is_no_text_and_no_tool(world: World) -> None:
-    session = open_session(world)
-    assert session.prompt().text == ""
-    assert session.system_prompt("BASE") == "BASE"
-    assert session.tools() == []
-
-
 def test_without_tools_none_is_mentioned(world: World) -> None:
     write(world)
     session = open_session(world, tools=False)

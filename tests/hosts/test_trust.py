@@ -132,14 +132,14 @@ def test_the_command_trusts_and_no_longer_trusts_and_others_say_how(both: World)
 def test_what_a_projects_settings_reach_beyond_it_counts_only_if_it_is_trusted(both: World, table: str) -> None:
     (both.project / ".metier").mkdir()
     (both.project / ".metier/config.toml").write_text(
-        f'store = "/tmp/elsewhere.db"\nstore_required = true\n[{table}run]\nenv = ["API_TOKEN"]\n'
+        f'store = "/tmp/elsewhere.db"\nstore_required = false\n[{table}run]\nenv = ["API_TOKEN"]\n'
         f"[{table}policy]\nenforce_hints = false\n[catalog]\nmax_skills = 9\n"
     )
     (config(both) / "config.toml").write_text('[policy]\ntrust = "required"\n[run]\nseconds = 5\n')
     before = both.discover()
     rules = before.profile
     assert ("API_TOKEN" in rules.run.env, rules.run.seconds, rules.policy.enforce_hints) == (False, 5, True)
-    assert (rules.catalog.max_skills, rules.policy.trust, before.settings.store_required) == (9, "required", False)
+    assert (rules.catalog.max_skills, rules.policy.trust, before.settings.store_required) == (9, "required", True)
     assert before.settings.store == str(both.home / ".local/share/metier/metier.db")
     notes = [d.message for d in before.diagnostics if d.code == "untrusted" and d.path.endswith("config.toml")]
     assert [note.split(" ")[0] for note in notes] == [

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from metier import MetierError, Skills
-from metier.mcp.client import ServerConfig
-from metier.mcp.source import McpSource
+from metier.sources.mcp_client import ServerConfig
+from metier.sources.mcp_servers import McpSource
 
 
 def main(url: str, scenario: str, folder: str) -> None:

@@ -16,10 +16,10 @@ import pytest
 from pydantic_ai.settings import ModelSettings
 
 import parts
-from chat import serving as served
-from chat.serving import Chatting, app_of, kinds, serving
-from metier.chat import models
-from metier.chat.model_choice import ModelChoice
+from metier.surfaces.chat import models
+from metier.surfaces.chat.model_choice import ModelChoice
+from surfaces.chat import serving as served
+from surfaces.chat.serving import Chatting, app_of, kinds, serving
 from worlds import World
 
 PYTHON = os.environ["METIER_TEST_MODEL"]
@@ -79,7 +79,7 @@ def forced() -> list[str]:
 
 @pytest.fixture
 def chatting(world: World, model_url: str, forced: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatting]:
-    monkeypatch.setattr(served, "WAIT_SECONDS", 600.0)
+    monkeypatch.setattr(served, "PATIENCE", 600.0)
     world.skill(".agents/skills/greeting", description="Greets a person.", body=BODY)
     world.skill(".agents/skills/shout", description="Makes tables loud.", files={"scripts/shout.py": SHOUT})
 

@@ -48,7 +48,6 @@ def test_the_code_of_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> N
             env=surroundings,
             capture_output=True,
             text=True,
-            timeout=300,
         )
     assert done.returncode == 0, done.stderr
     answer, events = done.stdout.splitlines()[-2:]

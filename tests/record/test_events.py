@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,19 @@ from click.testing import CliRunner
 
 from metier import MetierError, replay
 from metier.app import App
-from metier.cli import cli
 from metier.hosts.profiles import build, load
 from metier.record.events import TYPES, SkillWarning
 from metier.record.recorder import Recorder
 from metier.record.store import StoreError, canonical
 from metier.record.store.memory import MemoryStore
-from metier.record.writer import HELD_EVENTS, Counter, Inputs
-from metier.rpc import Dispatcher
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.record.writer import HELD_EVENTS
+from metier.running.sandbox import Job, Outcome
+from metier.running.sandbox.fake import FakeRunner
+from metier.running.world import LiveWorld
 from metier.session.session import Session
-from recording import PROFILES, answers, discover, drive, fake_runner
+from metier.surfaces.cli import cli
+from metier.surfaces.rpc import Dispatcher
+from recording import PROFILES, Counter, answers, discover, drive, fake_runner
 from worlds import World
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "events.md"
@@ -49,7 +50,7 @@ def test_every_type_is_documented_with_its_fields(kind: type[Any]) -> None:
 def test_types_are_frozen_and_their_names_are_their_own() -> None:
     assert len({kind.type for kind in TYPES}) == len(TYPES)
     warning = SkillWarning("kind", "detail")
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         warning.kind = "other"  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -197,18 +198,44 @@ class Troubled(MemoryStore):
         return super().append(*given, **named)
 
 
-def test_trouble_is_raised_and_what_was_not_kept_comes_with_the_next_events(world: World) -> None:
-    world.skill(".agents/skills/one")
+def test_what_the_store_did_not_take_did_not_happen(world: World) -> None:
+    world.skill(".agents/skills/one", body="BODY")
     store = Troubled()
     session = world.discover().session(store=store)
     store.full = True
+    for _ in range(2):
+        with pytest.raises(StoreError, match="full"):
+            session.load("one")
+    assert (session.activated, session.state()["loaded"]) == ([], [])
+    store.full = False
+    session.end_turn()
+    assert "BODY" in session.load("one").text, "it is given for the first time"
+    asked = [frame["operation"] for frame in frames(session, "session_called")]
+    assert asked == ["end_turn", "load"]
+    assert [frame["seq"] for frame in session.events] == list(range(len(session.events)))
+    assert replay.replay(replay.from_store(store, session.id)).identical
+
+
+def test_a_script_that_ran_is_on_record_when_the_store_is_back(world: World) -> None:
+    world.skill(".agents/skills/one", files={"scripts/say.sh": "#!/bin/sh\necho said\n"})
+    world.skill(".agents/skills/two")
+    store = Troubled()
+
+    def fill_the_disk(job: Job) -> Outcome:
+        store.full = True
+        return Outcome(exit_code=0, ended="exit", duration_ms=5, stdout=b"said\n", stderr=b"", protections=())
+
+    session = world.discover().session(store=store, runner=FakeRunner(default=fill_the_disk))
     with pytest.raises(StoreError, match="full"):
-        session.load("one")
+        session.run("one", "scripts/say.sh")
+    with pytest.raises(StoreError, match="full"):
+        session.load("two")
+    assert session.activated == ["one"]
     store.full = False
     session.end_turn()
     asked = [frame["operation"] for frame in frames(session, "session_called")]
-    assert asked == ["load", "end_turn"]
-    assert [frame["seq"] for frame in session.events] == list(range(len(session.events)))
+    assert asked == ["run", "end_turn"]
+    assert len(frames(session, "session_returned")) == 2
     assert replay.replay(replay.from_store(store, session.id)).identical
 
 
@@ -231,8 +258,8 @@ def test_going_on_ends_where_too_much_would_be_held() -> None:
     store = Troubled()
     store.full = True
     counter = Counter()
-    inputs = Inputs(clock=counter.clock, ids=counter.ids)
-    recorder = Recorder(store, "s", inputs, build(load("standard")), required=False)
+    world = LiveWorld(clock=counter.clock, ids=counter.ids)
+    recorder = Recorder(store, "s", world, build(load("standard")), required=False)
     recorder.note(*[SkillWarning("kind", "detail")] * HELD_EVENTS)
     recorder.flush()
     assert store.read("s") == []

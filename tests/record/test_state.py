@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from metier.record import writer
 from metier.record.state import SNAPSHOT, SessionState, fold, from_snapshot, read_state
 from metier.record.store import STATE_BYTES, Frame, Store, canonical
 from metier.record.store.memory import MemoryStore
-from metier.record.writer import SNAPSHOT_EVENTS, Counter
+from metier.record.writer import SNAPSHOT_EVENTS
 from metier.session.queries import Choose
 from metier.session.session import Session
 from metier.testing import write_skill
-from recording import PROFILES, answers, discover, drive, fake_runner, write_catalog
+from recording import PROFILES, Counter, answers, discover, drive, fake_runner, write_catalog
 from worlds import World
 
 JsonObject = dict[str, Any]
@@ -88,7 +89,7 @@ def test_the_states_of_a_driven_session_hold_something_of_everything(world: Worl
     _, frames = recorded(world, "standard")
     world.skill("catalog/preloaded")
     begun = discover(world, "standard").session(store=MemoryStore(), preload=["preloaded"])
-    begun.perform(Choose.of([begun.skills["preloaded"]]))
+    begun.perform(Choose.of(replace(begun.prompt(), chosen=(begun.skills["preloaded"],))))
     called = discover(world, "remcochat").session(store=MemoryStore())
     called.invoke("/preloaded now")  # the model has yet to activate it
     seen: set[str] = set()
@@ -129,7 +130,7 @@ DAMAGE: dict[str, Callable[[JsonObject], object]] = {
     "skills left out": lambda snapshot: in_known(snapshot, loaded=[]),
     "a name left out": lambda snapshot: in_known(snapshot, activated_skill_names=[]),
     "another catalog": lambda snapshot: {**snapshot, "catalog": ""},
-    "of a later version": lambda snapshot: {**snapshot, "version": snapshot["version"] + 1},
+    "of another version": lambda snapshot: {**snapshot, "version": snapshot["version"] + 1},
 }
 
 
@@ -137,7 +138,7 @@ DAMAGE: dict[str, Callable[[JsonObject], object]] = {
 def test_a_snapshot_that_is_not_good_is_ignored_and_the_events_decide(world: World, damage: str) -> None:
     store = MemoryStore()
     recorded(world, "standard", 120, store)
-    expected = fold(store.read("session"))
+    expected = fold(store.read("session", "session"))
     snapshot = stored_snapshot(store)
     good = read_state(store, "session")
     assert (good.state, good.snapshot_seq) == (expected, snapshot["seq"])

@@ -25,8 +25,8 @@ from metier import MissingExtra, PolicyDenied, SkillNotFound, replay, usage
 from metier.app import App
 from metier.record import telemetry
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from worlds import World

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
@@ -11,14 +10,13 @@ from metier import BadArguments, MetierError, PolicyDenied, SkillNotFound, Skill
 from metier.record import session_usage
 from metier.record.store import Store
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from worlds import World
 
 SKILLS = ".agents/skills"
-OLD = Path(__file__).parents[1] / "replay"
 RULES = {"allow": [{"tool": "skill_run", "skill_name": "used"}], "deny": [{"tool": "skill_load", "skill_name": "no"}]}
 
 
@@ -198,23 +196,6 @@ def test_skills_are_sorted_by_what_is_asked(library: World) -> None:
     sort: Any = "nonsense"
     with pytest.raises(BadArguments, match="sort must be one of context, loaded"):
         usage(store, sort=sort)
-
-
-def test_an_old_record_says_what_it_can_and_that_it_has_no_lists() -> None:
-    for folder, version in (("records", 1), ("records-3", 3)):
-        store = MemoryStore()
-        store.import_lines((OLD / folder / "standard.jsonl").read_text().splitlines())
-        started = store.read(types=("session_started",))
-        assert {frame.get("version", 1) for frame in started} == {version}
-        counted = usage(store)
-        assert (counted.sessions, counted.sessions_without_lists, counted.sessions_without_texts) == (1, 1, 0)
-        assert counted.never_loaded == counted.unoffered == ()
-        loads = [frame["name"] for frame in store.read(types=("skill_loaded",))]
-        assert sum(one.loaded for one in counted.skills) == len(loads) > 5
-        assert sum(one.loaded_by_model + one.loaded_by_user + one.preloaded for one in counted.skills) == len(loads)
-        assert sum(one.read for one in counted.skills) == len(store.read(types=("skill_resource_read",)))
-        assert sum(one.ran for one in counted.skills) == len(store.read(types=("tool_started",)))
-        assert sum(one.characters.body for one in counted.skills) > 1_000
 
 
 def test_a_redacted_record_has_counts_and_no_characters(library: World) -> None:

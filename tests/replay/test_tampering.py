@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from metier import replay
 from metier.app import App
-from metier.cli import cli
 from metier.files.digests import digest_of
 from metier.record.store.memory import MemoryStore
 from metier.record.store.values import encode
+from metier.surfaces.cli import cli
 from recording import answers, drive, fake_runner, write_catalog
 from worlds import World
 
-PARTS, CHANGES = 5, 100
+CHANGES = 130
 
 Line = dict[str, Any]
 Lines = list[Line]
@@ -194,9 +194,8 @@ def write(lines: Lines, file: Path) -> replay.Record:
     return replay.from_file(str(file))
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_single_change_of_an_exported_record_is_found(lines: Lines, tmp_path: Path, part: int) -> None:
-    chance = random.Random(part)
+def test_every_single_change_of_an_exported_record_is_found(lines: Lines, tmp_path: Path) -> None:
+    chance = random.Random(1)
     file = tmp_path / "record.jsonl"
     assert replay.verify(write(lines, file)) == []
     missed: list[str] = []

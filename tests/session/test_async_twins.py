@@ -6,8 +6,8 @@ import pytest
 
 from metier import Session
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.operations import Search
 from worlds import World
 

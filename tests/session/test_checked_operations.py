@@ -10,8 +10,8 @@ from metier.errors import BadArguments
 from metier.record.store import canonical
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.operation import Operation, parameters, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session

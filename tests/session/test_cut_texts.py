@@ -8,8 +8,8 @@ import pytest
 from metier.app import App
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
 

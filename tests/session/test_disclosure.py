@@ -108,9 +108,8 @@ def disclosed(session: Session, *, searching: bool = True) -> str:
 
 
 @pytest.mark.behaviour("R-017", "R-052")
-@pytest.mark.parametrize("profile", KINDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(skills=catalogs())
+@settings(max_examples=70, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(profile=st.sampled_from(KINDS), skills=catalogs())
 def test_no_body_is_shown_or_recorded_before_a_load(profile: str, skills: list[dict[str, Any]]) -> None:
     with project(profile, skills) as (root, home, markers):
         session = discover(profile, root, home).session(id="fixed")
@@ -160,9 +159,8 @@ class Spy:
 
 
 @pytest.mark.behaviour("R-017")
-@pytest.mark.parametrize("profile", KINDS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(skills=catalogs(), length=st.integers(0, 60_000))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(profile=st.sampled_from(KINDS), skills=catalogs(), length=st.integers(0, 60_000))
 def test_no_file_but_the_head_of_a_skill_file_is_read_before_a_load(
     profile: str, skills: list[dict[str, Any]], length: int
 ) -> None:

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from metier import Session, StoreError
 from metier.record.store.memory import MemoryStore
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from worlds import World
 
 

@@ -10,8 +10,8 @@ from hosts.asking import metier
 from metier.app import App
 from metier.files import beneath
 from metier.files.tree import take
-from metier.rpc import Dispatcher
 from metier.session.session import Session
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 ROOT = ".agents/skills"

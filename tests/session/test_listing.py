@@ -16,8 +16,8 @@ from metier.files.text import escape, one_line, shorten
 from metier.hosts.formats import CatalogView, listing
 from metier.hosts.formats.standard import SHORTEST
 from metier.hosts.profiles import Profile, build, load, override
-from metier.model import Mode, Role, Root, Skill
-from metier.results import Prompt
+from metier.values.results import Prompt
+from metier.values.skill import Mode, Role, Root, Skill
 from profile_kinds import KINDS
 from worlds import World
 

@@ -8,9 +8,9 @@ import pytest
 from calling import Run, caller
 from metier import limits
 from metier.app import App
-from metier.rpc import Dispatcher
 from metier.session.arguments import expand
 from metier.skills import Skills
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 BODY = "word " * (1 << 20)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from metier.errors import AmbiguousSkill, SkillNotFound
 from metier.hosts.profiles import Profile, build, load, override
-from metier.model import Root, Skill
 from metier.session.mentions import Mention, find
+from metier.values.skill import Root, Skill
 
 ROOT = Root("/skills", "repo", "agents")
 NAMES = ("pdf", "release-notes", "x1", "twin", "naïve-名前")
@@ -29,6 +29,10 @@ def lookup(name: str) -> Skill:
     return SKILLS[name]
 
 
+def nowhere(_: str) -> Skill | None:
+    return None
+
+
 def profile(*forms: str, commands: bool = True) -> Profile:
     raw = override(load("standard"), {"invocation": {"forms": list(forms), "commands": commands}}).raw
     return build(raw)
@@ -38,7 +42,7 @@ ALL = profile("/name", "/skill:name", "$name", "skill://name")
 
 
 def called(message: str, by: Profile = ALL) -> list[str]:
-    return [one.name for one in find(message, by, NAMES, lookup).skills]
+    return [one.name for one in find(message, by, NAMES, lookup, nowhere).skills]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def called(message: str, by: Profile = ALL) -> list[str]:
 def test_a_command_takes_the_rest_of_the_message_as_its_arguments(
     message: str, name: str, rest: str, arguments: str
 ) -> None:
-    assert find(message, ALL, NAMES, lookup) == Mention((SKILLS[name],), rest, arguments, command=True)
+    assert find(message, ALL, NAMES, lookup, nowhere) == Mention((SKILLS[name],), rest, arguments, command=True)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_a_command_takes_the_rest_of_the_message_as_its_arguments(
     ],
 )
 def test_names_anywhere_in_a_message_count_in_their_order_and_once(message: str, names: list[str]) -> None:
-    mention = find(message, ALL, NAMES, lookup)
+    mention = find(message, ALL, NAMES, lookup, nowhere)
     assert [one.name for one in mention.skills] == names
     assert (mention.message, mention.arguments, mention.command) == (message, "", False)
 
@@ -87,7 +91,7 @@ def test_names_anywhere_in_a_message_count_in_their_order_and_once(message: str,
     ],
 )  # fmt: skip
 def test_everything_else_is_text(message: str) -> None:
-    assert find(message, ALL, NAMES, lookup) == Mention(message=message)
+    assert find(message, ALL, NAMES, lookup, nowhere) == Mention(message=message)
 
 
 @pytest.mark.parametrize(
@@ -113,21 +117,21 @@ def test_commands_can_be_switched_off_and_mentions_stay() -> None:
 
 @pytest.mark.parametrize("message", ["/twin x", "/skill:twin x", "use $twin", "see skill://twin/a"])
 def test_a_name_that_several_skills_bear_is_reported_and_never_guessed(message: str) -> None:
-    mention = find(message, ALL, NAMES, lookup)
+    mention = find(message, ALL, NAMES, lookup, nowhere)
     assert mention.skills == ()
     assert mention.message == message
     assert mention.ambiguous == {"twin": ("/a/twin/SKILL.md", "/b/twin/SKILL.md")}
 
 
 def test_an_ambiguous_name_does_not_hide_a_clear_one() -> None:
-    mention = find("$twin or $pdf", ALL, NAMES, lookup)
+    mention = find("$twin or $pdf", ALL, NAMES, lookup, nowhere)
     assert [one.name for one in mention.skills] == ["pdf"]
     assert list(mention.ambiguous) == ["twin"]
 
 
 @given(st.text(max_size=80))
 def test_no_message_raises_and_one_that_calls_nothing_comes_back_as_it_is(message: str) -> None:
-    mention = find(message, ALL, NAMES, lookup)
+    mention = find(message, ALL, NAMES, lookup, nowhere)
     assert mention.skills or mention.message == message
     assert mention.command or mention.message == message
 

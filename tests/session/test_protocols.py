@@ -53,7 +53,7 @@ def test_files_from_scratch_are_read_and_their_questions_are_asked_once(world: W
         asked.append(f"{request.tool} {request.path}")
         return True
 
-    session = world.discover().session(
+    session = world.discover(settings={"tools": {"host": ["fetch"]}}).session(
         files=Shelf(one="---\nname: one\ndescription: x\n---\n# In memory\n"),
         policy={"ask": [{"tool": "fetch"}]},
         approve=approve,

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from metier import PolicyDenied, Request
+from metier.policy.rules import Rule
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Job, Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Job, Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.operations import Load, Run
-from metier.session.rules import Rule
+from patience import PATIENCE
 from worlds import World
 
 ASK = {"ask": [{"tool": "skill_load"}, {"tool": "skill_run"}]}
@@ -27,19 +28,19 @@ def test_a_search_does_not_wait_while_a_person_is_asked(world: World, skill: Pat
 
     def approve(_: Request) -> bool:
         asked.set()
-        return answer.wait(60)
+        return answer.wait(PATIENCE)
 
     session = world.discover().session(store=MemoryStore(), policy=ASK, approve=approve)
     loading = threading.Thread(target=session.load, args=["one"])
     loading.start()
-    assert asked.wait(60)
+    assert asked.wait(PATIENCE)
     found: list[int] = []
     searching = threading.Thread(target=lambda: found.append(session.search("one").count))
     searching.start()
-    searching.join(60)
+    searching.join()
     assert found == [1], "while the question is open"
     answer.set()
-    loading.join(60)
+    loading.join()
     assert session.activated == ["one"]
 
 
@@ -126,19 +127,19 @@ def test_what_only_shows_something_does_not_wait_for_a_script(world: World, skil
 
     def stay(_: Job) -> Outcome:
         running.set()
-        end.wait(60)
+        end.wait()
         return Outcome(0, "exit", 1)
 
     session = world.discover().session(policy={"allow": [{"tool": "skill_run"}]}, runner=FakeRunner(default=stay))
     script = threading.Thread(target=session.run, args=["one", "scripts/x.sh"])
     script.start()
-    assert running.wait(60)
+    assert running.wait(PATIENCE)
     shown: list[object] = []
     asking = threading.Thread(target=lambda: shown.extend([session.may_use("Read"), session.prompt().shown]))
     asking.start()
-    asking.join(60)
+    asking.join()
     try:
         assert shown == [True, 1], "while the script runs"
     finally:
         end.set()
-        script.join(60)
+        script.join()

@@ -10,7 +10,7 @@ import pytest
 
 from metier import Skills
 from metier.hosts.formats.standard import SHORTEST
-from metier.model import Mode
+from metier.values.skill import Mode
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -7,11 +7,11 @@ import pytest
 from calling import Run, caller
 from metier.app import App
 from metier.errors import StoreError
-from metier.install import Installer, InstallRequest
 from metier.record import streams
 from metier.record.store import open_store
-from metier.rpc import Dispatcher
 from metier.skills import Skills
+from metier.sources.install import Installer, InstallRequest
+from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 RESERVED = ("installs", "retention", f"{'0' * 32}/chat")

@@ -12,8 +12,8 @@ from metier.errors import BadArguments, InvocationError, PolicyDenied, ResourceE
 from metier.record.store import open_store
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.sandbox import Outcome
-from metier.sandbox.fake import FakeRunner
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
 

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).parents[2] / "setup" / "prepare.py"
-EVERYTHING = ["bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm", "podman"]
+EVERYTHING = [
+    *("bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm"),
+    *("podman", "runc", "dockerd"),
+]
 
 # It knows every package but chromium, and refuses all of them if one is unknown, as apt-get does.
 APT = """#!/bin/sh
@@ -51,7 +54,6 @@ def parts(machine: Path, kind: str = "test", **variables: str) -> tuple[int, lis
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.stderr == ""
     return done.returncode, done.stdout.splitlines()
@@ -106,6 +108,17 @@ def test_missing_programs_are_installed_and_one_that_is_unknown_does_not_cost_th
     assert all("-y" in line.split() for line in calls.read_text().splitlines() if "install" in line)
 
 
+def test_a_program_that_brings_a_service_is_installed_only_in_ci(machine: Path) -> None:
+    calls = with_apt(machine)
+    without(machine, "dockerd")
+    line = "setup: Docker is not here (it brings a service, so only CI installs it): "
+    assert parts(machine) == (0, [f"{line}the tests of scripts in containers of Docker are skipped"])
+    assert calls.read_text() == ""
+    assert parts(machine, CI="true")[0] == 1, "this apt-get has a package without the program"
+    assert "docker.io" in calls.read_text()
+    assert "--no-remove" in calls.read_text(), "a Docker of another package stays"
+
+
 def test_the_system_stays_as_it_is_if_that_is_wanted(machine: Path) -> None:
     calls = with_apt(machine)
     without(machine, "bwrap")
@@ -128,7 +141,7 @@ def test_a_user_without_rights_is_told_so(machine: Path) -> None:
     if os.geteuid() == 0:
         line = ["/usr/bin/setpriv", "--reuid", "nobody", "--clear-groups", "--regid", "65534", "/usr/bin/python3"]
         line += [str(PREPARE), "parts", "demo"]
-    done = subprocess.run(line, env={"PATH": str(machine)}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, env={"PATH": str(machine)}, capture_output=True, text=True)
     assert "(it needs root, or a sudo that asks for no password)" in done.stdout, done.stderr
 
 
@@ -168,7 +181,7 @@ def fetched(index: str, folder: Path) -> subprocess.CompletedProcess[str]:
     code += f"print(prepare.fetch_pip(pathlib.Path({str(folder)!r})).read_bytes())"
     surroundings = {**os.environ, "PIP_INDEX_URL": index, "no_proxy": "127.0.0.1"}
     surroundings.pop("PIP_CERT", None)
-    return subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True)
 
 
 def test_pip_is_the_newest_release_with_the_digest_of_the_index(

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import NotRequired, TypedDict, Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, RequestPrompt
-from metier.adapters.messages import value_of
+from metier.adapters.conversation import RequestPrompt, ResponseCall, SkillLoop
+from metier.adapters.messages import last_user_text, texts, value_of
 from metier.errors import report_missing
 from metier.files.shapes import is_items
 from metier.session.options import SessionOptions
@@ -27,7 +27,6 @@ try:
         ToolParam,
         ToolResultBlockParam,
         ToolUnionParam,
-        ToolUseBlock,
     )
 except ImportError as error:
     report_missing(error, "the adapter for the Anthropic SDK", "anthropic")
@@ -41,12 +40,14 @@ class MessagesRequest(TypedDict):
     system: NotRequired[str | list[TextBlockParam]]
 
 
-class MessagesSkills:
-    """The skills of one conversation.
+class MessagesSkills(SkillLoop[Message, ToolResultBlockParam]):
+    """The skills of one conversation. `dispatch` returns `tool_result` blocks, the content of the next user message.
 
     `options` are those of `Skills.session`. Its `approve` is asked for confirmation. `cache_control`, such as
     `{"type": "ephemeral"}`, is set after the stable part of the system prompt, which is then sent as blocks.
     """
+
+    framework = "anthropic"
 
     def __init__(
         self,
@@ -57,12 +58,8 @@ class MessagesSkills:
         cache_control: CacheControlEphemeralParam | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        super().__init__(skills, budget=budget, restore=restore, **options)
         self._cache_control = cache_control
-        self.conversation = Conversation.of(skills, "anthropic", asks=False, budget=budget, restore=restore, **options)
-
-    @property
-    def session(self) -> Session:
-        return self.conversation.session
 
     def tools(self) -> list[ToolParam]:
         """The tools that can succeed now."""
@@ -82,11 +79,10 @@ class MessagesSkills:
         `system` may be text or blocks; blocks of yours stay as they are.
         """
         sent = list(messages)
-        by_user = [text for message in sent if message["role"] == "user" for text in _texts(message["content"])]
-        every = [text for message in sent for text in _all_texts(message["content"])]
+        every = list(texts(_with_results(sent)))
         base, blocks = (system, []) if isinstance(system, str) else ("", list(system))
         every += [block["text"] for block in blocks]
-        prompt = self.conversation.system(base, every, by_user[-1] if by_user else None)
+        prompt = self.conversation.system(base, every, last_user_text(sent))
         request: MessagesRequest = {"messages": sent, "tools": [*tools, *self.tools()]}
         if blocks or (self._cache_control and prompt.stable):
             request["system"] = [*blocks, *self._blocks(prompt)]
@@ -103,34 +99,18 @@ class MessagesSkills:
         if prompt.rest.strip():  # the API refuses a block without text
             yield {"type": "text", "text": prompt.rest}
 
-    def dispatch(self, response: Message) -> list[ToolResultBlockParam]:
-        """A `tool_result` for each call of a skill tool: the content of the next user message."""
-        return [_result(call, self.conversation.call(call.name, call.input)) for call in self._calls(response)]
+    def _calls(self, response: Message) -> Iterator[ResponseCall]:
+        for block in response.content:
+            if block.type == "tool_use":
+                yield ResponseCall(block.id, block.name, block.input)
 
-    async def adispatch(self, response: Message) -> list[ToolResultBlockParam]:
-        """`dispatch` for asyncio."""
-        return [_result(call, await self.conversation.acall(call.name, call.input)) for call in self._calls(response)]
-
-    def _calls(self, response: Message) -> list[ToolUseBlock]:
-        names = self.conversation.names()
-        return [block for block in response.content if block.type == "tool_use" and block.name in names]
+    def _answer(self, call_id: str, result: ToolResult) -> ToolResultBlockParam:
+        return {"type": "tool_result", "tool_use_id": call_id, "content": result.text, "is_error": not result.ok}
 
 
-def _result(call: ToolUseBlock, result: ToolResult) -> ToolResultBlockParam:
-    return {"type": "tool_result", "tool_use_id": call.id, "content": result.text, "is_error": not result.ok}
-
-
-def _texts(content: object) -> Iterator[str]:
-    """The text of a message: the content itself, or its text blocks."""
-    for block in content if is_items(content) else [content]:
-        text = value_of(block, "text") if value_of(block, "type") == "text" else block
-        if isinstance(text, str):
-            yield text
-
-
-def _all_texts(content: object) -> Iterator[str]:
-    """The text of a message and of the tool results in it."""
-    yield from _texts(content)
-    for block in content if is_items(content) else []:
-        if value_of(block, "type") == "tool_result":
-            yield from _texts(value_of(block, "content"))
+def _with_results(items: Iterable[object]) -> Iterator[object]:
+    """Messages, and the tool results in them."""
+    for item in items:
+        yield item
+        content = value_of(item, "content")
+        yield from (block for block in content if value_of(block, "type") == "tool_result") if is_items(content) else ()

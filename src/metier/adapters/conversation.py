@@ -10,7 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from metier import limits
 from metier.app import SESSIONS, App
@@ -19,15 +19,18 @@ from metier.files.digests import digest_of
 from metier.files.shapes import is_object
 from metier.files.text import utf8
 from metier.hosts.profiles import Profile
-from metier.model import JsonObject, wire_name
-from metier.results import Tool, ToolResult
+from metier.policy.decide import Request
+from metier.policy.question import Question, command_line
 from metier.session import activation, queries
 from metier.session.approvals import Answers, questions
 from metier.session.options import SessionOptions
-from metier.session.policy import Request
-from metier.session.question import Question, command_line
 from metier.session.session import Session
 from metier.skills import Skills
+from metier.values.results import Tool, ToolResult
+from metier.values.skill import JsonObject, wire_name
+
+ResponseT = TypeVar("ResponseT")
+AnswerT = TypeVar("AnswerT")
 
 
 class LoadedEntry(TypedDict):
@@ -120,7 +123,7 @@ class Conversation:
 
     def tools(self) -> list[Tool]:
         """The tools that can succeed now, by names that every provider accepts."""
-        return self.session.tools(wire=True)
+        return self.session.tools(self._budget, wire=True)
 
     def names(self) -> list[str]:
         """The names of all skill tools, including those that are not offered now."""
@@ -224,6 +227,58 @@ class Conversation:
                 self.call(*self._waiting[call_id], answer=False, call_id=call_id)
 
 
+class ResponseCall(NamedTuple):
+    """A call of a tool in a response of a model."""
+
+    id: str
+    name: str
+    arguments: object
+
+
+class SkillLoop(Generic[ResponseT, AnswerT]):
+    """The skills of one conversation, for a loop that calls a model itself: `request`, then `dispatch`."""
+
+    framework: ClassVar[str]
+
+    def __init__(
+        self,
+        skills: Skills | Session,
+        *,
+        budget: int | None = None,
+        restore: int = limits.COMPACTION_CHARACTERS,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        """`options` are those of `Skills.session`. Its `approve` is asked for confirmation."""
+        self.conversation = Conversation.of(
+            skills, self.framework, asks=False, budget=budget, restore=restore, **options
+        )
+
+    @property
+    def session(self) -> Session:
+        return self.conversation.session
+
+    def dispatch(self, response: ResponseT) -> list[AnswerT]:
+        """Make the calls of skill tools in a response, in their order. Returns the results, to append after it."""
+        names = self.conversation.names()
+        return [
+            self._answer(call.id, self.conversation.call(call.name, call.arguments))
+            for call in self._calls(response)
+            if call.name in names
+        ]
+
+    async def adispatch(self, response: ResponseT) -> list[AnswerT]:
+        """`dispatch` for asyncio."""
+        return await asyncio.to_thread(self.dispatch, response)
+
+    def _calls(self, response: ResponseT) -> Iterable[ResponseCall]:
+        """The tool calls of a response."""
+        raise NotImplementedError
+
+    def _answer(self, call_id: str, result: ToolResult) -> AnswerT:
+        """The result of a call in the form of the API."""
+        raise NotImplementedError
+
+
 class Conversations:
     """The conversations of an agent that serves many, by the framework's conversation id.
 
@@ -317,10 +372,10 @@ def shown(requests: Iterable[Request]) -> list[AskedRequest]:
             "content": request.detail,
             "before": request.before,
             "arguments": list(request.arguments),
-            "grants": list(request.grants),
+            "grants": request.as_dict().get("grants", []),
             "folder": request.folder,
             "foreign": request.foreign,
-            "project": request.project,
+            "project": request.as_dict().get("project", ""),
             "question": Question.of(request).as_dict(),
         }
         for request in requests

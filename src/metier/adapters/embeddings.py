@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
-from metier.catalog.search import OVERLAP
-from metier.catalog.search.fusion import CatalogRanker, Ranker, fuse
-from metier.model import Skill
+from metier.search import OVERLAP
+from metier.search.fusion import CatalogRanker, Ranker, fuse
 from metier.skills import Skills
+from metier.values.skill import Skill
 
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel

@@ -9,17 +9,17 @@ review, if the graph has a checkpointer to resume it with, and is refused elsewh
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
-from metier.adapters.messages import value_of
+from metier.adapters.messages import texts, value_of
 from metier.app import SESSIONS, App
 from metier.errors import report_missing
 from metier.files.shapes import is_items, is_object
+from metier.policy.decide import Request
 from metier.session.options import SessionOptions
-from metier.session.policy import Request
 from metier.session.session import Session
 from metier.session.tools import Tool, ToolResult
 from metier.skills import Skills
@@ -27,7 +27,7 @@ from metier.skills import Skills
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
     from langchain.agents.middleware.types import ContextT, ResponseT, StateT
-    from langchain_core.messages import AnyMessage, SystemMessage, ToolMessage
+    from langchain_core.messages import SystemMessage, ToolMessage
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
     from langgraph.config import get_config
     from langgraph.types import interrupt
@@ -86,8 +86,8 @@ class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
         base, messages = request.system_message, request.messages
         if base is None and messages and isinstance(messages[0], SystemMessage):
             base, messages = messages[0], messages[1:]  # so that the model gets one system message
-        by_user = [text for message in messages if message.type == "human" for text in _texts(message)]
-        every = [base.text if base is not None else "", *(text for one in messages for text in _texts(one))]
+        by_user = list(texts(message for message in messages if message.type == "human"))
+        every = [base.text if base is not None else "", *texts(messages)]
         text = conversation.system("", every, by_user[-1] if by_user else None).text
         return request.override(
             messages=messages,
@@ -167,10 +167,7 @@ def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = N
         return result.text, result
 
     async def arun(**arguments: object) -> tuple[str, ToolResult]:
-        conversation, asks = await asyncio.to_thread(find), _can_resume()
-        approved = await asyncio.to_thread(answer, conversation, arguments) if asks else None
-        result = await conversation.acall(tool.name, arguments, answer=approved, asks=asks)
-        return result.text, result
+        return await asyncio.to_thread(run, **arguments)
 
     return _SkillTool(
         name=tool.name,
@@ -226,11 +223,3 @@ def _extended(base: SystemMessage | None, text: str) -> SystemMessage:
     if isinstance(base.content, str):
         return base.model_copy(update={"content": f"{base.content}\n\n{text}"})
     return base.model_copy(update={"content": [*base.content, {"type": "text", "text": text}]})
-
-
-def _texts(message: AnyMessage) -> Iterator[str]:
-    content = message.content
-    for part in [content] if isinstance(content, str) else content:
-        text = part if isinstance(part, str) else part.get("text")
-        if isinstance(text, str):
-            yield text

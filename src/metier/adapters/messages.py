@@ -15,7 +15,7 @@ def value_of(item: object, name: str) -> object:
 
 
 def texts(items: Iterable[object]) -> Iterator[str]:
-    """The texts of messages (their `content`) and of tool results (their `output`)."""
+    """The texts of messages and parts (their `content`) and of tool results (their `output`)."""
     for item in items:
         for content in (value_of(item, "content"), value_of(item, "output")):
             for part in content if is_items(content) else [content]:

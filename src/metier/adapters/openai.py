@@ -5,16 +5,12 @@ that depend on the skills; `dispatch` answers the tool calls of the response. Bo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NotRequired, TypedDict, Unpack, cast
+from typing import NotRequired, TypedDict, cast
 
-from metier import limits
-from metier.adapters.conversation import Conversation, decoded, joined
+from metier.adapters.conversation import AnswerT, ResponseCall, ResponseT, SkillLoop, decoded, joined
 from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
 from metier.errors import report_missing
-from metier.session.options import SessionOptions
-from metier.session.session import Session
 from metier.session.tools import ToolResult
-from metier.skills import Skills
 
 try:
     from openai.types.chat import (
@@ -52,54 +48,17 @@ class ResponsesRequest(TypedDict):
     tools: NotRequired[list[ToolParam]]
 
 
-class _Call(NamedTuple):
-    """A tool call of a response."""
+class _Loop(SkillLoop[ResponseT, AnswerT]):
+    """What both APIs share."""
 
-    id: str
-    name: str
-    arguments: str
-    """As JSON."""
-
-
-class _Loop:
-    """The parts that both APIs share: one conversation, and calls that are answered in order."""
-
-    def __init__(
-        self,
-        skills: Skills | Session,
-        *,
-        budget: int | None = None,
-        restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Unpack[SessionOptions],
-    ) -> None:
-        """`options` are those of `Skills.session`. Its `approve` is asked for confirmation."""
-        self.conversation = Conversation.of(skills, "openai", asks=False, budget=budget, restore=restore, **options)
-
-    @property
-    def session(self) -> Session:
-        return self.conversation.session
+    framework = "openai"
 
     def _system(self, base: str, items: Sequence[object]) -> str:
         return self.conversation.system(base, list(texts(items)), last_user_text(items)).text
 
-    def _answer(self, calls: Iterable[_Call]) -> list[tuple[str, ToolResult]]:
-        return [
-            (call.id, self.conversation.call(call.name, decoded(call.arguments))) for call in self._skill_calls(calls)
-        ]
 
-    async def _aanswer(self, calls: Iterable[_Call]) -> list[tuple[str, ToolResult]]:
-        return [
-            (call.id, await self.conversation.acall(call.name, decoded(call.arguments)))
-            for call in self._skill_calls(calls)
-        ]
-
-    def _skill_calls(self, calls: Iterable[_Call]) -> list[_Call]:
-        names = self.conversation.names()
-        return [call for call in calls if call.name in names]
-
-
-class ChatSkills(_Loop):
-    """The skills of one conversation over chat completions."""
+class ChatSkills(_Loop[ChatCompletion, ChatCompletionToolMessageParam]):
+    """The skills of one conversation over chat completions. `dispatch` returns `tool` messages."""
 
     def tools(self) -> list[ChatCompletionFunctionToolParam]:
         """The tools that can succeed now."""
@@ -134,25 +93,20 @@ class ChatSkills(_Loop):
             request["tools"] = every
         return request
 
-    def dispatch(self, response: ChatCompletion) -> list[ChatCompletionToolMessageParam]:
-        """A `tool` message for each call of a skill tool, to append after the assistant's message."""
-        return [self._message(call_id, result) for call_id, result in self._answer(self._calls(response))]
-
-    async def adispatch(self, response: ChatCompletion) -> list[ChatCompletionToolMessageParam]:
-        """`dispatch` for asyncio."""
-        return [self._message(call_id, result) for call_id, result in await self._aanswer(self._calls(response))]
-
-    def _calls(self, response: ChatCompletion) -> Iterator[_Call]:
+    def _calls(self, response: ChatCompletion) -> Iterator[ResponseCall]:
         for call in response.choices[0].message.tool_calls or ():
             if call.type == "function":
-                yield _Call(call.id, call.function.name, call.function.arguments)
+                yield ResponseCall(call.id, call.function.name, decoded(call.function.arguments))
 
-    def _message(self, call_id: str, result: ToolResult) -> ChatCompletionToolMessageParam:
+    def _answer(self, call_id: str, result: ToolResult) -> ChatCompletionToolMessageParam:
         return {"role": "tool", "tool_call_id": call_id, "content": result.text}
 
 
-class ResponsesSkills(_Loop):
-    """The skills of one conversation over the Responses API, with the whole input in each request."""
+class ResponsesSkills(_Loop[Response, FunctionCallOutput]):
+    """The skills of one conversation over the Responses API, with the whole input in each request.
+
+    `dispatch` returns items of the type `function_call_output`.
+    """
 
     def tools(self) -> list[FunctionToolParam]:
         """The tools that can succeed now."""
@@ -190,20 +144,12 @@ class ResponsesSkills(_Loop):
             request["tools"] = every
         return request
 
-    def dispatch(self, response: Response) -> list[FunctionCallOutput]:
-        """A `function_call_output` for each call of a skill tool, to append after the output of the response."""
-        return [self._item(call_id, result) for call_id, result in self._answer(self._calls(response))]
-
-    async def adispatch(self, response: Response) -> list[FunctionCallOutput]:
-        """`dispatch` for asyncio."""
-        return [self._item(call_id, result) for call_id, result in await self._aanswer(self._calls(response))]
-
-    def _calls(self, response: Response) -> Iterator[_Call]:
+    def _calls(self, response: Response) -> Iterator[ResponseCall]:
         for item in response.output:
             if item.type == "function_call":
-                yield _Call(item.call_id, item.name, item.arguments)
+                yield ResponseCall(item.call_id, item.name, decoded(item.arguments))
 
-    def _item(self, call_id: str, result: ToolResult) -> FunctionCallOutput:
+    def _answer(self, call_id: str, result: ToolResult) -> FunctionCallOutput:
         return {"type": "function_call_output", "call_id": call_id, "output": result.text}
 
 

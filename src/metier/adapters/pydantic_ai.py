@@ -9,14 +9,14 @@ somebody to ask, and refused elsewhere.
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, Unpack, get_args
 
 from metier import limits
 from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown
-from metier.adapters.messages import value_of
+from metier.adapters.messages import texts, value_of
 from metier.app import App
 from metier.errors import report_missing
 from metier.files.shapes import as_table, is_items
@@ -38,7 +38,6 @@ try:
         InstructionPart,
         ModelMessage,
         ModelRequest,
-        ModelRequestPart,
         ModelResponse,
         SystemPromptPart,
         ToolReturnPart,
@@ -197,7 +196,7 @@ def _without_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str], list[
     rest = first.parts[len(own) :]
     if not own or not rest:  # a request without parts is none
         return [], list(messages)
-    return [text for part in own for text in _texts(part)], [replace(first, parts=rest), *messages[1:]]
+    return list(texts(own)), [replace(first, parts=rest), *messages[1:]]
 
 
 def _one(
@@ -237,21 +236,7 @@ def _text(result: ToolResult) -> str:
 
 
 def _system(conversation: Conversation, messages: Sequence[ModelMessage]) -> RequestPrompt:
-    parts = list(_parts(messages))
+    parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
     conversation.settle(part.tool_call_id for part in parts if isinstance(part, ToolReturnPart))
-    by_user = [text for part in parts if isinstance(part, UserPromptPart) for text in _texts(part)]
-    every = [text for part in parts for text in _texts(part)]
-    return conversation.system("", every, by_user[-1] if by_user else None)
-
-
-def _parts(messages: Sequence[ModelMessage]) -> Iterator[ModelRequestPart]:
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            yield from message.parts
-
-
-def _texts(part: ModelRequestPart) -> Iterator[str]:
-    content = value_of(part, "content")
-    for one in content if is_items(content) else [content]:
-        if isinstance(one, str):
-            yield one
+    by_user = list(texts(part for part in parts if isinstance(part, UserPromptPart)))
+    return conversation.system("", list(texts(parts)), by_user[-1] if by_user else None)

@@ -16,15 +16,14 @@ from metier.catalog.modes import Modes
 from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project
-from metier.model import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
-from metier.quick_dataclass import dataclass, replace
+from metier.values.skill import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.values.value import Value, replace
 
 _name_of: Final = attrgetter("name")
 _path_of: Final = attrgetter("path")
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Value):
     """The skills of one place under one profile. It never changes; a refresh builds a new one."""
 
     profile: Profile
@@ -104,7 +103,9 @@ def build_catalog(
     notes = [*diagnostics, *found.diagnostics, *modes.diagnostics]
     skipped = list(found.skipped)
     located = _locate_linked(_separate(found, roots, profile.discovery.nested))
-    skills = _set_modes(_filter(located, profile, skipped), modes)
+    skills = _filter(located, profile, skipped)
+    if any(modes.by_level.values()):
+        skills = [skill if (mode := modes.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
     if profile.policy.trust == "required" and not modes.trusted:
         skills = _distrust(skills, place, notes)
     winners, shadowed = _settle_names(skills, profile, notes)
@@ -130,36 +131,19 @@ def build_catalog(
         diagnostics=tuple(notes),
         per_root=found.per_root,
         truncated=truncated,
-        by_name=Names(ordered),
+        by_name=by_name(ordered),
     )
 
 
-class Names(Mapping[str, tuple[Skill, ...]]):
-    """Skills by name, in the order in which they come. Nearly every name has one skill, which needs no tuple here."""
-
-    __slots__ = ("_first", "_more")
-
-    def __init__(self, skills: Sequence[Skill]) -> None:
-        self._first: dict[str, Skill] = {skill.name: skill for skill in skills}
-        self._more: dict[str, list[Skill]] = {}
-        if len(self._first) == len(skills):
-            return
-        self._first.clear()
-        for skill in skills:
-            if self._first.setdefault(skill.name, skill) is not skill:
-                self._more.setdefault(skill.name, []).append(skill)
-
-    def __getitem__(self, name: str) -> tuple[Skill, ...]:
-        return (self._first[name], *self._more.get(name, ()))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._first
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._first)
-
-    def __len__(self) -> int:
-        return len(self._first)
+def by_name(skills: Sequence[Skill]) -> Mapping[str, tuple[Skill, ...]]:
+    """Skills by name, in the order in which they come."""
+    named = {skill.name: (skill,) for skill in skills}
+    if len(named) == len(skills):
+        return named
+    several: dict[str, tuple[Skill, ...]] = {}
+    for skill in skills:
+        several[skill.name] = (*several.get(skill.name, ()), skill)
+    return several
 
 
 def _separate(found: Found, roots: tuple[Root, ...], nested: bool) -> list[Skill]:
@@ -230,12 +214,6 @@ def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> li
     return kept
 
 
-def _set_modes(skills: list[Skill], modes: Modes) -> list[Skill]:
-    if not any(modes.by_level.values()):
-        return skills
-    return [skill if (mode := modes.mode(skill)) == skill.mode else replace(skill, mode=mode) for skill in skills]
-
-
 def _distrust(skills: list[Skill], place: Place, notes: list[Diagnostic]) -> list[Skill]:
     """Hide the skills of an untrusted project from the model. The user's own skills stay as they are."""
 
@@ -290,17 +268,10 @@ def _same_content(one: Skill, other: Skill) -> bool:
     if one.size != other.size or one.size > limits.SKILL_FILE_BYTES or one.frontmatter != other.frontmatter:
         return False
     try:
-        digests = {_digest(skill.real_path) for skill in (one, other)}
+        with open(one.real_path, "rb") as first, open(other.real_path, "rb") as second:
+            return first.read() == second.read()
     except OSError:
         return False
-    return len(digests) == 1
-
-
-def _digest(path: str) -> str:
-    import hashlib
-
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _order(skills: list[Skill], profile: Profile) -> list[Skill]:

@@ -7,8 +7,8 @@ files, and never raises for a bad file: each SKILL.md that it finds is in exactl
 A scan first tries to open the SKILL.md in a folder and lists the folder only if there is none, or if skills may nest.
 That saves one listing per skill. The cache also saves the reading of files whose times show that nothing changed.
 
-Links are followed as the profile says, but never out of a project that is not trusted, never to a folder that contains
-the root, and never to the skills of another project: a link must not bring in what nobody chose.
+Links are followed as `link_rules` says. Nothing behind a link that is not followed is searched, so the diagnostic that
+names the link stands for all skills there.
 """
 
 import os
@@ -16,14 +16,15 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
+
+from msgspec import Struct
 
 from metier.catalog import invocation
-from metier.catalog.folder import read_folder
+from metier.catalog.link_rules import TRUST_OR_COPY, LinkRules
 from metier.catalog.scan_cache import FileRow, FileRows, Memory, is_settled, settled, stamp, unsettled
 from metier.catalog.skill_file import (
     IS_LINK,
-    OPEN,
     Heads,
     HostRows,
     failed_row,
@@ -34,10 +35,11 @@ from metier.catalog.skill_file import (
     unpack,
     unreadable_row,
 )
+from metier.files.beneath import OPEN
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import Place, in_project, other_project
-from metier.model import SKILL_FILE, Diagnostic, Root, Severity, Skill, Skipped, new_skill
-from metier.quick_dataclass import dataclass, field, replace
+from metier.hosts.roots import Place, other_project
+from metier.values.skill import SKILL_FILE, STAMP, Diagnostic, Root, Severity, Skill, Skipped
+from metier.values.value import field, replace
 
 _SUFFIX: Final = "/" + SKILL_FILE
 _OTHER_NAME: Final = skipped_row("", "other-name", "")
@@ -45,8 +47,7 @@ _OTHER_NAME: Final = skipped_row("", "other-name", "")
 _FOLDS_CASE: Final = sys.platform == "darwin"
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """Everything that a scan found. `failed` has the files with an error, `diagnostics` the reports on all files."""
 
     skills: list[Skill] = field(default_factory=list[Skill])
@@ -96,31 +97,22 @@ def reread(
     Each folder is its path and its real path: one object if they are equal.
     """
     walker = _Walker(profile, place, (root,), memory, progress=None, trusted=False, heads=heads, names=None)
-    walker.confined, walker.real_root = in_project(root.path, root, place), os.path.realpath(root.path)
+    walker.links.enter(root, os.path.realpath(root.path))
     for path, real in folders:
         walker.candidate(root, path, real)
     return walker.finish()[0]
 
 
-_TRUST: Final = "run `metier trust` if you trust the project, or replace the link by a copy"
-_ONE_SKILL: Final = "link to the folder of one skill instead"
-
-
-class _Refusal(NamedTuple):
-    """Why a link is not followed: a stable word, the same as a sentence, and what to do about it."""
-
-    reason: str
-    detail: str
-    hint: str = ""
-
-
-@dataclass(slots=True)
-class _Budget:
+class _Budget(Struct):
     """How many more folders may be visited, in total or behind one link."""
 
     left: int
     what: str
     reported: bool = False
+
+
+_Folder = tuple[str, str, int, _Budget]
+"""A folder to visit: its path, its real path, its level, and the bound that it counts for."""
 
 
 class _Walker:
@@ -138,11 +130,8 @@ class _Walker:
     ) -> None:
         self.heads, self.names = heads, names
         self.host_rows = HostRows(heads, profile) if heads is not None else None
-        self.profile, self.place, self.roots, self.trusted = profile, place, roots, trusted
-        self.real_project = os.path.realpath(place.project).rstrip("/")
-        self.real_root = ""
-        self.confined = False
-        """Whether the root belongs to a project that is not trusted, so that its links must not leave the project."""
+        self.profile, self.roots = profile, roots
+        self.links = LinkRules(profile, place, roots, trusted=trusted)
         self.left = 0
         """How many more files of the root are taken."""
         self.rules = profile.discovery
@@ -157,7 +146,6 @@ class _Walker:
         self.seen_folders: set[str] = set()
         self.budget = _Budget(self.rules.max_directories, f"{self.rules.max_directories:,} folders")
         self.ignored = frozenset(self.rules.ignore)
-        self.inside = tuple(os.path.realpath(r.path) for r in roots) if self.rules.file_links == "inside" else ()
 
     def finish(self) -> tuple[Found, Memory]:
         found, new, old = self.found, self.new, self.old
@@ -171,7 +159,6 @@ class _Walker:
 
     def search(self, root: Root) -> None:
         before = len(self.found.skills)
-        self.confined = not self.trusted and in_project(root.path, root, self.place)
         self.left = self.rules.max_skills
         real = os.path.realpath(root.path)
         real = root.path if real == root.path else real  # one object if they are equal: `visit` compares by identity
@@ -189,11 +176,11 @@ class _Walker:
             message = "the path to search for skills is not a folder"
             self.report("root-not-folder", "error", message, root.path, "use the path of a folder")
             return
-        if not root.explicit and self.leaves_project(real):
+        self.links.enter(root, real)
+        if not root.explicit and self.links.leaves_project(real):
             message = f"the folder to search is a link that leaves the project, to {real}, and was not followed"
-            self.report("link-not-followed", "warning", message, root.path, _TRUST)
+            self.report("link-not-followed", "warning", message, root.path, TRUST_OR_COPY)
             return
-        self.real_root = real
         if self.rules.root_is_skill:
             self.candidate(root, root.path, real)
         self.visit(root, root.path, real, 1, self.budget)
@@ -202,8 +189,10 @@ class _Walker:
     def visit(self, root: Root, path: str, real: str, level: int, budget: _Budget) -> None:
         """Visit the folders below `path`, without recursion, because a hostile tree can have any depth."""
         progress, ignored, nested = self.progress, self.ignored, self.rules.nested
-        pending = [(path, real, level, budget)]
-        while pending:
+        pending, later = [(path, real, level, budget)], list[_Folder]()
+        while pending or later:
+            if not pending:
+                pending, later = later[::-1], []
             path, real, level, budget = pending.pop()
             if real in self.seen_folders:
                 continue
@@ -235,7 +224,7 @@ class _Walker:
             prefix, real_prefix = path.rstrip("/") + "/", real.rstrip("/") + "/"
             old_rows = self.old.rows(path, folders)
             new_rows = self.new.files[path] = cast("FileRows", [None] * len(folders))
-            below: list[tuple[str, str, int, _Budget]] = []
+            below: list[_Folder] = []
             for number, name in enumerate(folders):
                 if progress is not None and number % 256 == 255:
                     progress(len(self.found.skills))
@@ -247,62 +236,44 @@ class _Walker:
                 if name in ignored:
                     self.skip_ignored(child)
                 elif budget is not self.budget and other_project(real_child):
-                    self.report("link-not-followed", "info", "a project behind a link is not searched", child)
+                    message = "a project behind a link is not searched"
+                    self.report("link-not-followed", "info", message, child)
+                    self.skip(child, "outside", message)
                 elif not self.look(root, child, real_child, name, old_rows[number], new_rows, number) or nested:
                     below.append((child, real_child, level + 1, budget))
             for name in links:
-                self.follow(root, prefix + name, level, below)
+                self.follow(root, prefix + name, level, below, later)
             below.reverse()
             pending += below
 
-    def follow(self, root: Root, child: str, level: int, below: list[tuple[str, str, int, _Budget]]) -> None:
-        """Follow a symbolic link in a folder if it leads to a folder and the profile allows it."""
+    def follow(self, root: Root, child: str, level: int, below: list[_Folder], later: list[_Folder]) -> None:
+        """Follow a symbolic link in a folder if it leads to a folder and the profile allows it.
+
+        A link into the root itself comes `later`: only what the root does not reach without it is behind a link.
+        """
         try:
             real = os.path.realpath(child, strict=True)
             if not stat.S_ISDIR(os.stat(real).st_mode):
                 return
-        except (OSError, ValueError):
+        except PermissionError as error:
+            message = f"the link was not followed: {reason_of(error)}"
+            self.report("link-not-followed", "warning", message, child, "check the permissions of where it leads")
             return
-        refused = self.refusal(child, real)
+        except (OSError, ValueError):
+            return  # it leads nowhere
+        refused = self.links.refuse_folder(child, real)
         if refused is not None:
             severity: Severity = "warning" if refused.hint else "info"
             message = f"the link to {real} was not followed: {refused.detail}"
             self.report("link-not-followed", severity, message, child, refused.hint)
-            if os.path.isfile(child + _SUFFIX):
-                name = os.path.basename(child)
-                self.found.skipped.append(Skipped(child + _SUFFIX, refused.reason, refused.detail, name))
+            self.skip(child, refused.reason, refused.detail)
             return
         if os.path.basename(child) in self.ignored:
             self.skip_ignored(child)
         elif not self.candidate(root, child, real) or self.rules.nested:
             bound = self.rules.max_linked_directories
-            below.append((child, real, level + 1, _Budget(bound, f"{bound:,} folders behind a link")))
-
-    def refusal(self, child: str, real: str) -> "_Refusal | None":
-        """Why a link to a folder is not followed, or `None` if it is."""
-        if self.rules.folder_links == "never":
-            return _Refusal("link", "linked folders are not followed")
-        if self.rules.folder_links == "inside" and not self.leads_inside(real):
-            return _Refusal("outside", "the folder is a link that leads outside")
-        if self.leaves_project(real):
-            return _Refusal("outside", "the folder is a link that leaves the project", _TRUST)
-        if self.real_root != real and f"{self.real_root}/".startswith(real.rstrip("/") + "/"):
-            return _Refusal("outside", "the folder contains the folder that is searched", _ONE_SKILL)
-        foreign = self.profile.roots and self.is_elsewhere(real) and not os.path.isfile(child + _SUFFIX)
-        return _Refusal("outside", "the folder has the skills of another project", _ONE_SKILL) if foreign else None
-
-    def leaves_project(self, real: str) -> bool:
-        """Whether a real path is outside of the project, and the root must not lead there."""
-        return self.confined and not f"{real}/".startswith(f"{self.real_project}/")
-
-    def is_elsewhere(self, real: str) -> bool:
-        """Whether a real path is a folder in which this host looks for the skills of another project, or is in one."""
-        own = {self.real_project, os.path.realpath(self.place.home)}
-        for rules in self.profile.roots:
-            before, found, _ = f"{real}/".partition(f"/{rules.path}/")
-            if found and rules.at in ("ancestors", "project", "cwd") and before not in own:
-                return not f"{before}/".startswith(f"{self.real_project}/")
-        return False
+            queue = later if self.links.in_root(real) else below
+            queue.append((child, real, level + 1, _Budget(bound, f"{bound:,} folders behind a link")))
 
     def too_many(self, root: Root) -> None:
         message = f"the search of {root.path} stopped at {self.rules.max_skills:,} skills, the most for one root"
@@ -315,11 +286,12 @@ class _Walker:
 
     def skip_ignored(self, child: str) -> None:
         self.found.visited.append(child)
-        if os.path.lexists(child + _SUFFIX):
-            name = os.path.basename(child)
-            self.found.skipped.append(
-                Skipped(child + _SUFFIX, "ignored-folder", f"folders named {name} are not searched", name)
-            )
+        self.skip(child, "ignored-folder", f"folders named {os.path.basename(child)} are not searched")
+
+    def skip(self, folder: str, reason: str, detail: str) -> None:
+        """Account for the SKILL.md in a folder that is not searched, if there is one."""
+        if os.path.lexists(folder + _SUFFIX):
+            self.found.skipped.append(Skipped(folder + _SUFFIX, reason, detail, os.path.basename(folder)))
 
     def listing(self, path: str, is_candidate: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the sorted names of the folders and links in a folder, from the cache if its times are the same."""
@@ -329,7 +301,7 @@ class _Walker:
                 status = os.stat(path)
                 key = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
                 if row is None or row[:3] != key or not settled(key[0], key[1], self.old.read_ns):
-                    row = (*key, *read_folder(path, hidden=self.rules.hidden))
+                    row = (*key, *_read_folder(path, hidden=self.rules.hidden))
                     self.found.changed = True
             except (OSError, ValueError) as error:
                 self.unreadable_folder(path, error)
@@ -429,11 +401,13 @@ class _Walker:
             return
         if len(row) == 3:
             stamped, description, fields = row
-            found.skills.append(new_skill(folder, description, file, real_file, root, stamped, fields))
+            mtime_ns, _, size, _ = STAMP.unpack(stamped)
+            found.skills.append(Skill(folder, description, file, real_file, root, mtime_ns, size, frontmatter=fields))
             return
         stamped, name, description, fields, kind, _, flags, _ = row
         if kind == "skill":
-            skill = new_skill(name, description, file, real_file, root, stamped, fields)
+            mtime_ns, _, size, _ = STAMP.unpack(stamped)
+            skill = Skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
             found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
         elif kind == "failed":
             found.failed.append(file)
@@ -454,12 +428,13 @@ class _Walker:
         except OSError as error:
             if error.errno != IS_LINK:
                 return unreadable_row(file, error)
-            linked, refused = self.resolve_link(file, real_folder)
-            if refused:
-                return refused
             try:
+                linked = os.path.realpath(file, strict=True)
+                refused = self.links.refuse_file(linked, real_folder)
+                if refused is not None:
+                    return skipped_row(file, refused.reason, refused.detail)
                 descriptor = os.open(linked, OPEN)
-            except OSError as inner:
+            except (OSError, ValueError) as inner:
                 return unreadable_row(file, inner)
         except ValueError as error:
             return unreadable_row(file, error)
@@ -483,27 +458,25 @@ class _Walker:
                 return _OTHER_NAME
         return row_of(stamped, parsed, self.profile, file, linked=linked, require_description=root.require_description)
 
-    def resolve_link(self, file: str, real_folder: str) -> tuple[str, FileRow | None]:
-        """Return the target of a linked SKILL.md, and the row of a skipped file if it must not be followed.
 
-        The target must itself be named SKILL.md, so that a skill cannot show another file of the user's.
-        """
-        rule = self.rules.file_links
-        try:
-            target = os.path.realpath(file, strict=True)
-        except (OSError, ValueError) as error:
-            return "", unreadable_row(file, error)
-        inside = target.startswith(real_folder + "/") or self.leads_inside(target)
-        if rule == "never":
-            return target, skipped_row(file, "link", "SKILL.md is a symbolic link")
-        if rule == "inside" and not inside:
-            return target, skipped_row(file, "outside", "SKILL.md is a link that leads outside")
-        if os.path.basename(target) != SKILL_FILE:
-            return target, skipped_row(file, "link", "SKILL.md is a link to a file of another name")
-        if self.leaves_project(target):
-            return target, skipped_row(file, "outside", "SKILL.md is a link that leaves the project")
-        return target, None
-
-    def leads_inside(self, target: str) -> bool:
-        folders = (*self.inside, os.path.realpath(self.place.project))
-        return target.startswith(tuple(f"{folder}/" for folder in folders))
+def _read_folder(path: str, *, hidden: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Return the sorted names of folders and links, and a file named like SKILL.md in another case, if any."""
+    folders: list[str] = []
+    links: list[str] = []
+    odd = ""
+    has_skill = False
+    with os.scandir(path) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(".") and not hidden:
+                continue
+            if entry.is_symlink():
+                links.append(name)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(name)
+            elif len(name) == 8 and name.lower() == "skill.md":
+                has_skill = has_skill or name == SKILL_FILE
+                odd = max(odd, name) if name != SKILL_FILE else odd
+    folders.sort()
+    links.sort()
+    return tuple(folders), tuple(links), "" if has_skill else odd

@@ -11,8 +11,8 @@ from typing import Final
 from metier.hosts.roots import Place
 from metier.hosts.settings import project_of
 from metier.hosts.trust import trusted_projects
-from metier.model import Root
-from metier.quick_dataclass import replace
+from metier.values.skill import Root
+from metier.values.value import replace
 
 _PROJECT_SCOPES: Final = ("repo", "project")
 

@@ -20,7 +20,7 @@ _FLAG: Final = re.compile("\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f")
 _RIGHT_TO_LEFT: Final = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
-_UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af]")
+UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af]")
 """Scripts without spaces between words, where a space without width says that a line may end."""
 
 _DIRECTION: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2068\u2069"
@@ -84,7 +84,7 @@ def _kind(text: str, at: int, char: str, right_to_left: bool) -> Kind | None:
     if char in "\u200c\u200d":
         return None if _joins(before, after, char) else "invisible"
     if char == "\u200b":
-        return None if _UNSPACED.match(before) or _UNSPACED.match(after) else "invisible"
+        return None if UNSPACED.match(before) or UNSPACED.match(after) else "invisible"
     if char == "\u00ad":
         return None if before.isalpha() and after.isalpha() else "invisible"
     return "invisible"

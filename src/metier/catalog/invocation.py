@@ -11,8 +11,8 @@ from metier import limits
 from metier.files.beneath import read_regular
 from metier.files.shapes import is_dict
 from metier.hosts.schema import CatalogRules
-from metier.model import Skill
-from metier.quick_dataclass import replace
+from metier.values.skill import Skill
+from metier.values.value import replace
 
 _HIDDEN: Final = 1
 _NOT_FOR_USER: Final = 2
@@ -25,7 +25,7 @@ _WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, 
 
 def flags_of(fields: Mapping[str, object], rules: CatalogRules, file: str) -> int:
     """The flags that the frontmatter and the policy file beside the SKILL.md set, if the host honours them."""
-    flags = _of_frontmatter(fields, rules) if rules.honours and not _KEYS.isdisjoint(fields) else 0
+    flags = frontmatter_flags(fields, rules) if rules.honours and not _KEYS.isdisjoint(fields) else 0
     return flags | _of_policy_file(os.path.dirname(file), rules.policy_file) if rules.policy_file else flags
 
 
@@ -39,7 +39,8 @@ def with_flags(skill: Skill, flags: int) -> Skill:
     )
 
 
-def _of_frontmatter(fields: Mapping[str, object], rules: CatalogRules) -> int:
+def frontmatter_flags(fields: Mapping[str, object], rules: CatalogRules) -> int:
+    """The flags that the frontmatter alone sets."""
     words = _WORDS if rules.flag_words else {}
     says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in rules.honours}
     hidden = says.get("disable-model-invocation") is True or says.get("hide") is True

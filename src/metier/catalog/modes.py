@@ -8,15 +8,13 @@ name.
 
 import os
 from collections.abc import Mapping
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal
 
-from metier import limits
-from metier.files.beneath import read_regular
-from metier.files.json_file import replace_json
-from metier.files.json_text import parse_json
-from metier.files.shapes import is_table
+from metier.files.json_text import read_json
+from metier.files.replace import replace_json
+from metier.files.shapes import as_table, is_table
 from metier.hosts.trust import TRUST_FILE, trusted_projects
-from metier.model import MODES, Diagnostic, Mode, Skill
+from metier.values.skill import MODES, Diagnostic, Mode, Skill
 
 Level = Literal["user", "project"]
 _FILE: Final = "skills.json"
@@ -67,25 +65,17 @@ class Modes:
     def _read(self, level: Level) -> dict[str, Mode]:
         file = self.files[level]
         try:
-            return _modes_of(parse_json(read_regular(file, limits.REGISTRY_BYTES)))
+            modes = as_table(read_json(file)).get("modes")
+            if not is_table(modes):
+                raise ValueError("the file has no table `modes`")
+            return {path: mode for path, mode in modes.items() if mode in MODES}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             message = f"the modes of skills cannot be read and are ignored: {error}"
             hint = "fix or delete the file"
             self.diagnostics.append(Diagnostic("state-invalid", "warning", message, path=file, hint=hint))
             return {}
-
-
-def _modes_of(content: object) -> dict[str, Mode]:
-    modes = content.get("modes") if is_table(content) else None
-    if not is_table(modes):
-        raise ValueError("the file has no table `modes`")
-    return {str(path): mode for path, mode in modes.items() if _is_mode(mode)}
-
-
-def _is_mode(value: object) -> TypeGuard[Mode]:
-    return value in MODES
 
 
 def files(user_folder: str, project: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ A cache is never required and never trusted: one that is missing, truncated, alt
 owner or on a broken disk is ignored. Writers replace the whole file, so two of them cannot mix.
 """
 
+import contextlib
 import marshal
 import os
 import re
@@ -16,11 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, TypeGuard, cast
 
+from msgspec import Struct
+
 from metier import limits
+from metier.files.replace import beside
 from metier.files.shapes import is_tuple
 from metier.hosts.profiles import Profile
-from metier.model import STAMP, PackedFields, Root, Severity, Skill
-from metier.quick_dataclass import dataclass, field
+from metier.values.skill import STAMP, Fields, Root, Severity, Skill
+from metier.values.value import field
 
 _MAGIC: Final = b"MTR2"
 _HEADER: Final = struct.Struct("<IQ")
@@ -28,13 +32,13 @@ _HEADER: Final = struct.Struct("<IQ")
 _PART: Final = 4096
 """How many files are in one part."""
 _LARGEST: Final = 1 << 30
-_OURS: Final = re.compile(r"\.?(?:scan|index)-")
+_OURS: Final = re.compile(r"(?:scan|index|\.metier)-")
 _KEEP_SECONDS: Final = 30 * 24 * 3600
-_FORMAT: Final = (4, sys.implementation.cache_tag, marshal.version)
+_FORMAT: Final = (5, sys.implementation.cache_tag, marshal.version)
 
 NoteRow = tuple[str, Severity, str, int, int, str, str]
 """A diagnostic: code, severity, message, line, column, hint, reason."""
-PlainRow = tuple[bytes, str, PackedFields]
+PlainRow = tuple[bytes, str, Fields]
 """A SKILL.md with the name of its folder and nothing to say about it: stamp, description and fields. See `stamp`."""
 OtherRow = tuple[bytes, str, str, Mapping[str, object], str, str | None, int, tuple[NoteRow, ...]]
 """Any other SKILL.md. The further columns are its status, the target of a link, its flags, and notes.
@@ -51,8 +55,7 @@ FolderRow = tuple[int, int, int, tuple[str, ...], tuple[str, ...], str]
 _Part = tuple[dict[str, FileRows], dict[str, FolderRow], dict[str, FileRow], int]
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(Struct):
     """The content of a cache: rows, and the time at which they were read."""
 
     files: dict[str, FileRows] = field(default_factory=dict[str, FileRows])
@@ -179,23 +182,16 @@ def _is_part(value: object) -> TypeGuard[_Part]:
 
 def write(file: str, memory: Memory) -> bool:
     """Replace the cache. Returns `False` if the disk does not allow it, which never fails a scan."""
-    import tempfile  # slower to import than a small catalog is to scan, and only a changed catalog needs it
-
     folder = os.path.dirname(file)
-    temporary = ""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".scan-", dir=folder)
-        with os.fdopen(descriptor, "wb") as stream:
+        with beside(file) as stream:
             stream.write(_MAGIC)
             for part in _parts(memory):
                 body = marshal.dumps(part)
                 stream.write(_HEADER.pack(zlib.crc32(body), len(body)))
                 stream.write(body)
-        os.replace(temporary, file)
     except OSError:
-        if temporary:
-            _remove(temporary)
         return False
     _forget_old(folder)
     return True
@@ -230,11 +226,5 @@ def _forget_old(folder: str) -> None:
 
             shutil.rmtree(path, ignore_errors=True)
         else:
-            _remove(path)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
+            with contextlib.suppress(OSError):
+                os.unlink(path)

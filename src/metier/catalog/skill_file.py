@@ -13,14 +13,13 @@ from metier import limits
 from metier.catalog import invocation, validate
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, PlainRow
 from metier.hosts.schema import Profile, Rules
-from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, pack_fields
+from metier.values.skill import STANDARD_KEYS, Diagnostic
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
 
-OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
-"""The error number of opening a symbolic link with `OPEN`."""
+"""The error number of opening a symbolic link with `O_NOFOLLOW`."""
 
 
 class Heads:
@@ -38,7 +37,6 @@ class Heads:
         if file not in self._sound:
             stamped, parsed = self.known[file]
             checked = validate.check_sound(parsed, _name(file))
-            # The fields are not packed: all hosts share those that were parsed.
             self._sound[file] = (stamped, checked.description, checked.fields) if checked is not None else None
         return self._sound[file]
 
@@ -124,13 +122,14 @@ def row_of(
 
 def _row(stamped: bytes, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
     name, description, fields, notes = checked
+    fields = fields or {}  # only plain tables can be marshalled
     if not notes and not flags and linked is None and name == folder:
-        return (stamped, description, pack_fields(fields, name, description))
+        return (stamped, description, fields)
     return (
         stamped,
         name,
         description,
-        fields if fields is not NO_FIELDS else {},
+        fields,
         "skill" if not notes or checked.valid else "failed",
         linked,
         flags,

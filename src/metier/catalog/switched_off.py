@@ -10,7 +10,7 @@ from metier.catalog.discover import Found, scan
 from metier.hosts import roots
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place
-from metier.model import Diagnostic, Skill, Skipped
+from metier.values.skill import Diagnostic, Skill, Skipped
 
 REASON: Final = "source-off"
 """Why a file is left out: its root is switched off, or the one that takes its name."""
@@ -18,11 +18,11 @@ REASON: Final = "source-off"
 
 def hide(found: Found, profile: Profile, place: Place, trusted: bool) -> None:
     """Move the skills that a switched-off root hides to the skipped ones, and add its own skills there, too."""
-    left_out = roots.switched_off(profile, place)
-    if not left_out.roots:
+    left_out, order = roots.switched_off(profile, place)
+    if not left_out:
         return
-    off, _ = scan(profile, place, left_out.roots, trusted=trusted)
-    ranks = {path: rank for rank, path in enumerate(left_out.order)}
+    off, _ = scan(profile, place, left_out, trusted=trusted)
+    ranks = {path: rank for rank, path in enumerate(order)}
     first: dict[str, Skill] = {}
     for skill in sorted(filter(_takes_part, (*found.skills, *off.skills)), key=lambda one: ranks[one.root.path]):
         first.setdefault(skill.name, skill)

@@ -14,8 +14,8 @@ from metier import limits
 from metier.files.shapes import is_dict, is_items
 from metier.files.text import INVISIBLE, TAGS_AND_BIDI, is_printable
 from metier.hosts.schema import Breach, Pattern, Profile, Rules
-from metier.model import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
-from metier.quick_dataclass import replace
+from metier.values.skill import NO_FIELDS, STANDARD_KEYS, Diagnostic, Severity, as_text, split_tools
+from metier.values.value import replace
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
@@ -84,6 +84,7 @@ CODES: Final[Mapping[str, str]] = {
     "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
     "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
     "rule-dropped": "A rule in `permissions` is ignored, because no skill of this host can have its `skill_name`.",
+    "rule-wrong": "A rule in `permissions` is wrong or could never match. No session opens until it is corrected.",
     "untrusted": "Skills, settings or instructions of a project are ignored, because the project is not trusted, or "
     "because only the user may set something.",
 }

@@ -23,8 +23,8 @@ from metier.errors import MetierError
 from metier.files.beneath import SKIPPED_FOLDERS
 from metier.hosts import roots
 from metier.hosts.settings import Settings
-from metier.model import SKILL_FILE, Changes
-from metier.quick_dataclass import dataclass
+from metier.values.skill import SKILL_FILE, Changes
+from metier.values.value import Value
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -51,8 +51,7 @@ _FILES: Final = 10_000
 WatchState = Literal["starting", "watching", "polling", "off"]
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Value):
     """What changed since the last news."""
 
     changes: Changes

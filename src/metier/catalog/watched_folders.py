@@ -6,6 +6,7 @@ the roots are watched instead.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -20,27 +21,8 @@ WHOLE_TREES: Final = not sys.platform.startswith("linux")
 PART: Final = 2_000
 """Folders in one set of watches. Creating a set of ten thousand would block the process for a third of a second."""
 
-_NETWORK: Final = frozenset(
-    (
-        "9p",
-        "afs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "drvfs",
-        "fuse",
-        "gfs2",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "prl_fs",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-    )
+_NETWORK: Final = re.compile(
+    r"9p|afs|ceph|cifs|davfs|drvfs|fuse(?:\..*)?|gfs2|glusterfs|lustre|ncpfs|nfs4?|prl_fs|smb3|smbfs|vboxsf|virtiofs"
 )
 """Types of file systems on which other machines write without a notice on this one."""
 
@@ -181,6 +163,6 @@ def network_mount(paths: Iterable[str]) -> str:
         while point not in mounts and point != "/":
             point = os.path.dirname(point)
         kind = mounts.get(point, "")
-        if kind in _NETWORK or kind.startswith("fuse."):
+        if _NETWORK.fullmatch(kind):
             return f"{path} is on a file system ({kind}) without notices of changes"
     return ""

@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 from metier import limits
 from metier.errors import BinaryResource, PathEscape, ResourceError, ResourceNotFound
 from metier.files.text import from_utf8
-from metier.model import SKILL_FILE
+from metier.values.skill import SKILL_FILE
 
 Parents = Literal["refuse", "normalise"]
 
@@ -27,6 +27,8 @@ SKIPPED_FOLDERS: Final = frozenset((".git", "__pycache__", "node_modules"))
 """Folders inside a skill that do not belong to the skill."""
 _BYTECODE: Final = (".pyc", ".pyo")
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+OPEN: Final = _FLAGS | os.O_NOFOLLOW
+"""How an untrusted file or folder is opened for reading: never through a link, and without waiting for a pipe."""
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_BYTES: Final = 4096
 """The longest path that Linux accepts in one call. The walk makes many calls and keeps the same limit."""
@@ -206,7 +208,7 @@ def _walk(folder: int, path: str) -> int:
                 os.close(stack.pop())
                 continue
             try:
-                opened = os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=stack[-1])
+                opened = os.open(part, OPEN, dir_fd=stack[-1])
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK):
                     raise
@@ -360,8 +362,8 @@ def read_opened(opened: int, path: str, limit: int, status: os.stat_result | Non
     return Content(data, max(status.st_size, len(data)), status.st_mtime_ns)
 
 
-def read_regular(file: str, limit: int) -> bytes:
-    """Read a small file, such as settings or a registry, of at most `limit` bytes.
+def read_regular(file: str, limit: int, *, start: bool = False) -> bytes:
+    """Read a small file, such as settings or a registry, of at most `limit` bytes, or the `start` of a larger one.
 
     Raises `OSError` if it is larger or not a regular file: a project is as untrusted as a skill. Opening never blocks.
     """
@@ -369,16 +371,8 @@ def read_regular(file: str, limit: int) -> bytes:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", file)
-        if status.st_size > limit:
+        if status.st_size > limit and not start:
             raise OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", file)
-        return stream.read(limit)
-
-
-def read_start(file: str, limit: int) -> bytes:
-    """Read at most the first `limit` bytes of a regular file of any size. Opening never blocks."""
-    with os.fdopen(os.open(file, _FLAGS), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", file)
         return stream.read(limit)
 
 

@@ -1,6 +1,6 @@
 """JSON that comes in from outside. Python's parser also takes `NaN` and `Infinity`, and reads `1e999` as infinite.
 
-No other program could read what is then sent or stored, so every way in parses with `parse_json`.
+No other program could read what is then sent or stored, so every way in parses with `parse_json` or `read_json`.
 """
 
 import functools
@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from metier import limits
+from metier.files.beneath import read_regular
 from metier.files.shapes import as_table
 
 if TYPE_CHECKING:
@@ -23,6 +25,14 @@ def parse_json(text: str | bytes) -> Any:
     if text.startswith("\ufeff"):
         raise ValueError("Unexpected UTF-8 BOM (decode using utf-8-sig)")
     return _decoder().decode(text)
+
+
+def read_json(file: str) -> Any:
+    """A small JSON file as data. Raises `OSError` if it cannot be read, and `ValueError` if it is not JSON."""
+    try:
+        return parse_json(read_regular(file, limits.REGISTRY_BYTES))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def infinite_in(value: object) -> bool:

@@ -4,13 +4,28 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import BinaryIO, TextIO
+
+from metier.errors import ConfigError
+
+
+def replace_json(file: str, content: Mapping[str, object]) -> None:
+    """Replace a file of the user's choices, and make its folder. Raises `ConfigError` if it cannot be written."""
+    import json
+
+    text = json.dumps(content, indent=2) + "\n"  # escaped to ASCII, so that a path that is not UTF-8 survives
+    try:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with replacing(file, "ascii") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=file) from error
 
 
 def replace_file(target: str, data: bytes, mode: int = 0o666) -> None:
     """Replace the file. It keeps its mode and, if that is allowed, its owner. A new file gets `mode`."""
-    with _beside(target) as stream:
+    with beside(target) as stream:
         stream.write(data)
         try:
             status = os.stat(target)
@@ -27,7 +42,7 @@ def replace_file(target: str, data: bytes, mode: int = 0o666) -> None:
 @contextlib.contextmanager
 def replacing(target: str, encoding: str = "utf-8") -> Generator[TextIO]:
     """A stream for the new content, with mode 600 at first. The file is replaced when the block ends without error."""
-    with _beside(target) as stream:
+    with beside(target) as stream:
         text = io.TextIOWrapper(stream, encoding=encoding, newline="")
         try:
             yield text
@@ -36,8 +51,11 @@ def replacing(target: str, encoding: str = "utf-8") -> Generator[TextIO]:
 
 
 @contextlib.contextmanager
-def _beside(target: str) -> Generator[BinaryIO]:
-    """A new file in the same folder, which takes the place of the target at the end. An `OSError` names the target."""
+def beside(target: str) -> Generator[BinaryIO]:
+    """A new file in the same folder, with mode 600, which takes the place of the target when the block ends.
+
+    An `OSError` names the target.
+    """
     import tempfile  # slow to import, and most processes only read
 
     temporary = ""

@@ -20,9 +20,9 @@ from metier.files.beneath import (
     read_opened,
 )
 from metier.files.tree import SkillTree, take
-from metier.model import SKILL_FILE, Skill
-from metier.quick_dataclass import dataclass, field
-from metier.results import Request
+from metier.values.results import Request
+from metier.values.skill import SKILL_FILE, Skill
+from metier.values.value import Value
 
 
 class Files(Protocol):
@@ -64,15 +64,16 @@ class Files(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptFiles:
+class ScriptFiles(Value, kw_only=True):
     """A script and all the files that it runs with, as they were at one moment."""
+
+    unshown = ("tree",)
 
     content: bytes
     """The script itself."""
-    listing: bytes = b""
-    """The list of all files, whose digest is the digest of the tree. Empty in records before version 3."""
-    tree: SkillTree | None = field(default=None, repr=False)
+    listing: bytes
+    """The list of all files, whose digest is the digest of the tree."""
+    tree: SkillTree | None = None
     """Those files. A replay has none, and runs nothing."""
     folder: str = ""
     """Where they were taken."""

@@ -15,14 +15,14 @@ from typing import Final
 
 from metier import limits
 from metier.errors import ResourceError
+from metier.files.beneath import OPEN, read_opened
 from metier.files.digests import digest_of
-from metier.quick_dataclass import dataclass, field
+from metier.values.value import Value
 
 LEFT_OUT: Final = frozenset((".git", "__pycache__"))
 """Folders that are not part of a tree."""
 _BYTECODE: Final = (".pyc", ".pyo")
 _LINK: Final = "link:"
-_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 Row = tuple[str, str, bool]
 """A file of a tree: its path, the digest of its bytes, and whether it is executable."""
@@ -38,12 +38,13 @@ def tree_text(rows: Iterable[Row]) -> bytes:
     return json.dumps([list(row) for row in sorted(rows)], separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeFile:
+class TreeFile(Value):
     """A regular file, with its bytes, or a link to another path of the tree, with that path in `target`."""
 
+    unshown = ("data",)
+
     path: str
-    data: bytes = field(repr=False)
+    data: bytes
     executable: bool = False
     target: str = ""
 
@@ -57,8 +58,7 @@ class TreeFile:
         return (self.path, f"{_LINK}{self.target}" if self.target else digest_of(self.data), self.executable)
 
 
-@dataclass(frozen=True)
-class SkillTree:
+class SkillTree(Value, dict=True):
     """The files of a skill as they were at one moment, sorted by path."""
 
     files: tuple[TreeFile, ...]
@@ -154,7 +154,7 @@ def _walk(folder: int, below: str, depth: int, without: frozenset[str]) -> Itera
         if stat.S_ISDIR(mode) and (name in LEFT_OUT or below + name in without):
             continue
         if stat.S_ISDIR(mode):
-            opened = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)
+            opened = os.open(name, OPEN | os.O_DIRECTORY, dir_fd=folder)
             try:
                 yield from _walk(opened, f"{below}{name}/", depth + 1, without)
             finally:
@@ -164,18 +164,14 @@ def _walk(folder: int, below: str, depth: int, without: frozenset[str]) -> Itera
 
 
 def _read(name: str, folder: int, room: int) -> bytes:
-    opened = os.open(name, _OPEN, dir_fd=folder)
+    opened = os.open(name, OPEN, dir_fd=folder)
     try:
-        chunks: list[bytes] = []
-        left = room + 1
-        while left > 0 and (chunk := os.read(opened, min(left, limits.MIB))):
-            chunks.append(chunk)
-            left -= len(chunk)
+        data = read_opened(opened, name, room + 1).data
     finally:
         os.close(opened)
-    if left <= 0:
+    if len(data) > room:
         raise _too_large(f"its files have more than {limits.TREE_BYTES // limits.MIB} MiB")
-    return b"".join(chunks)
+    return data
 
 
 def _target(path: str, target: str) -> str:

@@ -6,7 +6,7 @@ Both parts are percent-encoded UTF-8 and are decoded exactly once. The path is n
 from typing import Final
 
 from metier.errors import ResourceError
-from metier.model import SKILL_FILE
+from metier.values.skill import SKILL_FILE
 
 SCHEME: Final = "skill://"
 

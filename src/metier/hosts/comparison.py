@@ -35,29 +35,18 @@ NARROW = tuple(column for column in COLUMNS if column != "home")
 def row(profile: Profile, documentation: Documentation | None) -> Row:
     """The row of one host."""
     project, home = roots.usual(profile)
-    rules, forms = profile.validation, profile.invocation.forms
+    rules, forms, rule = profile.validation, profile.invocation.forms, profile.collisions.rule
     named = "label" if rules.name_source == "folder" else "=folder" if rules.name_mismatch == "error" else "free"
+    wins = "user" if profile.roots and roots.by_priority(profile)[0].at == "home" else "project"
+    counts = documentation.counts() if documentation is not None else {}
+    total = sum(counts.values())
     return Row(
         host=profile.name,
         folder=project or "-",
         home=home or "-",
         depth=str(profile.discovery.depth or "any"),
         name=named,
-        wins=_wins(profile),
+        wins={"last": "last", "ambiguous": "both"}.get(rule, wins),
         called=forms[0] if forms else "-",
-        sure=_sure(documentation),
+        sure=f"{total - counts.get('assumed', 0)}/{total}" if documentation is not None else "-",
     )
-
-
-def _wins(profile: Profile) -> str:
-    rule = profile.collisions.rule
-    if rule in ("last", "ambiguous"):
-        return {"last": "last", "ambiguous": "both"}[rule]
-    return "user" if profile.roots and roots.by_priority(profile)[0].at == "home" else "project"
-
-
-def _sure(documentation: Documentation | None) -> str:
-    if documentation is None:
-        return "-"
-    counts = documentation.counts()
-    return f"{sum(counts.values()) - counts.get('assumed', 0)}/{sum(counts.values())}"

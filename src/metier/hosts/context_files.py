@@ -16,37 +16,32 @@ from metier.files.beneath import Content, location, open_beneath, open_folder, r
 from metier.files.text import from_utf8
 from metier.hosts.roots import Place
 from metier.hosts.schema import Profile
-from metier.model import Diagnostic
+from metier.values.skill import Diagnostic
 
 _FILE = "AGENTS.md"
 
 
 class ContextFile(NamedTuple):
-    """An AGENTS.md that applies, with its text, or with the reason why it is not read."""
+    """An AGENTS.md that applies, with its text, or with the problem for which it is not read."""
 
     path: str
     text: str = ""
-    refused: str = ""
-    trusted: bool = True
+    problem: Diagnostic | None = None
 
 
 def texts(profile: Profile, place: Place, trusted: bool) -> list[tuple[str, str]]:
     """Path and text of the files that apply, the outermost first. `trusted`: the user trusts the project."""
-    files = _files(profile, place, trusted)
-    return [(file.path, file.text) for file in files if file.trusted and not file.refused]
+    return [(file.path, file.text) for file in _files(profile, place, trusted) if file.problem is None]
 
 
 def diagnostics(profile: Profile, place: Place, trusted: bool) -> list[Diagnostic]:
     """The files that are not read, and why."""
-    found: list[Diagnostic] = []
-    for file in _files(profile, place, trusted):
-        if not file.trusted:
-            message = f"{_FILE} is not read, because the project is not trusted"
-            found.append(Diagnostic("untrusted", "warning", message, file.path, hint="run `metier trust` to trust it"))
-        elif file.refused:
-            message, hint = f"{_FILE} is not read: {file.refused}", "put a regular Markdown file there"
-            found.append(Diagnostic("context-file-refused", "warning", message, file.path, hint=hint))
-    return found
+    return [file.problem for file in _files(profile, place, trusted) if file.problem is not None]
+
+
+def _refused(path: str, why: str) -> ContextFile:
+    message, hint = f"{_FILE} is not read: {why}", "put a regular Markdown file there"
+    return ContextFile(path, problem=Diagnostic("context-file-refused", "warning", message, path, hint=hint))
 
 
 def _files(profile: Profile, place: Place, trusted: bool) -> Iterator[ContextFile]:
@@ -56,17 +51,18 @@ def _files(profile: Profile, place: Place, trusted: bool) -> Iterator[ContextFil
         if not os.path.lexists(path):
             continue  # most folders have none, and the first file that is opened safely costs some milliseconds
         if foreign and base == place.project:
-            yield ContextFile(path, trusted=False)
+            message, hint = f"{_FILE} is not read, because the project is not trusted", "run `metier trust` to trust it"
+            yield ContextFile(path, problem=Diagnostic("untrusted", "warning", message, path, hint=hint))
             continue
         try:
             content = _read(base, os.path.relpath(path, base))
         except ResourceNotFound:
             if os.path.lexists(path):
-                yield ContextFile(path, refused="it is a link to nothing")
+                yield _refused(path, "it is a link to nothing")
         except PathEscape:
-            yield ContextFile(path, refused="it is a link that leaves the project, or leads nowhere")
+            yield _refused(path, "it is a link that leaves the project, or leads nowhere")
         except ResourceError as error:
-            yield ContextFile(path, refused=str(error))
+            yield _refused(path, str(error))
         else:
             yield ContextFile(path, from_utf8(content.data))
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from metier.errors import ConfigError
 from metier.hosts import profiles
 from metier.hosts.schema import DocumentationTable
-from metier.quick_dataclass import dataclass
+from metier.values.value import Value
 
 Certainty = Literal["tested", "documented", "source", "assumed"]
 
@@ -45,8 +45,7 @@ STANDARD: Final = Source("assumed", why="as in the Agent Skills standard")
 """The source of a rule that a profile does not set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documentation:
+class Documentation(Value):
     """The sources of a profile's rules."""
 
     page: str

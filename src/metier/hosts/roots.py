@@ -8,21 +8,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from metier import limits
 from metier.errors import ConfigError
-from metier.files.beneath import read_regular
-from metier.files.json_text import parse_json
+from metier.files.json_text import read_json
 from metier.hosts.profiles import Profile
 from metier.hosts.schema import RootRules
-from metier.model import Diagnostic, Root
-from metier.quick_dataclass import dataclass
+from metier.values.skill import Diagnostic, Root
+from metier.values.value import Value
 
 REPOSITORIES: Final = (".metier", ".git", ".jj", ".hg")
 """What marks the root of a project, whatever the profile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """The runtime's location: all facts about the environment that rules can use."""
 
     cwd: str
@@ -50,7 +47,9 @@ def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tup
         project = next((folder for folder in _upwards(cwd) if _same_folder(folder, wanted)), "")
         if project:
             return Place(cwd, home, project, env), ()
-        message = f"{rules.root_env} is {wanted}, which {_flaw_of_root(wanted)}; it is ignored"
+        flaw = "is not above the working directory" if os.path.isdir(wanted) else "is not a folder"
+        flaw = flaw if os.path.lexists(wanted) else "does not exist"
+        message = f"{rules.root_env} is {wanted}, which {flaw}; it is ignored"
         hint = f"set it to the working directory {cwd} or to a folder above it"
         notes = (Diagnostic("root-outside", "warning", message, wanted, hint=hint),)
     listed = env.get(rules.markers_env, "") if rules.markers_env else ""
@@ -70,13 +69,6 @@ def _upwards(folder: str) -> tuple[str, ...]:
 def _same_folder(one: str, other: str) -> bool:
     """Whether two paths lead to one folder, also by way of links."""
     return one == other or os.path.realpath(one) == os.path.realpath(other)
-
-
-def _flaw_of_root(path: str) -> str:
-    """Why a path cannot be the root, as the end of a sentence."""
-    if not os.path.lexists(path):
-        return "does not exist"
-    return "is not above the working directory" if os.path.isdir(path) else "is not a folder"
 
 
 def resolve(
@@ -108,16 +100,8 @@ def resolve(
     return tuple(unique), tuple(diagnostics)
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchedOff:
+def switched_off(profile: Profile, place: Place) -> tuple[tuple[Root, ...], tuple[str, ...]]:
     """The roots that switches turn off, and the paths of all roots that switches could turn off, in their order."""
-
-    roots: tuple[Root, ...]
-    order: tuple[str, ...]
-
-
-def switched_off(profile: Profile, place: Place) -> SwitchedOff:
-    """What the switches of a profile leave out."""
     off: list[Root] = []
     order: list[str] = []
     for rules in () if profile.directories else by_priority(profile):
@@ -127,7 +111,7 @@ def switched_off(profile: Profile, place: Place) -> SwitchedOff:
             off += expanded
     if not _is_on(profile.custom_toggle, profile):
         off += _custom(profile, place)
-    return SwitchedOff(tuple(dict.fromkeys(off)), tuple(dict.fromkeys(order)))
+    return tuple(dict.fromkeys(off)), tuple(dict.fromkeys(order))
 
 
 def in_project(path: str, root: Root, place: Place) -> bool:
@@ -223,12 +207,12 @@ def _plugins(rules: RootRules, depth: int, place: Place, diagnostics: list[Diagn
     """The skills folders of the plugins in the registry."""
     file = os.path.join(place.home, rules.path)
     try:
-        registry: Any = parse_json(read_regular(file, limits.REGISTRY_BYTES))
+        registry: Any = read_json(file)
         plugins = cast("dict[str, list[dict[str, Any]]]", registry["plugins"])
         installed = [(entry["installPath"], entry.get("scope")) for entries in plugins.values() for entry in entries]
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"the plugin registry cannot be used: {error}"
         diagnostics.append(Diagnostic("registry-invalid", "warning", message, file))
         return

@@ -1,66 +1,73 @@
 """The schema of a profile: one frozen table per subject, one field per rule, with its default and its meaning.
 
 These are the settings that users see. The reference page is generated from the text below each field. Profiles differ
-by their fingerprint, so tables compare by identity: comparing by value would cost a third of the import.
+by their fingerprint, so tables compare by identity, and can be keys of a cache. A setting's type
+names who may set it; see `metier.hosts.authority`.
 """
 
 import functools
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from metier import limits
-from metier.model import Role
-from metier.quick_dataclass import dataclass, field
+from metier.hosts import authority as by
+from metier.values.skill import Role
+from metier.values.value import Value, field
 
 CONTAINER_IMAGE: Final = "docker.io/library/python:3.13-slim"
+SANDBOXES: Final = ("bubblewrap", "container")
+"""The built-in runners with a sandbox. Packages bring further ones."""
 
 Breach = Literal["error", "warn", "ignore"]
 Unknown = Literal["keep", "ignore", "warn", "error"]
 Pattern = Literal["unicode", "ascii", "any"]
+Unasked = Literal["refuse", "loads", "allow"]
+AgentsFiles = Literal["project", "ancestors", "none"]
+
+_HOST_TOOLS: Final = ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch")
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Value):
     """How strictly frontmatter is validated. The defaults follow the standard, leniently."""
 
-    name_pattern: Pattern = "unicode"
+    name_pattern: Annotated[Pattern, by.project(by.towards("any", "unicode", "ascii"))] = "unicode"
     """Characters a name may have: `unicode` (the standard), `ascii`, or `any`."""
-    name_length: int = limits.NAME_LENGTH
+    name_length: Annotated[int, by.project(by.lower_limit)] = limits.NAME_LENGTH
     """Longest name, in characters. 0 means no limit."""
-    name_breach: Breach = "warn"
+    name_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
     """Severity when a name breaks the pattern or length rule: `error`, `warn` or `ignore`."""
-    name_source: Literal["frontmatter", "folder"] = "frontmatter"
+    name_source: Annotated[Literal["frontmatter", "folder"], by.PROJECT] = "frontmatter"
     """What a skill is called by: `name` in its frontmatter, or its folder. By the folder, `name` is only a label."""
-    name_mismatch: Breach = "warn"
+    name_mismatch: Annotated[Breach, by.project(by.BREACH)] = "warn"
     """Severity when the name differs from the folder's name."""
-    name_missing: Literal["folder", "error"] = "folder"
+    name_missing: Annotated[Literal["folder", "error"], by.project(by.only("error"))] = "folder"
     """What happens without a name: use the `folder`'s name, or report an `error`."""
-    description_length: int = limits.DESCRIPTION_LENGTH
+    description_length: Annotated[int, by.project(by.lower_limit)] = limits.DESCRIPTION_LENGTH
     """Longest description, in characters. 0 means no limit."""
-    description_breach: Breach = "warn"
+    description_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
     """Severity when a description is too long."""
-    description_missing: Literal["error", "ignore", "body"] = "error"
+    description_missing: Annotated[Literal["error", "ignore", "body"], by.project(by.only("error"))] = "error"
     """What happens without a description: `error`, `ignore`, or `body` for hosts that show the first paragraph
     of the body instead."""
-    optional_breach: Breach = "warn"
+    optional_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
     """Severity when an optional field breaks its rule."""
-    unknown_keys: Unknown = "keep"
+    unknown_keys: Annotated[Unknown, by.project(by.only("error"))] = "keep"
     """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
-    known_keys: tuple[str, ...] = ()
+    known_keys: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
     """Keys outside the standard that the host knows. They are kept and not reported."""
-    list_fields: tuple[str, ...] = ()
+    list_fields: Annotated[tuple[str, ...], by.PROJECT] = ()
     """Keys that the host knows and that hold a list of strings. Other values are reported."""
-    flag_fields: tuple[str, ...] = ()
+    flag_fields: Annotated[tuple[str, ...], by.PROJECT] = ()
     """Keys that the host knows and that hold `true` or `false`. Other values are reported."""
-    allowed_tools_forms: bool = True
+    allowed_tools_forms: Annotated[bool, by.PROJECT] = True
     """Whether commas and lists are accepted in `allowed-tools`."""
-    repair: bool = True
+    repair: Annotated[bool, by.project(by.off)] = True
     """Whether broken YAML is repaired where possible. Every repair is reported."""
-    simple_lines: bool = False
+    simple_lines: Annotated[bool, by.project(by.off)] = False
     """Whether broken YAML is repaired at least where every line is a simple `key: value`, even without `repair`. Such
     a value may contain a colon, as in `description: Use this when: ...`."""
-    frontmatter_required: bool = True
+    frontmatter_required: Annotated[bool, by.project(by.on)] = True
     """Whether a file without frontmatter is an error."""
-    frontmatter_broken: Literal["error", "empty"] = "error"
+    frontmatter_broken: Annotated[Literal["error", "empty"], by.project(by.only("error"))] = "error"
     """What happens to frontmatter that cannot be read: `error`, or `empty` to read the file as if it had none."""
 
     @property
@@ -69,20 +76,18 @@ class Rules:
         return (*self.known_keys, *self.list_fields, *self.flag_fields)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ProjectRules:
+class ProjectRules(Value, eq=False):
     """Where the project begins. The folders from its root down to the working directory are searched."""
 
-    markers: tuple[str, ...] = (".git",)
+    markers: Annotated[tuple[str, ...], by.PROJECT] = (".git",)
     """Files or folders that mark the project's root."""
-    markers_env: str = ""
+    markers_env: Annotated[str, by.PROJECT] = ""
     """The environment variable with a comma-separated list that replaces the markers."""
-    root_env: str = ""
+    root_env: Annotated[str, by.PROJECT] = ""
     """The environment variable that names the project's root."""
 
 
-@dataclass(frozen=True, slots=True)
-class RootRules:
+class RootRules(Value):
     """One place to search, before it is resolved against a working directory and a home folder."""
 
     path: str
@@ -109,110 +114,106 @@ class RootRules:
     `metier check` takes this into account."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DiscoveryRules:
+class DiscoveryRules(Value, eq=False):
     """How a root is searched."""
 
-    depth: int = 0
+    depth: Annotated[int, by.project(by.lower_limit)] = 0
     """Levels of folders below a root that may be skills. 0 means any."""
-    nested: bool = False
+    nested: Annotated[bool, by.project(by.off)] = False
     """Whether folders inside a skill are searched for further skills."""
-    folder_links: Literal["follow", "inside", "never"] = "follow"
+    folder_links: Annotated[Literal["follow", "inside", "never"], by.trusted(by.LINKS)] = "follow"
     """Whether links to folders are followed: always, only to folders `inside` the project or the roots, or never."""
-    file_links: Literal["follow", "inside", "never"] = "follow"
+    file_links: Annotated[Literal["follow", "inside", "never"], by.trusted(by.LINKS)] = "follow"
     """The same for a SKILL.md that is a link."""
-    hidden: bool = True
+    hidden: Annotated[bool, by.project(by.off)] = True
     """Whether folders whose names start with a dot are searched."""
-    root_is_skill: bool = True
+    root_is_skill: Annotated[bool, by.project(by.off)] = True
     """Whether a SKILL.md directly in a root makes the root itself a skill."""
-    ignore: tuple[str, ...] = (".git", "node_modules", "__pycache__", "dist", "build")
+    ignore: Annotated[tuple[str, ...], by.project(by.more)] = (".git", "node_modules", "__pycache__", "dist", "build")
     """Names of folders that are never searched."""
-    max_depth: int = limits.WALK_DEPTH
+    max_depth: Annotated[int, by.trusted(by.lower)] = limits.WALK_DEPTH
     """Deepest level of folders that is searched."""
-    max_directories: int = limits.WALK_DIRECTORIES
+    max_directories: Annotated[int, by.trusted(by.lower)] = limits.WALK_DIRECTORIES
     """Most folders that one root may have."""
-    max_linked_directories: int = limits.LINKED_DIRECTORIES
+    max_linked_directories: Annotated[int, by.trusted(by.lower)] = limits.LINKED_DIRECTORIES
     """Most folders behind one link."""
-    max_skills: int = limits.ROOT_SKILLS
+    max_skills: Annotated[int, by.trusted(by.lower)] = limits.ROOT_SKILLS
     """Most skills that are taken from one root."""
-    missing_root: Literal["ignore", "warn"] = "ignore"
+    missing_root: Annotated[Literal["ignore", "warn"], by.ANY] = "ignore"
     """What happens when a root does not exist: `ignore` or `warn`."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class CollisionRules:
+class CollisionRules(Value, eq=False):
     """What happens when two skills have the same name."""
 
-    rule: Literal["precedence", "first", "last", "ambiguous"] = "precedence"
+    rule: Annotated[Literal["precedence", "first", "last", "ambiguous"], by.PROJECT] = "precedence"
     """Which skill is used: by `precedence` of the roots, the `first`, the `last`, or none (`ambiguous`)."""
-    copies: Literal["real-path", "content"] = "content"
+    copies: Annotated[Literal["real-path", "content"], by.PROJECT] = "content"
     """When two files are one skill: if they are one file (`real-path`), or also if their `content` is equal."""
-    switched_off: Literal["ignore", "count"] = "ignore"
+    switched_off: Annotated[Literal["ignore", "count"], by.project(by.only("count"))] = "ignore"
     """Whether skills of roots that a switch turns off `count` when names are settled. If they do, such a skill is not
     used, and neither is one of the same name in a later root. Custom directories come after that."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class FilterRules:
+class FilterRules(Value, eq=False):
     """Globs on names. `*`, `?`, `[a-z]` and alternatives such as `git-{log,blame}` are understood."""
 
-    include: tuple[str, ...] = ()
+    include: Annotated[tuple[str, ...], by.project(by.fewer_than_all)] = ()
     """Only skills whose names match one of these globs. Empty means all."""
-    ignore: tuple[str, ...] = ()
+    ignore: Annotated[tuple[str, ...], by.project(by.more)] = ()
     """Skills whose names match one of these globs are left out."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class CatalogRules:
+class CatalogRules(Value, eq=False):
     """What the catalog contains, and in which order."""
 
-    order: Literal["name", "folded-name", "found"] = "name"
+    order: Annotated[Literal["name", "folded-name", "found"], by.ANY] = "name"
     """By `name`, by name without regard to case, or as `found`."""
-    max_skills: int = 0
+    max_skills: Annotated[int, by.project(by.lower_limit)] = 0
     """Most skills in the catalog. 0 means no limit."""
-    honours: tuple[str, ...] = ()
+    honours: Annotated[tuple[str, ...], by.project(by.hides_more)] = ()
     """Extension keys of the frontmatter that have an effect."""
-    reads: tuple[str, ...] = ()
+    reads: Annotated[tuple[str, ...], by.ANY] = ()
     """All keys of the frontmatter that the host gives a meaning. `metier check` reports others as ignored. Empty means
     those of the standard and those in `honours`."""
-    flag_words: bool = False
+    flag_words: Annotated[bool, by.project(by.on)] = False
     """Whether `yes`, `on`, `1` and their opposites count as true and false in such keys."""
-    policy_file: str = ""
+    policy_file: Annotated[str, by.PROJECT] = ""
     """A YAML file of a skill. `allow_implicit_invocation: false` in its `policy` hides the skill from the model."""
-    refresh: Literal["stale", "call", "request", "start"] = "stale"
+    refresh: Annotated[Literal["stale", "call", "request", "start"], by.PROJECT] = "stale"
     """When changes on disk are noticed: when a needed file is `stale`, on each tool `call`, on `request`, or at the
     next `start`."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PromptRules:
+class PromptRules(Value, eq=False):
     """What the model sees of the catalog."""
 
-    format: str = "xml"
+    format: Annotated[str, by.PROJECT] = "xml"
     """The format of the listing: `xml`, `codelia`, `list`, `tool`, `json`, or the name of an installed host."""
-    max_entries: int = 0
+    max_entries: Annotated[int, by.project(by.lower_limit)] = 0
     """Most skills in the listing. 0 means no limit."""
-    max_bytes: int = 0
+    max_bytes: Annotated[int, by.project(by.lower_limit)] = 0
     """Largest listing, in bytes. 0 means no limit."""
-    max_chars: int = 0
+    max_chars: Annotated[int, by.project(by.lower_limit)] = 0
     """Largest listing, in characters. For 0, see `zero_chars`."""
-    zero_chars: Literal["unlimited", "nothing"] = "unlimited"
+    zero_chars: Annotated[Literal["unlimited", "nothing"], by.project(by.only("nothing"))] = "unlimited"
     """What `max_chars = 0` means: no limit of the host, or that no skill is listed and the listing only says how many
     there are. Where a host sets no limit at all, a prompt has 50,000 characters at most, unless its caller names
     another budget."""
-    order: Literal["stable", "relevance"] = "stable"
-    """`stable` keeps the catalog's order, and a message only adds skills where the listing is cut. `relevance` sorts
-    the listing for each message, so that it changes with every turn."""
-    needs_read_tool: bool = False
+    order: Annotated[Literal["stable", "catalog", "relevance"], by.ANY] = "stable"
+    """`catalog` keeps the catalog's order, whatever the message. `stable` does the same, but where the listing is cut,
+    it keeps an eighth of the room for skills that messages add. `relevance` sorts the listing for each message, so that
+    it changes with every turn."""
+    needs_read_tool: Annotated[bool, by.project(by.on)] = False
     """Whether only a model that can read files sees the listing."""
-    preloaded_replace: bool = False
+    preloaded_replace: Annotated[bool, by.PROJECT] = False
     """Whether preloaded skills replace the listing instead of joining it."""
-    fields: tuple[str, ...] = ()
+    fields: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ()
     """Further fields of each entry, such as `compatibility`, `allowed-tools` and `metadata`. A rule of the policy about
     the tool `catalog_field` outranks this list."""
-    description_fields: tuple[str, ...] = ()
+    description_fields: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
     """Fields of the frontmatter that are appended to the description. Those of the standard are shown by `fields`."""
-    description_chars: int = 0
+    description_chars: Annotated[int, by.project(by.lower_limit)] = 0
     """Characters of a description, including appended fields, before it is cut. 0 means no limit."""
 
     @property
@@ -221,100 +222,96 @@ class PromptRules:
         return self.max_chars if self.max_chars or self.zero_chars == "nothing" else None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ContextRules:
+class ContextRules(Value, eq=False):
     """The instruction files that come before the skills in the system prompt."""
 
-    agents_files: Literal["project", "ancestors", "none"] = "project"
+    agents_files: Annotated[AgentsFiles, by.project(by.towards("ancestors", "project", "none"))] = "project"
     """Which AGENTS.md files apply: those of the `project`, of all `ancestors`, or `none`."""
-    max_levels: int = 20
+    max_levels: Annotated[int, by.project(by.lower)] = 20
     """For `ancestors`: how many levels up."""
-    activated: bool = False
+    activated: Annotated[bool, by.project(by.off)] = False
     """Whether the names of activated skills are listed."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class InvocationRules:
+class InvocationRules(Value, eq=False):
     """How a user's message calls a skill."""
 
-    forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
+    forms: Annotated[tuple[str, ...], by.project(by.fewer)] = ("/name", "/skill:name", "$name", "skill://name")
     """The accepted forms: `/name`, `/skill:name`, `$name`, `@name`, `skill://name`, and `path`, a path of a skill."""
-    commands: bool = True
+    commands: Annotated[bool, by.project(by.off)] = True
     """Whether slash commands are offered."""
-    loads: bool = True
+    loads: Annotated[bool, by.PROJECT] = True
     """Whether the host loads the skill itself. Otherwise the skill is only named, and the model loads it."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class LoadRules:
+class LoadRules(Value, eq=False):
     """What loading a skill returns."""
 
-    wrap: str = "standard"
+    wrap: Annotated[str, by.PROJECT] = "standard"
     """How the text is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
-    reload: Literal["remind", "again"] = "remind"
+    reload: Annotated[Literal["remind", "again"], by.PROJECT] = "remind"
     """What loading an unchanged skill again returns: a reminder, or the text `again`. Other files in its folder do
     not change it."""
-    max_bytes: int = 0
+    max_bytes: Annotated[int, by.project(by.lower_limit)] = 0
     """Bytes of SKILL.md before it is cut, at most 50 MiB. 0 means 200,000."""
-    max_files: int = limits.LISTED_FILES
+    max_files: Annotated[int, by.project(by.lower)] = limits.LISTED_FILES
     """Most files in the list of a skill's files."""
-    max_file_bytes: int = limits.LISTED_BYTES
+    max_file_bytes: Annotated[int, by.project(by.lower)] = limits.LISTED_BYTES
     """Total size of the listed files, in bytes. A file that does not fit is left out, and those after it are not."""
-    arguments: Literal["indexed", "whole", "appended", "none"] = "indexed"
+    arguments: Annotated[Literal["indexed", "whole", "appended", "none"], by.PROJECT] = "indexed"
     """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`. Where
     there is nothing to fill, they are appended. `appended` fills `$ARGUMENTS` and appends them, too."""
-    refresh_on_call: bool = True
+    refresh_on_call: Annotated[bool, by.PROJECT] = True
     """Whether the disk is scanned on each call, if `catalog.refresh` is `call`."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ResourceRules:
+class ResourceRules(Value, eq=False):
     """How files of a skill are read."""
 
-    max_bytes: int = 2_000_000
+    max_bytes: Annotated[int, by.project(by.lower_limit)] = 2_000_000
     """Bytes of a file before it is cut. 0 means only the hard limit."""
-    parents: Literal["refuse", "normalise"] = "refuse"
+    parents: Annotated[Literal["refuse", "normalise"], by.project(by.towards("normalise", "refuse"))] = "refuse"
     """What happens to `..` in a path: `refuse`, or `normalise` if the result stays inside the skill."""
-    hide_paths: bool = False
+    hide_paths: Annotated[bool, by.project(by.on)] = False
     """Whether messages to the model and the browser never contain an absolute path."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class SearchRules:
+class SearchRules(Value, eq=False):
     """How a search ranks, and how many results it returns."""
 
-    default_limit: int = 8
+    default_limit: Annotated[int, by.project(by.lower)] = 8
     """Results if the caller names no limit."""
-    max_limit: int = 50
+    max_limit: Annotated[int, by.project(by.lower)] = 50
     """Most results."""
-    scoring: Literal["ranked", "overlap"] = "ranked"
+    scoring: Annotated[Literal["ranked", "overlap"], by.ANY] = "ranked"
     """`ranked` uses the search index. `overlap` counts the words that a query shares with a name and description."""
-    expand: bool = True
+    expand: Annotated[bool, by.ANY] = True
     """Whether a ranked search also finds other words for the same thing, such as `golang` for `go`."""
-    synonyms: tuple[str, ...] = ()
+    synonyms: Annotated[tuple[str, ...], by.ANY] = ()
     """Your own words for the same thing, such as `["crm, salesforce", "okr, objectives"]`."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ToolRules:
+class ToolRules(Value, eq=False):
     """The tools that the model gets. An empty name means that the host does not have the tool."""
 
-    load: str = "skill_load"
+    load: Annotated[str, by.PROJECT] = "skill_load"
     """The tool that loads a skill."""
-    search: str = "skill_search"
+    search: Annotated[str, by.project(by.only(""))] = "skill_search"
     """The tool that searches."""
-    read: str = "skill_read"
+    read: Annotated[str, by.project(by.only(""))] = "skill_read"
     """The tool that reads a file of a skill."""
-    output: str = "skill_output"
+    output: Annotated[str, by.project(by.only(""))] = "skill_output"
     """The tool that returns an earlier result."""
-    run: str = "skill_run"
+    run: Annotated[str, by.project(by.only(""))] = "skill_run"
     """The tool that runs a script."""
-    shape: str = "metier"
+    shape: Annotated[str, by.PROJECT] = "metier"
     """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
-    host_read: bool = False
+    host_read: Annotated[bool, by.project(by.on)] = False
     """Whether the read tool belongs to the host, and is offered only where the host has it."""
-    enumerate_names: bool = True
+    enumerate_names: Annotated[bool, by.ANY] = True
     """Whether the schema lists the names of skills, as long as they are few."""
+    host: Annotated[tuple[str, ...], by.trusted(by.more)] = _HOST_TOOLS
+    """Tools of the host itself, which rules of the policy can be about."""
 
     def by_role(self) -> dict[Role, str]:
         """The host's tools: role to name."""
@@ -334,59 +331,56 @@ def _by_role(tools: ToolRules) -> dict[Role, str]:
     return {role: name for role, name in named.items() if name}
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RunRules:
+class RunRules(Value, eq=False):
     """Which scripts of a skill run, and within which limits."""
 
-    folders: tuple[str, ...] = ("scripts",)
+    folders: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ("scripts",)
     """Folders of a skill whose files may run."""
-    seconds: int = 60
+    seconds: Annotated[int, by.trusted(by.lower)] = 60
     """Longest run, in seconds."""
-    memory_mib: int = 1024
+    memory_mib: Annotated[int, by.trusted(by.lower)] = 1024
     """Memory of a run, in MiB."""
-    processes: int = 64
+    processes: Annotated[int, by.trusted(by.lower)] = 64
     """Processes of a run."""
-    output_bytes: int = limits.MIB
+    output_bytes: Annotated[int, by.trusted(by.lower)] = limits.MIB
     """Output of a run, in bytes."""
-    work_mib: int = 128
+    work_mib: Annotated[int, by.trusted(by.lower)] = 128
     """Size of the work folder, in MiB."""
-    folder: Literal["read", "none"] = "read"
+    folder: Annotated[Literal["read", "none"], by.trusted(by.towards("read", "none"))] = "read"
     """Whether a script runs in the working folder and can read it, or in an empty folder. Rules that allow
     `run_project` show the whole project in any case."""
-    env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
+    env: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
-    sandbox: tuple[Literal["bubblewrap", "container"], ...] = ("bubblewrap",)
-    """Sandboxes to try, best first. `container` needs Docker or Podman."""
-    image: str = CONTAINER_IMAGE
+    sandbox: Annotated[tuple[str, ...], by.Authority("user", by.fewer)] = ("bubblewrap",)
+    """Sandboxes to try, best first: `bubblewrap`, `container`, which needs Docker or Podman, or one of a package."""
+    image: Annotated[str, by.USER] = CONTAINER_IMAGE
     """Image for `container`. It is never downloaded."""
-    private_hosts: bool = False
+    private_hosts: Annotated[bool, by.trusted(by.off)] = False
     """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
-    packages: Literal["ask", "never"] = "ask"
+    packages: Annotated[Literal["ask", "never"], by.trusted(by.only("never"))] = "ask"
     """What happens to packages that a script needs: they are part of the question before a run (`ask`), or `never`
     installed."""
-    build_packages: bool = False
+    build_packages: Annotated[bool, by.trusted(by.off)] = False
     """Whether packages without a wheel are built. That runs their code on the host, with all rights of the user."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PolicyRules:
+class PolicyRules(Value, eq=False):
     """What the host does where no rule of the policy applies."""
 
-    confirm_loads: bool = False
+    confirm_loads: Annotated[bool, by.trusted(by.on)] = False
     """Whether a load that no rule covers must be confirmed."""
-    unasked: Literal["refuse", "loads", "allow"] = "refuse"
+    unasked: Annotated[Unasked, by.trusted(by.towards("allow", "loads", "refuse"))] = "refuse"
     """A model's call that must be confirmed where nobody can be asked: `refuse` it, let `loads` and reads of skills
     through, or `allow` scripts, too. Skills of MCP servers need a rule in any case."""
-    enforce_hints: bool = True
+    enforce_hints: Annotated[bool, by.trusted(by.on)] = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
-    trust: Literal["ignore", "required"] = "ignore"
+    trust: Annotated[Literal["ignore", "required"], by.trusted(by.only("required"))] = "ignore"
     """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
-    edits: bool = True
+    edits: Annotated[bool, by.trusted(by.off)] = True
     """Whether people can write, import and remove skills in the web app."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DocumentationTable:
+class DocumentationTable(Value, eq=False):
     """Where the rules of a profile come from. It is no part of the rules, see `metier.hosts.documentation`."""
 
     page: str
@@ -395,36 +389,35 @@ class DocumentationTable:
     """The version or date of that page, as far as it is known."""
     tested: str = ""
     """The page that lists every behaviour with its tests. Rules without a source of their own then count as tested."""
-    sources: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    sources: dict[str, str] = field(default_factory=dict[str, str])
     """The address of the page or file that a rule comes from, by the name of a setting or its table."""
-    assumed: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    assumed: dict[str, str] = field(default_factory=dict[str, str])
     """Why a rule that no source states is as it is, by the name of a setting or its table."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Profile:
+class Profile(Value, eq=False):
     """The rules of one host."""
 
-    name: str
+    name: Annotated[str, by.TRUSTED]
     """The name of the profile."""
-    summary: str
+    summary: Annotated[str, by.ANY]
     """One line for `metier profiles`."""
-    enabled: bool = True
+    enabled: Annotated[bool, by.project(by.off)] = True
     """Whether the host uses skills at all."""
-    directories: tuple[str, ...] = ()
+    directories: Annotated[tuple[str, ...], by.project(by.fewer_but_some)] = ()
     """Folders that are searched instead of the roots, in this order, relative to the project's root."""
-    custom_directories: tuple[str, ...] = ()
+    custom_directories: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
     """Folders that are searched after the roots."""
-    custom_toggle: str = ""
+    custom_toggle: Annotated[str, by.PROJECT] = ""
     """The switch that turns custom directories off. `any` keeps them on while any switch is on."""
-    extra_scope: str = "extra"
+    extra_scope: Annotated[str, by.PROJECT] = "extra"
     """The scope of skills in folders that the caller names."""
-    custom_scope: str = "extra"
+    custom_scope: Annotated[str, by.PROJECT] = "extra"
     """The scope of skills in custom directories."""
     project: ProjectRules = field(default_factory=ProjectRules)
-    roots: tuple[RootRules, ...] = ()
+    roots: Annotated[tuple[RootRules, ...], by.project(by.fewer)] = ()
     """The folders to search."""
-    toggles: dict[str, bool] = field(default_factory=dict[str, bool], hash=False)
+    toggles: Annotated[dict[str, bool], by.project(by.off)] = field(default_factory=dict[str, bool])
     """Switches that turn roots on and off."""
     discovery: DiscoveryRules = field(default_factory=DiscoveryRules)
     validation: Rules = field(default_factory=Rules)
@@ -440,11 +433,11 @@ class Profile:
     tools: ToolRules = field(default_factory=ToolRules)
     run: RunRules = field(default_factory=RunRules)
     policy: PolicyRules = field(default_factory=PolicyRules)
-    aliases: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
     """The host's own names for settings, and ours."""
-    environment: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    environment: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the host, and the settings they set."""
-    ranges: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], hash=False)
+    ranges: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """The lowest and highest value of a setting."""
     fingerprint: str = ""
     """Equal for equal values. Part of the name of a cache."""

@@ -1,10 +1,18 @@
 """Reads single values of a configuration. A wrong one is an error that names its key and file."""
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 
 from metier.errors import ConfigError
 from metier.files.shapes import is_list
+from metier.values.value import Value, field
+
+CATALOG_CHARS: Final = 2_000
+"""How long a text that describes the catalog may be. Some hosts cut such texts of servers, at 2 KiB or more."""
+
+_NUMBERS: Final = ("instructions_chars", "description_chars")
+_ON: Final = ("1", "true", "yes", "on")
+_OFF: Final = ("0", "false", "no", "off")
 
 
 def from_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -27,12 +35,18 @@ def count(value: object, key: str, file: str) -> int:
     return value
 
 
+def as_flag(value: object) -> bool | None:
+    """The truth value that a value or a word of a variable stands for, if it stands for one."""
+    if isinstance(value, str) and value.lower() in (*_ON, *_OFF):
+        return value.lower() in _ON
+    return value if isinstance(value, bool) else None
+
+
 def flag(value: object, key: str, file: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("1", "0", "true", "false", "yes", "no", "on", "off"):
-        return value.lower() in ("1", "true", "yes", "on")
-    raise ConfigError(f"{key} must be true or false", file=file, key=key)
+    found = as_flag(value)
+    if found is None:
+        raise ConfigError(f"{key} must be true or false", file=file, key=key)
+    return found
 
 
 def check_hosts(value: object, file: str) -> tuple[str, ...]:
@@ -48,3 +62,34 @@ def check_hosts(value: object, file: str) -> tuple[str, ...]:
     if not is_list(hosts) or not all(isinstance(host, str) and host for host in hosts):
         raise ConfigError("check.hosts must be a list of profiles", file=file, key="check.hosts")
     return tuple(str(host) for host in hosts)
+
+
+class McpSettings(Value):
+    """The table `mcp`: servers whose skills join the catalog, and limits for our own server."""
+
+    servers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Unchecked. See `metier.sources.mcp_servers.servers`."""
+    instructions_chars: int = CATALOG_CHARS
+    """For the instructions of Metier's server. 0 leaves the catalog out of them."""
+    description_chars: int = CATALOG_CHARS
+    """For the description of its load tool. 0 leaves the catalog out of it."""
+
+
+def mcp_settings(tables: Iterable[tuple[str, Any]]) -> McpSettings:
+    """The settings of these tables, each with its origin. A later one wins."""
+    servers: dict[str, Any] = {}
+    numbers: dict[str, int] = {}
+    for origin, given in tables:
+        table = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else dict[str, Any]()
+        named: Any = table.pop("servers", {} if table else None)
+        if not isinstance(named, Mapping):
+            raise ConfigError("mcp must be a table with a table of servers", file=origin, key="mcp")
+        servers.update(cast("Mapping[str, Any]", named))
+        for key, value in table.items():
+            if key not in _NUMBERS:
+                hint = f"known: servers, {', '.join(_NUMBERS)}"
+                raise ConfigError(f"mcp has no key {key!r}", file=origin, key=f"mcp.{key}", hint=hint)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigError(f"mcp.{key} must be a whole number, 0 or more", file=origin, key=f"mcp.{key}")
+            numbers[key] = value
+    return McpSettings(servers, **numbers)

@@ -7,26 +7,31 @@ A project's files can only narrow what is allowed, unless the user trusts the pr
 rule for each setting; a value that does not count is reported.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
+from msgspec import Struct
+
 from metier import limits
 from metier.errors import ConfigError
-from metier.files.beneath import read_start
-from metier.hosts import mcp_settings, profiles, setting_values
-from metier.hosts.mcp_settings import McpSettings
+from metier.files.beneath import read_regular
+from metier.hosts import profiles, setting_values
+from metier.hosts.authority import authorities, authority
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import REPOSITORIES, Place, locate
+from metier.hosts.setting_values import McpSettings
 from metier.hosts.trust import is_trusted
-from metier.model import Diagnostic
-from metier.quick_dataclass import dataclass, field, replace
+from metier.values.skill import Diagnostic
+from metier.values.value import Value, field, replace
 
 RUNTIME_KEYS: Final[Mapping[str, str]] = {
     "profile": "The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host.",
     "cache": "Whether scans are cached on disk.",
     "store": "Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`.",
-    "store_required": "Whether commands and servers stop if events cannot be stored. Otherwise they warn and continue.",
+    "store_required": "Whether a call is refused if its events cannot be stored. `false`: servers and commands warn "
+    "and continue. Default: true.",
     "store_days": "Sessions without an event for this many days are deleted from the store. 0 keeps them. Default: 90.",
     "store_megabytes": "The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. "
     "Default: 2048.",
@@ -47,8 +52,7 @@ _MARKERS: Final = (REPOSITORIES, ("pyproject.toml",))
 """Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value):
     """The whole configuration for one place."""
 
     profile: Profile
@@ -59,14 +63,14 @@ class Settings:
     store: str
     """The URL of the event store. By default, one SQLite file in the user's data folder."""
     store_required: bool
-    permissions: Mapping[str, Any] = field(hash=False)
-    origins: Mapping[str, str] = field(hash=False)
+    permissions: Mapping[str, Any]
+    origins: Mapping[str, str]
     """The file, variable or argument that set each key. Defaults are not listed."""
     diagnostics: tuple[Diagnostic, ...] = ()
     mcp: McpSettings = field(default_factory=McpSettings)
     telemetry: bool = False
-    model: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    rule_origins: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], hash=False)
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rule_origins: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """The file or argument of each rule in the lists of `permissions`."""
     store_days: int = 90
     store_megabytes: int = 2048
@@ -129,7 +133,7 @@ def resolve(
         config_folder=config_folder,
         cache_folder=cache_folder if runtime.get("cache", True) else "",
         store=_text_of(runtime, "store", os.path.join(data_folder, "metier.db")),
-        store_required=bool(runtime.get("store_required", False)),
+        store_required=bool(runtime.get("store_required", True)),
         store_days=int(runtime.get("store_days", 90)),
         store_megabytes=int(runtime.get("store_megabytes", 2048)),
         permissions=permissions,
@@ -147,8 +151,7 @@ def resolve(
 # --- layers ---
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Value):
     """The settings of one file, the environment or the caller. `scoped` maps profile names to their own settings."""
 
     origin: str
@@ -178,8 +181,16 @@ def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> L
     return Layer(origin, rest, table, trusted)
 
 
-_FLAGS: Final = ("cache", "store_required", "telemetry")
-_COUNTS: Final = ("store_days", "store_megabytes")
+_READERS: Final[Mapping[str, Callable[[object, str, str], str | bool | int]]] = {
+    "profile": setting_values.text,
+    "store": setting_values.text,
+    "cache": setting_values.flag,
+    "store_required": setting_values.flag,
+    "telemetry": setting_values.flag,
+    "store_days": setting_values.count,
+    "store_megabytes": setting_values.count,
+}
+"""The keys with one value that are not settings of a profile."""
 
 
 def _runtime(
@@ -191,18 +202,13 @@ def _runtime(
     """
     found: dict[str, str | bool | int] = {}
     for layer in layers:
-        for key in ("profile", "store", *_FLAGS, *_COUNTS):
-            if key in layer.values and key in _COUNTS and layer.file not in ("", own_file):
+        for key, read in _READERS.items():
+            if key in layer.values and read is setting_values.count and layer.file not in ("", own_file):
                 notes.append(_only_by_user(key, layer.origin, own_file))
             elif key in layer.values:
-                value: object = layer.values[key]
-                found[key] = _reader(key)(value, key, layer.file)
+                found[key] = read(layer.values[key], key, layer.file)
                 origins[key] = layer.origin
     return found
-
-
-def _reader(key: str) -> Callable[[object, str, str], str | bool | int]:
-    return setting_values.flag if key in _FLAGS else setting_values.count if key in _COUNTS else setting_values.text
 
 
 def _is_file(profile: str) -> bool:
@@ -242,7 +248,8 @@ def _overridden(
     for layer in layers:
         own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
         if layer.origin == "environment":
-            own.update(_host_environment(raw, environment))
+            listed = cast("dict[str, str]", raw.get("environment", {}))
+            own.update((setting, environment[name]) for name, setting in listed.items() if environment.get(name))
         for scoped in layer.scoped:
             _check_profile_name(scoped, raw, layer)
         for settings in (own, layer.scoped.get(str(raw["name"]), {})):
@@ -276,8 +283,7 @@ def _elsewhere(key: str, layer: Layer) -> Diagnostic:
 # --- the files of a project that is not trusted ---
 
 
-@dataclass(slots=True)
-class _UserSettings:
+class _UserSettings(Struct):
     """What holds without the files of an untrusted project, and so what these can only narrow."""
 
     file: str
@@ -303,15 +309,13 @@ class _UserSettings:
 
     def runtime_of(self, layer: Layer, notes: list[Diagnostic]) -> Layer:
         """A layer without the keys of `RUNTIME_KEYS` that do not count. Each of those is reported."""
-        from metier.hosts.authority import authority
-
         if layer.trusted:
             return layer
         kept = dict(layer.values)
-        for key in ("profile", "store", *_FLAGS, *_COUNTS):
+        for key, read in _READERS.items():
             if key not in kept:
                 continue
-            value = _reader(key)(kept[key], key, layer.file)
+            value = read(kept[key], key, layer.file)
             is_file = key == "profile" and _is_file(str(value))
             set_by_user = key in self.names
             if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
@@ -321,13 +325,11 @@ class _UserSettings:
 
     def profile_of(self, name: str) -> profiles.Raw:
         """The values of a profile. One that only the project chose does not widen what needs trust."""
-        from metier.hosts.authority import AUTHORITIES
-
         raw = profiles.load(name)
         if name == self.profile:
             return raw
         chosen, own = profiles.build(raw), profiles.build(profiles.load(self.profile))
-        for key, rule in AUTHORITIES.items():
+        for key, rule in authorities().items():
             if rule.who == "trusted" and rule.narrower is not None:
                 old, new = profiles.value(own, key), profiles.value(chosen, key)
                 if not rule.counts(old, new, required=True, set_by_user=False):
@@ -338,8 +340,6 @@ class _UserSettings:
         self, layer: Layer, settings: Mapping[str, Any], raw: profiles.Raw, notes: list[Diagnostic]
     ) -> dict[str, Any]:
         """The settings of an untrusted layer that count. The others are reported, and wrong ones are errors as ever."""
-        from metier.hosts.authority import authority
-
         profiles.override(raw, settings, file=layer.file)
         counted: dict[str, Any] = {}
         for key, value in profiles.flatten(settings):
@@ -383,6 +383,7 @@ def _permissions(
     notes: list[Diagnostic],
 ) -> dict[str, Any]:
     """The rules of all layers. A project's files can only narrow: of theirs, only deny and ask rules count."""
+    narrows = authority("permissions").counts
     merged: dict[str, Any] = {}
     for layer in layers:
         origin, given = layer.origin, layer.values.get("permissions", {})
@@ -390,7 +391,7 @@ def _permissions(
             raise ConfigError("permissions must be a table", file=origin, key="permissions")
         narrowing = origin.endswith(".toml") and origin != own_file
         for key, value in cast("Mapping[str, Any]", given).items():
-            if narrowing and not _narrows_policy(key, value):
+            if narrowing and not narrows({}, {key: value}, required=True, set_by_user=False):
                 notes.append(_only_by_user(f"permissions.{key}", origin, own_file))
                 continue
             joined = isinstance(value, list) and isinstance(merged.get(key), list)
@@ -399,12 +400,6 @@ def _permissions(
             if isinstance(value, list):
                 sources[key] = [*(sources[key] if joined else ()), *([origin] * len(cast("list[Any]", value)))]
     return merged
-
-
-def _narrows_policy(key: str, value: object) -> bool:
-    from metier.hosts.authority import authority
-
-    return authority("permissions").counts({}, {key: value}, required=True, set_by_user=False)
 
 
 def _only_by_user(key: str, origin: str, own_file: str) -> Diagnostic:
@@ -428,7 +423,7 @@ def _mcp(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origin
     tables = list(_own("mcp", layers, own_file, notes))
     if tables:
         origins["mcp"] = tables[-1][0]
-    return mcp_settings.read(tables)
+    return setting_values.mcp_settings(tables)
 
 
 def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> dict[str, Any]:
@@ -472,7 +467,10 @@ def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     config, pyproject = os.path.join(project, ".metier", "config.toml"), os.path.join(project, "pyproject.toml")
     if os.path.isfile(config):
         yield config, profiles.read_toml(config)
-    if os.path.isfile(pyproject) and b"tool.metier" in _peek(pyproject):
+    start = b""
+    with contextlib.suppress(OSError):
+        start = read_regular(pyproject, limits.REGISTRY_BYTES, start=True)
+    if b"tool.metier" in start:  # most files do not mention Metier and are not parsed
         table: object = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})
         if not isinstance(table, dict):
             raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
@@ -488,16 +486,3 @@ def project_of(cwd: str) -> str:
                 return folder
             folder, parent = parent, os.path.dirname(parent)
     return cwd
-
-
-def _peek(file: str) -> bytes:
-    """The start of a file, to skip parsing it if it does not mention Metier. Empty if it cannot be read."""
-    try:
-        return read_start(file, limits.REGISTRY_BYTES)
-    except OSError:
-        return b""
-
-
-def _host_environment(raw: profiles.Raw, env: Mapping[str, str]) -> dict[str, Any]:
-    listed = cast("dict[str, str]", raw.get("environment", {}))
-    return {setting: env[variable] for variable, setting in listed.items() if env.get(variable)}

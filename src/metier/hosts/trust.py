@@ -6,11 +6,9 @@ The file is the user's alone. Where it cannot be read, nothing is trusted.
 import os
 from typing import Any, Final, cast
 
-from metier import limits
-from metier.files.beneath import read_regular
-from metier.files.json_file import replace_json
-from metier.files.json_text import parse_json
-from metier.model import Diagnostic
+from metier.files.json_text import read_json
+from metier.files.replace import replace_json
+from metier.values.skill import Diagnostic
 
 TRUST_FILE: Final = "trust.json"
 
@@ -19,11 +17,11 @@ def trusted_projects(user_folder: str, diagnostics: list[Diagnostic] | None = No
     """The real paths of the projects that the user trusts. A file that cannot be read trusts nothing."""
     file = os.path.join(user_folder, TRUST_FILE)
     try:
-        content: Any = parse_json(read_regular(file, limits.REGISTRY_BYTES))
+        content: Any = read_json(file)
         return [str(path) for path in cast("list[Any]", content["projects"])]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         if diagnostics is not None:
             message = f"which projects are trusted cannot be read, so none is: {error}"
             diagnostics.append(Diagnostic("state-invalid", "warning", message, file, hint="mend or delete the file"))

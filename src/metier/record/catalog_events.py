@@ -5,14 +5,14 @@ heard of it. Lists that would be long are cut, and say so: the artifact of the c
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
 from metier import limits
 from metier.catalog.build import Catalog
 from metier.record.events import Event, SkillCatalogUpdated, SkillWarning
+from metier.values.value import Value, replace
 
 _LISTED_BYTES: Final = 256 * limits.KIB
 """The size of a list in the event of a catalog."""
@@ -24,8 +24,7 @@ _EXCLUDED: Final = 100
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class _Collision:
+class _Collision(Value):
     """A name that several skills have."""
 
     name: str
@@ -33,26 +32,22 @@ class _Collision:
     losers: list[str]
 
 
-def of(catalog: Catalog, snapshot: str, version: int) -> list[Event]:
-    """The events of a catalog whose artifact is `snapshot`, in a record of this version."""
+def of(catalog: Catalog, snapshot: str) -> list[Event]:
+    """The events of a catalog whose artifact is `snapshot`."""
     collisions = _collisions(catalog)
-    roots = tuple(root.path for root in catalog.roots)
-    shown: Sequence[_Collision] = collisions
-    if version > 2:
-        shown = _fitting(replace(one, losers=one.losers[:_LOSERS]) for one in collisions)
-        roots = _fitting(roots)
+    shown = _fitting(replace(one, losers=one.losers[:_LOSERS]) for one in collisions)
     updated = SkillCatalogUpdated(
         len(catalog.skills),
-        roots,
+        _fitting(root.path for root in catalog.roots),
         profile=catalog.profile.name,
-        collisions=tuple(asdict(one) for one in shown),
+        collisions=tuple(one.as_dict() for one in shown),
         snapshot=snapshot,
         collided=len(collisions) if len(shown) < len(collisions) else None,
     )
     warnings = (
         SkillWarning("collision", f"{one.winner} counts, {', '.join(one.losers)} not", one.name) for one in shown
     )
-    return [updated, *warnings, *(_bounded(_excluded(catalog)) if version > 3 else ())]
+    return [updated, *warnings, *_bounded(_excluded(catalog))]
 
 
 def outside(catalog: Catalog, only: Collection[str]) -> list[Event]:

@@ -28,18 +28,14 @@ def _hash(previous: str, text: str) -> str:
 
 
 def breaks(frames: Iterable[Frame]) -> Iterator[tuple[int, str, str]]:
-    """Where the frames of one stream, from its first, do not fit: the index, the expected hash and the one found.
-
-    Frames of version 0.1 have no hash. They are covered by the first frame that has one.
-    """
-    previous, chained = "", False
+    """Where the frames of one stream, from its first, do not fit: the index, the expected hash and the one found."""
+    previous = ""
     for index, frame in enumerate(frames):
         found = frame.get("chain")
         try:
             expected = link(previous, frame)
         except UnicodeEncodeError:
             expected = ""  # no store takes such a text
-        if found != expected and (found is not None or chained):
+        if found != expected:
             yield index, expected, str(found)
-        chained = chained or found is not None
         previous = found if isinstance(found, str) else expected

@@ -1,43 +1,30 @@
 """The files that scripts made, as the record has them: the run that made each, and the digest of its bytes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from metier.model import JsonObject
 from metier.record.events import ToolEnded, ToolStarted
 from metier.record.store import Frame, Store
+from metier.values.value import Count, Value
 
 RUNS = 200
 """The runs that are looked through, the latest ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeFile:
+class MadeFile(Value, kw_only=True):
     """A file that a script made."""
 
     session: str
     skill: str
     script: str
     path: str
-    size: int
+    size: Count
     digest: str
     at_ms: int
 
-    def as_dict(self) -> JsonObject:
-        return {
-            "session": self.session,
-            "skill": self.skill,
-            "script": self.script,
-            "path": self.path,
-            "size": self.size,
-            "digest": self.digest,
-            "at_ms": self.at_ms,
-        }
 
-
-def made_files(store: Store, session: str | None = None, runs: int = RUNS) -> list[MadeFile]:
+def made_files(store: Store, session: str | None = None) -> list[MadeFile]:
     """The files that scripts made in one session or in all, the latest first."""
-    frames = store.read(session, types=(ToolStarted.type, ToolEnded.type), limit=2 * runs, newest=True)
+    frames = store.read(session, types=(ToolStarted.type, ToolEnded.type), limit=2 * RUNS, newest=True)
     return list(_of(frames))[::-1]
 
 

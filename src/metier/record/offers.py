@@ -8,7 +8,6 @@ a session: the id of its event is derived from what it says, and a store writes 
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from metier.errors import StoreError
@@ -19,7 +18,8 @@ from metier.files.text import from_utf8, storable_text
 from metier.record.events import SkillsOffered
 from metier.record.store import Draft, Store
 from metier.record.streams import OFFERS, offers_stream
-from metier.results import Prompt, WholePrompt
+from metier.values.results import Prompt, WholePrompt
+from metier.values.value import Value
 
 _LOG: Final = logging.getLogger("metier")
 _UNKNOWN: Final = -1
@@ -32,8 +32,7 @@ How = Literal["described", "named", "whole"]
 """What a list has of a skill: its description, only its name, or its whole text."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedSkill:
+class OfferedSkill(Value):
     """A skill in a list: the number of its characters there is `None` if the host's formats do not say it."""
 
     name: str
@@ -41,8 +40,7 @@ class OfferedSkill:
     how: How = "described"
 
 
-@dataclass(frozen=True, slots=True)
-class SkillOffer:
+class SkillOffer(Value):
     """A list of skills as a model was shown it. `total` is the number of skills that there were to show."""
 
     place: Place

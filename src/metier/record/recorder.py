@@ -1,8 +1,8 @@
 """How a session writes its record: the beginning, the catalogs it saw, and every operation with its result.
 
 A `Recorder` puts the frames of an operation between `session_called` and `session_returned`. If another process wrote
-first, the operation is decided anew on what is known then; once something outside was done, such as starting a script,
-its remaining frames only follow.
+first, the operation is decided anew on what is known then. If the store fails, the operation did not happen. Once
+something outside was done, such as starting a script, its remaining frames only follow.
 """
 
 import copy
@@ -16,8 +16,7 @@ from metier.catalog import snapshot
 from metier.catalog.build import Catalog
 from metier.errors import MetierError, StoreError
 from metier.files.digests import artifact_of, digest_of
-from metier.model import JsonObject
-from metier.record import catalog_events, process, telemetry
+from metier.record import catalog_events
 from metier.record.events import (
     Event,
     PolicyChanged,
@@ -28,9 +27,10 @@ from metier.record.events import (
 )
 from metier.record.offers import OfferWriter, SkillOffer
 from metier.record.state import OpenedState, Running, SessionState, options_of, read_state
-from metier.record.store import Store
+from metier.record.store import Frame, Store
 from metier.record.store.memory import MemoryStore
-from metier.record.writer import EventWatcher, EventWriter, Inputs, Overtaken
+from metier.record.writer import EventWatcher, EventWriter, NotWritten, Overtaken, RecordWorld
+from metier.values.skill import JsonObject
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile
@@ -64,7 +64,7 @@ class Recorder:
         self,
         store: Store | None,
         session_id: str,
-        inputs: Inputs,
+        world: RecordWorld,
         profile: "Profile",
         *,
         required: bool = True,
@@ -78,21 +78,22 @@ class Recorder:
         self._writer = EventWriter(
             store or MemoryStore(),
             session_id,
-            inputs,
+            world,
             shared=store is not None,
             required=required,
             keeps_artifacts=keeps_artifacts,
         )
         self.store = self._writer.store
-        self.inputs = inputs
+        self._world = world
         self.lock = threading.RLock()
         self.keeps_record = store is not None
         self._profile = profile
         self._life = ""
-        self._begun = False
         self._committed = False
         self._catalog: tuple[Catalog, str] | None = None
         self._silent = False
+        self.exclusive = False
+        """Whether the host sees to it that no other process works in the session for now."""
         self._offers = OfferWriter(store, session_id, keeps_artifacts=keeps_artifacts) if store is not None else None
         self.flush, self.frames = self._writer.flush, self._writer.frames
         if store is not None:
@@ -119,7 +120,7 @@ class Recorder:
     def offer(self, offer: SkillOffer) -> None:
         """Record what a model was shown, where a record is kept. This waits for no operation."""
         if self._offers is not None:
-            self._offers.write(offer, self.inputs.clock() if self._writer.live else self.state.time_ms)
+            self._offers.write(offer, self._world.time(self.state.time_ms))
 
     def silent(self) -> "Recorder":
         """The same for what only shows something: it knows the state, and records nothing."""
@@ -129,7 +130,7 @@ class Recorder:
 
     def refresh(self) -> None:
         """Learn what other processes did in the session, unless an operation is at it: that one learns it anyway."""
-        if self.lock.acquire(blocking=False):
+        if not self.exclusive and self.lock.acquire(blocking=False):
             try:
                 self._writer.catch_up()
             finally:
@@ -148,6 +149,8 @@ class Recorder:
                 return work()
             except Overtaken:
                 self._writer.forget()
+            except NotWritten as failed:
+                raise failed.error from failed.error.__cause__
             finally:
                 self._committed, self._writer.op = False, ""
         message = "too many processes write to the session at once"
@@ -176,18 +179,17 @@ class Recorder:
                 self.note(started)
                 self._life = self._writer.op
                 notice()
-                self._begun = True
                 self.note(*notes)
                 loaded = preload() if preload is not None else None
             self.flush(settled=False)
             return loaded
 
         with self.lock:
-            return self._decide(work)
+            return self._decide(work, trusting=True)  # what the store has was just read
 
     def _same_life(self, started: SessionStarted) -> str | None:
         """The beginning in the record with the same options and policy, if there is one to go on with."""
-        if not self.keeps_record or self.inputs.version < 2 or started.state:
+        if not self.keeps_record or started.state:
             return None
         options = options_of(started.data())
         lives = (life for life in reversed(self.state.lives) if life.options == options)
@@ -197,14 +199,14 @@ class Recorder:
         """Write the end of operations whose process ended first. No script runs longer than `longest_ms`."""
 
         def work() -> None:
-            now = self.inputs.clock()
+            now = self._world.time(self.state.time_ms)
             for op, running in self.state.running.items():
-                ended = process.has_ended(running.process) if running.process else None
+                ended = self._world.has_ended(running.process)
                 if ended or (ended is None and now - running.since_ms > longest_ms):
                     self._lose(op, running)
             self.flush(settled=False)
 
-        if self.keeps_record and self._writer.live and self.state.running:
+        if self.keeps_record and self.state.running:
             with self.lock:
                 self._decide(work)
 
@@ -228,9 +230,9 @@ class Recorder:
             self._catalog = (catalog, digest)
         elif not self.keeps_record:
             return
-        if digest and digest == self.state.catalog and (self.inputs.version > 1 or self._begun):
+        if digest and digest == self.state.catalog:
             return
-        events = catalog_events.of(catalog, digest, self.inputs.version)
+        events = catalog_events.of(catalog, digest)
         self.note(*events, artifacts={digest: dump()} if digest else None)
 
     def has_noticed(self, catalog: Catalog) -> bool:
@@ -264,21 +266,29 @@ class Recorder:
         self, name: str, arguments: Callable[[], Mapping[str, object]]
     ) -> AbstractContextManager[EventWatcher | None]:
         """The span around an operation and its questions, where telemetry is on."""
-        if telemetry.active is None:
+        if self._world.telemetry is None:
             return _NO_SPAN
-        return telemetry.active.operation(self._writer, self._profile, name, arguments())
+        return self._world.telemetry.operation(self._writer, self._profile, name, arguments())
 
     def operation(
         self,
         name: str,
         arguments: Callable[[], Mapping[str, object]],
         work: Callable[[Returned], R],
-        watch: EventWatcher | None = None,
+        span: EventWatcher | None = None,
+        watch: Callable[[Frame], None] | None = None,
     ) -> R:
         """Do one operation, recorded with its arguments and what it returned. The caller holds the lock.
 
-        `work` fills in what is returned. It may be called again; see the module. `watch` is shown each event.
+        `work` fills in what is returned. It may be called again; see the module. `span` is shown each event that is
+        written meanwhile, and `watch` the frames of this operation.
         """
+
+        def watched(event: Event, frame: Frame, artifacts: Mapping[str, bytes]) -> None:
+            if span is not None:
+                span(event, frame, artifacts)
+            if watch is not None and frame.get("op") == self._writer.op:
+                watch(frame)
 
         def attempt() -> R:
             self.note(SessionCalled(name, arguments(), self._life))
@@ -290,7 +300,7 @@ class Recorder:
                 self._return(name, "error", str(error), type(error).__name__)
                 self.flush(settled=self._committed)
                 raise
-            except Overtaken:
+            except (Overtaken, NotWritten):
                 raise
             except BaseException:  # an interrupt or a bug: a script that was started still gets its end
                 self._break_off(op)
@@ -299,7 +309,7 @@ class Recorder:
             self.flush(settled=self._committed)
             return result
 
-        self._writer.watch = watch
+        self._writer.watch = watched if span is not None or watch is not None else None
         try:
             return self._decide(attempt, trusting=True)
         finally:

@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from metier import limits
@@ -19,6 +18,7 @@ from metier.record.events import SessionsPruned
 from metier.record.store import Document, Draft, Pruned, Store, Summary, canonical
 from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import random_ids, system_clock
+from metier.values.value import Value
 
 DAY_MS: Final = 86_400_000
 RECENT_MS: Final = DAY_MS
@@ -36,8 +36,7 @@ _PAUSE_SECONDS: Final = 3600.0
 _LOG: Final = logging.getLogger("metier")
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Value):
     """How long and how much a store keeps. 0 stands for no bound."""
 
     days: int = 90

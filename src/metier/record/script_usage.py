@@ -1,20 +1,22 @@
 """What the scripts of a skill used in recorded runs: grants, secrets, hosts, and how the runs ended."""
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
 from typing import Final
 
-from metier.model import JsonObject
+from msgspec import Struct
+
 from metier.record.events import TYPES, ToolEnded, ToolFailed, ToolStarted
 from metier.record.store import Frame, Store
 from metier.record.streams import is_internal
+from metier.values.grants import recorded_tools
+from metier.values.skill import JsonObject
+from metier.values.value import field
 
-_WITH_HOST: Final = tuple(kind.type for kind in TYPES if {"host", "port"} <= {one.name for one in fields(kind)})
+_WITH_HOST: Final = tuple(kind.type for kind in TYPES if {"host", "port"} <= {*kind.__struct_fields__})
 _TYPES: Final = (ToolStarted.type, ToolEnded.type, ToolFailed.type, *_WITH_HOST)
 
 
-@dataclass(slots=True)
-class ScriptTally:
+class ScriptTally(Struct):
     """The recorded runs of one script."""
 
     runs: int = 0
@@ -25,8 +27,7 @@ class ScriptTally:
         return {"script": script, "runs": self.runs, "exit_codes": dict(self.exit_codes), "last_ms": self.last_ms}
 
 
-@dataclass(slots=True)
-class UsedCapabilities:
+class UsedCapabilities(Struct):
     """What the runs of one skill used. Counts are of runs, and for hosts of attempts."""
 
     runs: int = 0
@@ -72,8 +73,8 @@ def _count(found: UsedCapabilities, running: dict[str, str], frame: Frame, skill
         found.runs, tally.runs = found.runs + 1, tally.runs + 1
         tally.last_ms = max(tally.last_ms, int(frame["timestamp_ms"]))
         found.last_ms = max(found.last_ms, tally.last_ms)
-        found.grants.update(frame.get("grants", ()))
-        found.secrets.update(frame.get("secrets", ()))
+        found.grants.update(recorded_tools(frame.get("grants")))
+        found.secrets.update(frame.get("grants", {}).get("secrets", {}).get("names", ()))
         found.unsandboxed += not frame.get("protections")
     elif kind == ToolFailed.type and frame["name"] == skill_name and op not in running:
         found.refused += 1

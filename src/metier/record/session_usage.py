@@ -7,8 +7,9 @@ pages, so that a session may have any number of them.
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from metier.catalog.snapshot import names_by_path
 from metier.errors import MetierError, StoreError
@@ -21,6 +22,7 @@ from metier.record.offers import OfferedSkill, read_offer
 from metier.record.state import ref_of
 from metier.record.store import Frame, Store
 from metier.record.streams import offers_stream
+from metier.values.value import field
 
 _PAGE: Final = 1_000
 """The events that are read at once."""
@@ -45,8 +47,7 @@ _TYPES: Final = (
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class SkillTally:
+class SkillTally(Struct):
     """What one session did with a skill. Counts are by the names of the fields of `SkillUsage`, and how often it was
     `called` by a message or a model, whether or not that loaded it."""
 
@@ -55,8 +56,7 @@ class SkillTally:
     last_used_ms: int = 0
 
 
-@dataclass(slots=True)
-class SessionUsage:
+class SessionUsage(Struct):
     """What one session did with skills."""
 
     id: str
@@ -139,8 +139,7 @@ def _frames(store: Store, session_id: str) -> Iterator[Frame]:
         after = int(frames[-1]["seq"])
 
 
-@dataclass(slots=True)
-class _Operation:
+class _Operation(Struct):
     """An operation that has not returned yet: what it asked for, and what came of it."""
 
     name: str = ""
@@ -164,16 +163,14 @@ class _Count:
         self._refs: dict[str, str] = {}
         """The names of the skills whose text was given under a ref."""
         self._open: dict[str, _Operation] = {}
-        self._latest = _Operation()
-        """The operation of events that do not say theirs, as in version 0.1."""
 
     def take(self, frame: Frame) -> None:
-        operation = self._open.get(frame.get("op", ""), self._latest)
+        operation = self._open.get(frame.get("op", "")) or _Operation()
         match frame["type"]:
             case "session_started":
                 self._usage.surface = self._usage.surface or str(frame.get("surface", ""))
             case "session_called":
-                self._latest = self._open[str(frame["id"])] = _called(frame)
+                self._open[str(frame["id"])] = _called(frame)
             case "session_returned":
                 self._returned(frame, operation)
                 self._open.pop(frame.get("op", ""), None)

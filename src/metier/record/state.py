@@ -7,21 +7,18 @@ saves time when a session is opened, and can be dropped at any moment. Long text
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of, digits
-from metier.files.shapes import is_items, is_mapping
-from metier.model import JsonObject
-from metier.record.chain import link
+from metier.files.shapes import is_items
+from metier.record.events import VERSION, check_version
 from metier.record.store import Frame, Store
+from metier.values.skill import JsonObject
+from metier.values.value import Value, field, replace
 
 SNAPSHOT: Final = "snapshot"
 """The key of a session's snapshot in its store."""
-
-SNAPSHOT_VERSION: Final = 1
-"""Raised whenever a fold knows more, or something else. Snapshots of another version are ignored."""
 
 LIVES: Final = 16
 """The latest beginnings of a session that are remembered, so that a process with equal options begins no other."""
@@ -32,16 +29,14 @@ ARGUMENTS: Final = 4_096
 _NEW_TURN: Final = ("end_turn", "invoke")
 """The operations that begin the user's next turn."""
 
-_OPTIONS: Final = ("version", "profile", "surface", "tools", "asks", "has_read_tool", "runs", "only", "cwd")
+_OPTIONS: Final = ("profile", "surface", "tools", "asks", "has_read_tool", "runs", "only", "cwd")
 """The fields of `session_started` that are options of the session. Its policy may change later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSkill:
-    """A skill that was loaded. `rendered` is the digest of the text that was given, `body` without its list of files.
+class LoadedSkill(Value, kw_only=True):
+    """A skill that was loaded. `rendered` is the digest of the text that was given, `body` of it without its files."""
 
-    Records before version 4 have no `body`.
-    """
+    json_keys = ("name", "path", "digest", "rendered", "arguments", "body", "mtime_ms", "ref")
 
     name: str
     path: str
@@ -50,33 +45,25 @@ class LoadedSkill:
     arguments: str = ""
     body: str = ""
     mtime_ms: int = 0
-    """When the file that was loaded had last been changed; 0 in records before version 4."""
+    """When the file that was loaded had last been changed."""
 
     @property
     def ref(self) -> str:
         return ref_of(self.rendered)
-
-    def as_dict(self) -> JsonObject:
-        values = {item: getattr(self, item) for item in ("name", "path", "digest", "rendered")}
-        since_4 = {"body": self.body, "mtime_ms": self.mtime_ms}
-        known = {key: value for key, value in since_4.items() if value}
-        return {**values, "ref": self.ref, "arguments": self.arguments, **known}
 
     def gave(self, text: str, body: str) -> bool:
         """Whether this is what was given: the text or, whatever files the folder has now, its `body`."""
         return body == self.body if self.body else digest_of(text.encode()) == self.rendered
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Value):
     """The execution window of a skill: the `allowed-tools` of the bytes that were loaded."""
 
     name: str
     allowed_tools: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Value):
     """A beginning of the session, by the id of its frame: the options, and the policy now in force."""
 
     id: str
@@ -84,8 +71,7 @@ class Life:
     policy: JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Value, kw_only=True):
     """An operation that has no end in the record yet. The other fields are those of its script, once it has started."""
 
     life: str
@@ -96,8 +82,7 @@ class Running:
     process: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: `changed` copies it as a table
-class SessionState:
+class SessionState(Value, kw_only=True):
     """See the module. Mappings keep the order of events, and are never changed in place."""
 
     seq: int = -1
@@ -164,22 +149,19 @@ class SessionState:
         return known | {key: value for key, value in more.items() if value}
 
     def knowing(self, known: Mapping[str, object]) -> "SessionState":
-        """This state with what `as_dict` gave elsewhere, also in version 0.1, in place of its own."""
+        """This state with what `as_dict` gave elsewhere, in place of its own."""
         return replace(self, **_known(known))
 
     def snapshot(self) -> JsonObject:
         """The whole state as a document for the store."""
         document: JsonObject = {
-            "version": SNAPSHOT_VERSION,
+            "version": VERSION,
             "seq": self.seq,
             "chain": self.chain,
             "time_ms": self.time_ms,
             "catalog": self.catalog,
             "lives": [[life.id, life.options, life.policy] for life in self.lives],
-            "running": {
-                id_: {item.name: getattr(one, item.name) for item in fields(Running)}
-                for id_, one in self.running.items()
-            },
+            "running": {id_: one.as_dict() for id_, one in self.running.items()},
             "known": self.as_dict(),
         }
         return {**document, "digest": _document_digest(document)}
@@ -190,15 +172,9 @@ def ref_of(digest: str) -> str:
     return f"skill-{digits(digest)[:12]}"
 
 
-def is_outdated(snapshot: Mapping[str, Any]) -> bool:
-    """Whether an earlier version of Metier wrote the snapshot. Nothing is read from it, and nothing depends on it."""
-    version = snapshot.get("version")
-    return isinstance(version, int) and 0 < version < SNAPSHOT_VERSION
-
-
 def from_snapshot(value: Mapping[str, Any]) -> SessionState:
     """The state that `SessionState.snapshot` gave. Raises an error of lookup, type or value where it is not one."""
-    if value["version"] != SNAPSHOT_VERSION or value["digest"] != _document_digest(value):
+    if value["version"] != VERSION or value["digest"] != _document_digest(value):
         raise ValueError("the snapshot is of another version, or was changed")
     return SessionState(
         seq=int(value["seq"]),
@@ -217,26 +193,17 @@ def _document_digest(document: Mapping[str, Any]) -> str:
 
 
 def _known(value: Mapping[str, object]) -> dict[str, Any]:
-    loaded = [cast("Mapping[str, str]", one) for one in _items(value.get("loaded"))]
+    loaded = [cast("Mapping[str, Any]", one) for one in _items(value.get("loaded"))]
     chains = cast("Mapping[str, list[str]]", value.get("chains") or {})
-    windows = value.get("windows")
+    windows = cast("Mapping[str, list[str]]", value.get("windows") or {})
     return {
         "activated": _texts(value.get("activated_skill_names")),
         "awaited": _texts(value.get("awaited")),
         "loaded": {
-            one["path"]: LoadedSkill(
-                name=one["name"],
-                path=one["path"],
-                digest=one["digest"],
-                rendered=one["rendered"],
-                arguments=one.get("arguments", ""),
-                body=one.get("body", ""),
-                mtime_ms=int(one.get("mtime_ms", 0)),
-            )
-            for one in loaded
+            one["path"]: LoadedSkill(**{name: one[name] for name in LoadedSkill.__struct_fields__}) for one in loaded
         },
         "chains": {name: tuple(chain) for name, chain in chains.items()},
-        "windows": _windows(windows),
+        "windows": {path: Window(name, tuple(tools)) for path, (name, *tools) in windows.items()},
         "preloaded": _texts(value.get("preloaded")),
         "injected": _texts(value.get("injected")),
         "chosen": _texts(value.get("chosen")),
@@ -244,17 +211,6 @@ def _known(value: Mapping[str, object]) -> dict[str, Any]:
         "warned": frozenset(_pairs(value.get("warned"))),
         "approved": frozenset(map(_texts, _items(value.get("approved")))),
     }
-
-
-def _windows(value: object) -> dict[str, Window]:
-    if is_mapping(value):
-        return {str(path): Window(*_named_tools(given)) for path, given in value.items()}
-    return {path: Window("") for path in _texts(value)}  # version 0.1 kept only the paths
-
-
-def _named_tools(given: object) -> tuple[str, tuple[str, ...]]:
-    name, *tools = _texts(given)
-    return name, tuple(tools)
 
 
 def _items(value: object) -> Iterable[object]:
@@ -294,19 +250,9 @@ def apply(state: SessionState, frame: Frame, chain: str | None = None) -> Sessio
     """The state after one more frame. `chain` is given for a frame whose hash is not known yet."""
     step = _STEPS.get(frame["type"])
     change = step(state, frame) if step is not None else {}
-    # Frames of version 0.1 have no hash of their own, but the first one after them depends on all of them.
-    if chain is None:
-        chain = frame["chain"] if "chain" in frame else link(state.chain, frame)
-    change["chain"] = chain
+    change["chain"] = frame["chain"] if chain is None else chain
     change["seq"], change["time_ms"] = frame["seq"], max(state.time_ms, frame["timestamp_ms"])
-    return changed(state, **change)
-
-
-def changed(state: SessionState, **change: Any) -> SessionState:
-    """What `dataclasses.replace` gives, in a tenth of the time: every event of every session is folded here."""
-    made = object.__new__(SessionState)
-    vars(made).update(vars(state), **change)
-    return made
+    return replace(state, **change)
 
 
 _Change = dict[str, Any]
@@ -319,13 +265,14 @@ def options_of(started: Mapping[str, Any]) -> JsonObject:
 
 
 def _started(state: SessionState, frame: Frame) -> _Change:
+    check_version(frame)
     life = Life(frame["id"], options_of(frame), frame["policy"])
     change: _Change = {"lives": (*state.lives, life)[-LIVES:]}
     return change | (_known(frame["state"]) if frame.get("state") else {})
 
 
 def _policy_changed(state: SessionState, frame: Frame) -> _Change:
-    running = state.running.get(frame.get("op", ""))
+    running = state.running.get(frame["op"])
     id_ = running.life if running else ""
     return {"lives": tuple(replace(one, policy=frame["policy"]) if one.id == id_ else one for one in state.lives)}
 
@@ -335,8 +282,8 @@ def _catalog(state: SessionState, frame: Frame) -> _Change:
 
 
 def _called(state: SessionState, frame: Frame) -> _Change:
-    running = Running(life=frame.get("life", ""), operation=frame["operation"], since_ms=frame["timestamp_ms"])
-    change: _Change = {"running": {**state.running, frame["id"]: running}} if "op" in frame else {}
+    running = Running(life=frame["life"], operation=frame["operation"], since_ms=frame["timestamp_ms"])
+    change: _Change = {"running": {**state.running, frame["id"]: running}}
     life = state.life(running.life)
     if life is not None and life is not state.lives[-1]:  # those in use are remembered
         change["lives"] = (*(one for one in state.lives if one is not life), life)
@@ -346,11 +293,11 @@ def _called(state: SessionState, frame: Frame) -> _Change:
 
 
 def _returned(state: SessionState, frame: Frame) -> _Change:
-    return {"running": {id_: one for id_, one in state.running.items() if id_ != frame.get("op")}}
+    return {"running": {id_: one for id_, one in state.running.items() if id_ != frame["op"]}}
 
 
 def _tool_started(state: SessionState, frame: Frame) -> _Change:
-    running = state.running.get(frame.get("op", ""))
+    running = state.running.get(frame["op"])
     if running is None:
         return {}
     started = replace(
@@ -409,7 +356,8 @@ def _warned(state: SessionState, frame: Frame) -> _Change:
 
 
 def _chosen(state: SessionState, frame: Frame) -> _Change:
-    return {"chosen": (*state.chosen, *(str(one["path"]) for one in frame["skills"]))}
+    before = () if frame.get("replaces") else state.chosen
+    return {"chosen": (*before, *(str(one["path"]) for one in frame["skills"]))}
 
 
 def _override(state: SessionState, frame: Frame) -> _Change:
@@ -446,12 +394,16 @@ _STEPS: Final[Mapping[str, Callable[[SessionState, Frame], _Change]]] = {
 # --- from a store ---
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedState:
+class OpenedState(Value):
     """The state of a session in a store, and the seq of the snapshot that it was read from (-1: none)."""
 
     state: SessionState
     snapshot_seq: int = -1
+
+    @property
+    def options(self) -> JsonObject:
+        """The options with which the session began last; empty for a new one."""
+        return self.state.lives[-1].options if self.state.lives else {}
 
 
 def read_state(store: Store, session_id: str) -> OpenedState:

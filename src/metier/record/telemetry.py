@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metier.errors import report_missing
 from metier.files.text import from_utf8
+from metier.values.grants import recorded_tools
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -81,16 +82,16 @@ class Telemetry:
         tracer_provider: "TracerProvider | None",
         meter_provider: "MeterProvider | None",
     ) -> None:
-        from opentelemetry import metrics, trace
+        from importlib.metadata import version
 
-        from metier import __version__
+        from opentelemetry import metrics, trace
 
         self.content, self.latest = content, latest
         self._trace = trace
         self.unheard = tracer_provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
         """Whether the spans are dropped because the process has set no provider yet."""
-        self._tracer = trace.get_tracer("metier", __version__, tracer_provider)
-        meter = metrics.get_meter("metier", __version__, meter_provider)
+        self._tracer = trace.get_tracer("metier", version("metier"), tracer_provider)
+        meter = metrics.get_meter("metier", version("metier"), meter_provider)
         self._counters = {
             name: meter.create_counter(f"metier.skills.{name}", unit, about)
             for name, unit, about in (
@@ -129,14 +130,8 @@ class Telemetry:
     @contextmanager
     def operation(
         self, recorder: "EventWriter", profile: "Profile", operation: str, given: Mapping[str, object]
-    ) -> "Generator[EventWatcher | None, None, None]":
-        """The span of one operation, which is current while it runs. A replay has other times, and no spans.
-
-        The answer is to be shown each event of the operation; `None` where there is no span.
-        """
-        if not recorder.live:
-            yield None
-            return
+    ) -> "Generator[EventWatcher, None, None]":
+        """The span of one operation, which is current while it runs. The answer is to be shown each of its events."""
         tool = _tool(profile, given) if operation == "call" else ""
         attributes: dict[str, AttributeValue] = {
             "metier.operation": operation,
@@ -224,32 +219,10 @@ class _SpanWatcher:
         self._script: dict[str, AttributeValue] = {}
         self._refusal = ""
 
-    def __call__(self, event: "events.Event", artifacts: Mapping[str, bytes]) -> None:
-        from metier.record import events  # not above, because `import metier` imports this module
-
-        match event:
-            case events.SessionCalled():
-                self._called(event)
-            case events.SessionReturned():
-                self._returned(event, artifacts)
-            case events.SkillLoaded():
-                self._skill_loaded(event)
-            case events.SkillInvoked():
-                self._skill_invoked(event)
-            case events.ResourceRead():
-                self._resource_read(event)
-            case events.ResourceRefused():
-                self._resource_refused(event)
-            case events.SkillsSearched():
-                self._searched(event)
-            case events.ToolStarted():
-                self._script_started(event)
-            case events.ToolEnded():
-                self._script_ended(event)
-            case events.ToolFailed():
-                self._script_failed(event)
-            case _:
-                pass
+    def __call__(self, event: "events.Event", frame: object, artifacts: Mapping[str, bytes]) -> None:
+        handle = getattr(self, f"_{event.type}", None)
+        if handle is not None:
+            handle(event, artifacts)
 
     def close(self) -> None:
         """Count a refusal once, however many events report it."""
@@ -284,9 +257,9 @@ class _SpanWatcher:
         if self._base:
             self._span.rename(" ".join(part for part in (self._base, name, resource) if part))
 
-    # --- one method for each type of event ---
+    # --- one method for each type of event, which it is named for ---
 
-    def _called(self, event: "events.SessionCalled") -> None:
+    def _session_called(self, event: "events.SessionCalled", _: Mapping[str, bytes]) -> None:
         if "by" in event.args:
             self._set(operation_by=str(event.args["by"]))
         if self._operation == "call":
@@ -294,7 +267,7 @@ class _SpanWatcher:
         else:
             self._set_content("metier.operation.arguments", event.args)
 
-    def _returned(self, event: "events.SessionReturned", artifacts: Mapping[str, bytes]) -> None:
+    def _session_returned(self, event: "events.SessionReturned", artifacts: Mapping[str, bytes]) -> None:
         if event.status == "error":
             self._span.fail(event.code or "error")
             if event.code in _REFUSALS:
@@ -302,7 +275,7 @@ class _SpanWatcher:
         text = from_utf8(artifacts.get(event.output, b""))
         self._set_content("gen_ai.tool.call.result" if self._operation == "call" else "metier.operation.result", text)
 
-    def _skill_loaded(self, event: "events.SkillLoaded") -> None:
+    def _skill_loaded(self, event: "events.SkillLoaded", _: Mapping[str, bytes]) -> None:
         self._loaded = {"metier.skill.name": event.name, "metier.skill.again": event.already_loaded}
         self._set_skill(event.name)
         self._set(skill_digest=event.digest, skill_size=event.size)
@@ -312,42 +285,42 @@ class _SpanWatcher:
             self._set_content("gen_ai.skill.description", event.frontmatter.get("description"))
             self._set_content("gen_ai.skill.source.uri", _source(event.directory))
 
-    def _skill_invoked(self, event: "events.SkillInvoked") -> None:
+    def _skill_invoked(self, event: "events.SkillInvoked", _: Mapping[str, bytes]) -> None:
         self._set_skill(event.name)
         self._set(skill_mode=event.mode)
         if self._loaded:  # a host that leaves loading to the model only names the skill
             self._telemetry.count("loaded", {**self._loaded, "metier.skill.mode": event.mode})
 
-    def _resource_read(self, event: "events.ResourceRead") -> None:
+    def _skill_resource_read(self, event: "events.ResourceRead", _: Mapping[str, bytes]) -> None:
         self._set_skill(event.name, event.path)
         self._set(resource_size=event.size, resource_truncated=event.truncated)
         self._set_content("metier.resource.path", event.path)
         self._telemetry.count("read", {"metier.skill.name": event.name})
 
-    def _resource_refused(self, event: "events.ResourceRefused") -> None:
+    def _skill_resource_refused(self, event: "events.ResourceRefused", _: Mapping[str, bytes]) -> None:
         self._refusal = event.reason
         self._set_skill(event.name)
         self._set_content("metier.resource.path", event.path)
 
-    def _searched(self, event: "events.SkillsSearched") -> None:
+    def _skills_searched(self, event: "events.SkillsSearched", _: Mapping[str, bytes]) -> None:
         self._set(search_count=event.count, search_truncated=event.truncated)
         self._set_content("metier.search.query", event.query)
         self._telemetry.count("searched", {"metier.search.found": event.count > 0})
 
-    def _script_started(self, event: "events.ToolStarted") -> None:
+    def _tool_started(self, event: "events.ToolStarted", _: Mapping[str, bytes]) -> None:
         self._script = {"metier.skill.name": event.name, "metier.run.sandbox": event.sandbox}
         self._set_skill(event.name, event.script)
-        self._set(run_sandbox=event.sandbox, run_digest=event.digest, run_grants=list(event.grants))
+        self._set(run_sandbox=event.sandbox, run_digest=event.digest, run_grants=recorded_tools(event.grants))
         self._set_content("metier.run.script", event.script)
         self._telemetry.count("runs", self._script)
 
-    def _script_ended(self, event: "events.ToolEnded") -> None:
+    def _tool_ended(self, event: "events.ToolEnded", _: Mapping[str, bytes]) -> None:
         self._set(run_exit_code=event.exit_code, run_ended=event.ended)
         if self._telemetry.latest:
             self._span.set_attribute("process.exit.code", event.exit_code)
         self._telemetry.script_ended(event.duration_ms / 1000, {**self._script, "metier.run.ended": event.ended})
 
-    def _script_failed(self, event: "events.ToolFailed") -> None:
+    def _tool_failed(self, event: "events.ToolFailed", _: Mapping[str, bytes]) -> None:
         if not self._script:  # otherwise the script ran, and was stopped at a limit
             self._set_skill(event.name)
             self._refusal = event.reason

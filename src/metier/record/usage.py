@@ -7,16 +7,15 @@ texts were not kept. Skills are counted by name.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
 
 from metier.errors import BadArguments, StoreError
-from metier.model import JsonObject
 from metier.record.session_usage import SessionUsage, SkillTally, Texts, of_session
 from metier.record.store import Store, open_store
 from metier.record.streams import is_internal
 from metier.record.writer import system_clock
+from metier.values.value import Count, Value
 
 TOKEN_CHARACTERS: Final = 4
 """The characters of a token, by a rule of thumb for English text."""
@@ -28,48 +27,50 @@ SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@dataclass(frozen=True, slots=True)
-class ContextCharacters:
+class ContextCharacters(Value):
     """The characters that went into the context: of lists, of instructions, of other files, and of script output."""
 
-    description: int = 0
-    body: int = 0
-    resources: int = 0
-    output: int = 0
+    json_keys = ("description", "body", "resources", "output", "total")
+
+    description: Count = 0
+    body: Count = 0
+    resources: Count = 0
+    output: Count = 0
 
     @property
-    def total(self) -> int:
+    def total(self) -> Count:
         return self.description + self.body + self.resources + self.output
 
-    def as_dict(self) -> JsonObject:
-        parts = {key: getattr(self, key) for key in ("description", "body", "resources", "output")}
-        return {**parts, "total": self.total}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillUsage:
+class SkillUsage(Value, kw_only=True):
     """What sessions did with the skills of one name."""
 
+    json_keys = (
+        "name", "sessions", "offered", "found", "loaded", "loaded_by_model", "loaded_by_user", "preloaded",
+        "loaded_again", "unoffered", "read", "ran", "run_refused", "refused", "characters", "tokens",
+        "share=_rounded_share", "last_used_ms",
+    )  # fmt: skip
+
     name: str
-    sessions: int
+    sessions: Count
     """The sessions in which it was offered, found, used or refused."""
-    offered: int
+    offered: Count
     """The sessions whose model was shown it in a list."""
-    found: int
+    found: Count
     """How often a search found it."""
-    loaded: int
-    loaded_by_model: int
-    loaded_by_user: int
-    preloaded: int
-    loaded_again: int
+    loaded: Count
+    loaded_by_model: Count
+    loaded_by_user: Count
+    preloaded: Count
+    loaded_again: Count
     """The loads that gave only a reminder, because the text had been given before."""
-    unoffered: int
+    unoffered: Count
     """The sessions that loaded it although no list that their model was shown has it."""
-    read: int
-    ran: int
-    run_refused: int
+    read: Count
+    ran: Count
+    run_refused: Count
     """The scripts that did not start: policy, a check or a missing sandbox refused them."""
-    refused: int
+    refused: Count
     """The loads and reads that were refused."""
     characters: ContextCharacters
     share: float
@@ -78,39 +79,33 @@ class SkillUsage:
     """When it was last loaded, read or run."""
 
     @property
-    def tokens(self) -> int:
+    def _rounded_share(self) -> float:
+        return round(self.share, 4)
+
+    @property
+    def tokens(self) -> Count:
         """An estimate: a token is taken to have four characters."""
         return self.characters.total // TOKEN_CHARACTERS
 
-    def as_dict(self) -> JsonObject:
-        counts = {
-            key: getattr(self, key)
-            for key in (
-                "sessions", "offered", "found", "loaded", "loaded_by_model", "loaded_by_user", "preloaded",
-                "loaded_again", "unoffered", "read", "ran", "run_refused", "refused",
-            )
-        }  # fmt: skip
-        return {
-            "name": self.name,
-            **counts,
-            "characters": self.characters.as_dict(),
-            "tokens": self.tokens,
-            "share": round(self.share, 4),
-            "last_used_ms": self.last_used_ms,
-        }
+
+_COUNTS: Final = tuple(name for name, kind in SkillUsage.__annotations__.items() if kind is Count)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Value, kw_only=True):
     """What the counted sessions did with skills. Characters are those that Metier put into their contexts."""
 
-    sessions: int
+    json_keys = (
+        "sessions", "sessions_without_lists", "sessions_without_texts", "characters", "tokens", "skills",
+        "never_loaded=_never_loaded", "unoffered=_unoffered",
+    )  # fmt: skip
+
+    sessions: Count
     skills: tuple[SkillUsage, ...]
-    characters: int
+    characters: Count
     """All characters, including search results, refusals and the headings of lists, which belong to no skill."""
-    sessions_without_lists: int
-    """The sessions whose record has no list of offered skills: no model was shown one, or the record is an old one."""
-    sessions_without_texts: int
+    sessions_without_lists: Count
+    """The sessions whose record has no list of offered skills: no model was shown one."""
+    sessions_without_texts: Count
     """The sessions with texts that were not kept, so that their characters are not counted."""
 
     @property
@@ -124,17 +119,17 @@ class Usage:
         """The skills that were loaded without being in a list that the model was shown."""
         return tuple(one for one in self.skills if one.unoffered)
 
-    def as_dict(self) -> JsonObject:
-        return {
-            "sessions": self.sessions,
-            "sessions_without_lists": self.sessions_without_lists,
-            "sessions_without_texts": self.sessions_without_texts,
-            "characters": self.characters,
-            "tokens": self.characters // TOKEN_CHARACTERS,
-            "skills": [one.as_dict() for one in self.skills],
-            "never_loaded": [one.name for one in self.never_loaded],
-            "unoffered": [one.name for one in self.unoffered],
-        }
+    @property
+    def tokens(self) -> Count:
+        return self.characters // TOKEN_CHARACTERS
+
+    @property
+    def _never_loaded(self) -> list[str]:
+        return [one.name for one in self.never_loaded]
+
+    @property
+    def _unoffered(self) -> list[str]:
+        return [one.name for one in self.unoffered]
 
 
 def usage(
@@ -218,23 +213,10 @@ def together(sessions: Iterator[SessionUsage], *, skill: str | None = None, sort
 
 
 def _skill_usage(name: str, tally: SkillTally, all_characters: int) -> SkillUsage:
-    count, part = tally.counts, tally.characters
-    characters = ContextCharacters(part["description"], part["body"], part["resources"], part["output"])
+    characters = ContextCharacters(**{name: tally.characters[name] for name in ContextCharacters.__struct_fields__})
     return SkillUsage(
         name=name,
-        sessions=count["sessions"],
-        offered=count["offered"],
-        found=count["found"],
-        loaded=count["loaded"],
-        loaded_by_model=count["loaded_by_model"],
-        loaded_by_user=count["loaded_by_user"],
-        preloaded=count["preloaded"],
-        loaded_again=count["loaded_again"],
-        unoffered=count["unoffered"],
-        read=count["read"],
-        ran=count["ran"],
-        run_refused=count["run_refused"],
-        refused=count["refused"],
+        **{key: tally.counts[key] for key in _COUNTS},
         characters=characters,
         share=characters.total / all_characters if all_characters else 0.0,
         last_used_ms=tally.last_used_ms or None,

@@ -1,29 +1,27 @@
 """How the events of a session reach its store: chained frames, on condition that the stream ends where one believes.
 
 Events are held back and written together, in one transaction. If another process wrote first, its events are folded in,
-and what was held back is decided anew by the caller, or follows if it is settled. The clock and the ids come from
-outside, so that a replay writes the same bytes.
+and what was held back is decided anew by the caller, or follows if it is settled. Times and ids come from a
+`RecordWorld`, so that a replay writes the same bytes.
 """
 
-import itertools
 import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from metier.errors import StoreError, StreamConflict
-from metier.files.source import ScriptFiles
 from metier.files.text import storable_table
-from metier.model import Skill
-from metier.record import process
 from metier.record.chain import chained
-from metier.record.events import VERSION, Event, SessionCalled, SessionStarted
-from metier.record.state import SNAPSHOT, OpenedState, SessionState, apply, changed, fold, read_state
+from metier.record.events import Event, SessionCalled, SessionStarted
+from metier.record.state import SNAPSHOT, OpenedState, SessionState, apply, fold, read_state
 from metier.record.store import Draft, EncodedFrame, Frame, Store
-from metier.results import Request
+from metier.values.value import replace
+
+if TYPE_CHECKING:
+    from metier.record.telemetry import Telemetry
 
 HELD_EVENTS: Final = 10_000
 """Events that are held in memory while a store is in trouble and the host goes on."""
@@ -39,8 +37,8 @@ _BEGINNINGS: Final = (SessionStarted, SessionCalled)
 
 _LOG: Final = logging.getLogger("metier")
 
-EventWatcher = Callable[[Event, Mapping[str, bytes]], None]
-"""Is shown each event of an operation when it is written, with the artifacts that are kept."""
+EventWatcher = Callable[[Event, Frame, Mapping[str, bytes]], None]
+"""Is shown each event of an operation when it is written, with its frame and the artifacts that are kept."""
 
 
 def system_clock() -> int:
@@ -65,48 +63,40 @@ def random_ids() -> str:
     return f"{time.time_ns():016x}{digits}"
 
 
-class Counter:
-    """Ids `prefix-0`, `prefix-1`, ... and a clock that ticks once per look, for a deterministic run."""
-
-    def __init__(self, prefix: str = "event", start_ms: int = 0) -> None:
-        self._prefix = prefix
-        self._ids = itertools.count()
-        self._ticks = itertools.count(start_ms)
-
-    def ids(self) -> str:
-        return f"{self._prefix}-{next(self._ids)}"
-
-    def clock(self) -> int:
-        return next(self._ticks)
-
-
 class Overtaken(Exception):
     """Another process wrote to the session first. What was held back is to be decided anew. Never reaches a caller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """What a recorder takes from outside, and a replay from the record."""
+class NotWritten(Exception):
+    """The store did not take what was held back, which therefore did not happen. Callers get its `error` instead."""
 
-    clock: Callable[[], int] = system_clock
-    ids: Callable[[], str] = random_ids
-    process: Callable[[], str] = process.current
-    answers: Callable[[Iterable[Request]], Mapping[Request, str]] | None = None
-    """The answers to the questions of an operation; `None` to ask, as policy says."""
-    sandbox: bool | None = None
-    """Whether a sandbox works on this machine; `None` to look."""
-    scripts: Callable[[Skill, str], ScriptFiles] | None = None
-    """The files of a script; `None` to take them from the skill's folder."""
-    folder: Callable[[], tuple[str, str]] | None = None
-    """The folder that a script is shown, and its current folder; `None` to choose them."""
-    given_files: Callable[[], Mapping[str, bytes]] | None = None
-    """The files that a run was given; `None` to take them from the operation and the session."""
-    secrets: Callable[[Skill, str], tuple[str, ...]] | None = None
-    """The names of the secrets that a script is given; `None` to go by the rules and what is stored."""
-    packages: Callable[[Skill, str], bytes] | None = None
-    """The lock of the packages of a script, empty if it has none; `None` to look at the script."""
-    version: int = VERSION
-    """The version of the frames to write."""
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+
+
+class RecordWorld(Protocol):
+    """What a record takes from outside; see `metier.running.world`."""
+
+    def time(self, after_ms: int) -> int:
+        """Milliseconds since 1970, at least `after_ms`: a clock may be set back, but a stream never runs backwards."""
+        ...
+
+    def id(self) -> str:
+        """A new id for an event. Its time is asked for next."""
+        ...
+
+    @property
+    def telemetry(self) -> "Telemetry | None":
+        """What watches the operations, if something does."""
+        ...
+
+    def process(self) -> str:
+        """The name of this process."""
+        ...
+
+    def has_ended(self, name: str) -> bool | None:
+        """Whether a process has ended; `None` where that cannot be known."""
+        ...
 
 
 class _Held(NamedTuple):
@@ -121,15 +111,15 @@ class _Held(NamedTuple):
 class EventWriter:
     """Turns the events of one session into frames. Events are held back until `flush`, and then written in one go.
 
-    `state` is the fold of all events, also of those that are held back. What a store could not take is held and written
-    with the next events, so that trouble leaves no hole in a record.
+    `state` is the fold of all events, also of those that are held back. What a store could not take is forgotten. If it
+    is settled or trouble is tolerated, it is held and written with the next events, so that the record has no hole.
     """
 
     def __init__(
         self,
         store: Store,
         session_id: str,
-        inputs: Inputs,
+        world: RecordWorld,
         *,
         shared: bool,
         required: bool = True,
@@ -139,7 +129,7 @@ class EventWriter:
 
         `shared`: other processes may write to the session, too.
         """
-        self.store, self.session_id, self._inputs = store, session_id, inputs
+        self.store, self.session_id, self._world = store, session_id, world
         self._shared, self._required, self._keeps_artifacts = shared, required, keeps_artifacts
         self._written = SessionState()
         self.state = self._written
@@ -157,10 +147,8 @@ class EventWriter:
         """The id of the operation, or of the beginning, that causes events now."""
         self.noted_ms = 0
         """The time of the event that was noted last."""
-        self.live = inputs.clock is system_clock
-        """Whether it happens now; a replay has the times of the record."""
         self.watch: EventWatcher | None = None
-        """Sees each event when it is written, with the artifacts that are kept."""
+        """Sees each event when it is written."""
 
     # --- what others wrote ---
 
@@ -171,11 +159,8 @@ class EventWriter:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other process wrote to the session lately, and nothing is held back.
-
-        In a replay nobody is: what is tried in vain would use up ids and times of the record.
-        """
-        return self.live and self._looks >= _ALONE and not self._drafts
+        """Whether no other process wrote to the session lately, and nothing is held back."""
+        return self._looks >= _ALONE and not self._drafts
 
     def catch_up(self) -> None:
         """Fold in what other processes wrote. What is held back comes after it."""
@@ -217,20 +202,15 @@ class EventWriter:
     def note(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Hold events back until `flush`; artifacts by their digests."""
         for event in events:
-            if event.since <= self._inputs.version:
-                self._hold(event)
+            self._hold(event)
         if artifacts and self._keeps_artifacts:
             self._artifacts.update(artifacts)
 
     def _hold(self, event: Event) -> None:
-        inputs = self._inputs
-        id_, now, data = inputs.ids(), inputs.clock(), event.data(inputs.version)
-        if inputs.version > 1:
-            if isinstance(event, _BEGINNINGS):
-                self.op = id_
-            data = {"op": self.op, **data} if self.op else data
-            if self.live:  # a clock may be set back, but a stream never runs backwards
-                now = max(now, self.state.time_ms)
+        id_, now, data = self._world.id(), self._world.time(self.state.time_ms), event.data()
+        if isinstance(event, _BEGINNINGS):
+            self.op = id_
+        data = {"op": self.op, **data} if self.op else data
         self.noted_ms = now
         draft = _Held(id_, now, event.type, data)
         self._drafts.append(draft)
@@ -252,6 +232,8 @@ class EventWriter:
     def forget(self) -> None:
         """Drop what is held back and not settled, to decide it anew."""
         del self._drafts[self._settled :], self._events[self._settled :]
+        if not self._drafts:
+            self._artifacts = {}
         self._fold_held()
 
     def settle(self) -> None:
@@ -260,10 +242,11 @@ class EventWriter:
 
     # --- writing ---
 
-    def flush(self, *, settled: bool = True) -> None:
-        """Write what was held back. It is safe when this returns, unless trouble is tolerated.
+    def flush(self, *, settled: bool = True, more_follows: bool = False) -> None:
+        """Write what was held back. It is safe when this returns, unless trouble is tolerated or more of it follows.
 
-        Raises `Overtaken` if another process wrote first and not everything is settled.
+        Raises `Overtaken` if another process wrote first and not everything is settled, and `NotWritten` if the store
+        failed then.
         """
         if settled:
             self.settle()
@@ -272,11 +255,15 @@ class EventWriter:
         try:
             self._append()
         except StoreError as error:
+            if self._settled < len(self._drafts) and not self._tolerates(error):
+                self.forget()
+                raise NotWritten(error) from error
             if error.reason == "invalid":
                 self._drafts, self._frames, self._events = [], [], []
                 self.state = self._written
             self.settle()
-            self.tolerate(error)
+            if not more_follows or error.reason == "invalid":
+                self.tolerate(error)
         else:
             self._keep_snapshot()
 
@@ -300,17 +287,15 @@ class EventWriter:
         last, events, artifacts = stored[-1], self._events, self._artifacts
         self._drafts, self._frames, self._events, self._artifacts, self._settled = [], [], [], {}, 0
         if last["seq"] == self.state.seq:
-            self._written = self.state = changed(self.state, chain=last.get("chain", ""))
+            self._written = self.state = replace(self.state, chain=last["chain"])
         else:  # an append whose answer was lost, and others wrote since
             self._written = self.state = read_state(self.store, id_).state
         if self.watch is not None:
-            for event in events:
-                self.watch(event, artifacts)
+            for event, frame in zip(events, stored, strict=True):
+                self.watch(event, frame, artifacts)
 
     def _chained(self) -> list[Draft]:
         """The held drafts, each with the hash of the frame that it becomes."""
-        if self._inputs.version < 2:
-            return [Draft(*held) for held in self._drafts]
         seq, chain, drafts = self._written.seq, self._written.chain, list[Draft]()
         for held, frame in zip(self._drafts, self._frames, strict=True):
             seq, data = seq + 1, held.data
@@ -342,9 +327,12 @@ class EventWriter:
 
     def tolerate(self, error: StoreError) -> None:
         """Raise a store's error, or log it where the host should go on."""
-        if self._required or error.reason == "invalid" or len(self._drafts) > HELD_EVENTS:
+        if not self._tolerates(error):
             raise error
         _LOG.warning("events are not kept for now: %s", error)
+
+    def _tolerates(self, error: StoreError) -> bool:
+        return not self._required and error.reason not in ("invalid", "version") and len(self._drafts) <= HELD_EVENTS
 
     def frames(self) -> list[Frame]:
         return self.store.read(self.session_id, self.session_id)

@@ -7,6 +7,7 @@ from metier.replay.record import (
     from_store,
     looks_like_file,
     redacted,
+    unrunnable,
     verify,
     verify_chain,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "perform",
     "redacted",
     "replay",
+    "unrunnable",
     "verify",
     "verify_chain",
 ]

@@ -1,11 +1,10 @@
-"""Doubles for a replay: files, a runner and a catalog that return what the record of a session holds.
+"""The world of a record: files, answers, a runner and a catalog that return what the record of a session holds.
 
-Each gets the frames of the operation that is being replayed and reads nothing else. The disk is never touched.
+Each gets the frames of the step that is being replayed and reads nothing else. The disk is never touched.
 """
 
-import contextlib
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from metier import errors
@@ -13,24 +12,26 @@ from metier.catalog.snapshot import compare, restore
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.files.source import ScriptFiles
-from metier.hosts.schema import Profile
+from metier.hosts.schema import Profile, RunRules
 from metier.hosts.settings import Settings
-from metier.model import REMOTE, SKILL_FILE, Changes, Skill
+from metier.policy.decide import Policy
+from metier.policy.rules import REMOTE_LOAD, Rule, skill_request
 from metier.record.store import Frame
-from metier.results import ChangedFile, Request, SearchResult
-from metier.sandbox import HostAttempt, Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.running import grants
+from metier.running.grants import RunGrant, kinds
+from metier.running.sandbox import HostAttempt, Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
+from metier.running.scripts import WantedRun
 from metier.session import recorded_hits
-from metier.session.policy import REMOTE_LOAD, Policy
-from metier.session.rules import Rule
-from metier.session.skill_request import skill_request
 from metier.skills import Skills
+from metier.values.results import ChangedFile, Request, SearchResult
+from metier.values.skill import REMOTE, SKILL_FILE, Changes, JsonObject, Skill
 
 
 class RecordedFiles:
     """The files that the record holds for the replayed operation."""
 
-    def __init__(self, artifact: Callable[[str], bytes], version: int) -> None:
-        self._artifact, self._version = artifact, version
+    def __init__(self, artifact: Callable[[str], bytes]) -> None:
+        self._artifact = artifact
         self.frames: Sequence[Frame] = ()
 
     def requests(self, skill: Skill, path: str) -> Sequence[Request]:
@@ -43,7 +44,7 @@ class RecordedFiles:
         return ()
 
     def _request(self, skill: Skill, path: str = "", digest: str = "") -> Request:
-        return skill_request(REMOTE_LOAD, skill, path, digest=digest, version=self._version)
+        return skill_request(REMOTE_LOAD, skill, path, digest=digest)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
@@ -54,11 +55,6 @@ class RecordedFiles:
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
         for frame in self._about(skill, "skill_resource_read", "path", path):
             return Content(self._artifact(frame["digest"]), frame["size"], skill.mtime_ns)
-        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
-            if frame.get("digest"):
-                data = self._artifact(frame["digest"])
-                return Content(data, len(data), skill.mtime_ns)
-            raise _refusal(frame | {"path": frame["script"]})
         for frame in self._about(skill, "skill_resource_refused"):
             if frame.get("digest"):
                 data = self._artifact(frame["digest"])
@@ -74,27 +70,14 @@ class RecordedFiles:
             raise _refusal(frame | {"path": frame["script"]})
         raise ResourceNotFound(path)
 
-    def run_folder(self) -> tuple[str, str]:
-        """The folder that the script was shown, and its current folder."""
-        ran = (frame for frame in self.frames if frame["type"] in ("tool_started", "tool_failed"))
-        return next(((frame.get("folder", ""), frame.get("cwd", "")) for frame in ran), ("", ""))
-
-    def given_files(self) -> Mapping[str, bytes]:
-        """The files that the run was given."""
-        started = (frame for frame in self.frames if frame["type"] == "tool_started")
-        return {one["path"]: self._artifact(one["digest"]) for frame in started for one in frame.get("files", ())}
-
-    def secrets(self, skill: Skill, path: str) -> tuple[str, ...]:
-        """The names of the secrets that a script was given, or would have been given."""
+    def grants(self, skill: Skill, path: str) -> Mapping[str, JsonObject]:
+        """What a script was given, or would have been given. Raises where it was refused because of that."""
+        refusals = {reason for kind in kinds() for reason in kind.refusals}
         for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
-            return tuple(frame.get("secrets", ()))
-        return ()
-
-    def packages(self, skill: Skill, path: str) -> bytes:
-        """The lock of the packages that a script ran with."""
-        for frame in (*self._about(skill, "tool_started"), *self._about(skill, "tool_failed")):
-            return self._artifact(frame["packages"]) if frame.get("packages") else b""
-        return b""
+            if frame.get("reason") in refusals:
+                raise _script_refused(path, frame)
+            return frame.get("grants", {})
+        return {}
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         for frame in self._about(skill, "skill_loaded", "path", skill.path):
@@ -120,6 +103,12 @@ def _refusal(frame: Frame) -> ResourceError:
     return error
 
 
+def _script_refused(script: str, frame: Frame) -> ScriptRefused:
+    refused = ScriptRefused(script, frame["reason"], "")
+    refused.args = (frame["detail"],)
+    return refused
+
+
 class RecordedRunner:
     """Runs nothing. Returns the recorded output, files and exit code of a script, in the recorded chunks."""
 
@@ -132,8 +121,7 @@ class RecordedRunner:
     def problem(self) -> str | None:
         """Why no script can run: what the record says of a script that did not start for that reason."""
         refused = (frame for frame in self.frames if frame["type"] == "tool_failed" and frame.get("digest"))
-        reasons = ("sandbox", SandboxUnavailable.__name__)  # the latter in version 0.1
-        return next((frame["detail"] for frame in refused if frame["reason"] in reasons), None)
+        return next((frame["detail"] for frame in refused if frame["reason"] == "sandbox"), None)
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         for frame in self.frames:
@@ -149,9 +137,7 @@ class RecordedRunner:
         if ended is None:
             detail = failed["detail"] if failed else "the record has no end of this run"
             if failed and failed["reason"] != "sandbox":
-                refused = ScriptRefused(job.script, failed["reason"], "")
-                refused.args = (detail,)
-                raise refused
+                raise _script_refused(job.script, failed)
             raise SandboxUnavailable(detail)
         files = tuple(
             WrittenFile(one["path"], one["size"], one["digest"], self._artifact(one["digest"]))
@@ -170,31 +156,81 @@ class RecordedRunner:
             attempts_left_out=ended.get("attempts_left_out", 0),
         )
 
-    async def arun(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        return self.run(job, on_output)
 
-
-class RecordedAnswers:
+class RecordedAnswers(Mapping[Request, str]):
     """What a person was asked in the replayed operation, and answered. Nothing else counts as asked.
 
     Policy may have changed between the question and the operation, so it does not decide what was asked.
     """
 
     def __init__(self, frames: Sequence[Frame]) -> None:
-        self.frames = frames
+        self._asked = [frame for frame in frames if frame["type"] == "policy_asked"]
+        self._given: dict[Request, str] = {}
 
-    def __call__(self, requests: Iterable[Request]) -> Mapping[Request, str]:
-        asked = [frame for frame in self.frames if frame["type"] == "policy_asked"]
-        answers: dict[Request, str] = {}
-        with contextlib.suppress(errors.MetierError):  # what is wrong with a request shows when it is performed
-            for request in requests if asked else ():
-                about = (request.tool, request.skill_name, request.digest)
-                for frame in asked:
-                    if (frame["tool"], frame.get("name", ""), frame.get("digest", "")) == about:
-                        answers[request] = frame["answer"]
-                        asked.remove(frame)
-                        break
-        return answers
+    def __getitem__(self, request: Request) -> str:
+        about = (request.tool, request.skill_name, request.digest)
+        for frame in self._asked if request not in self._given else ():
+            if (frame["tool"], frame.get("name", ""), frame.get("digest", "")) == about:
+                self._given[request] = frame["answer"]
+                self._asked.remove(frame)
+                break
+        return self._given[request]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given) + len(self._asked)
+
+
+class RecordedWorld:
+    """What the outside decided in the step of a session that is replayed, as its frames say."""
+
+    telemetry: None = None  # what happened then was watched then
+
+    def __init__(self, artifact: Callable[[str], bytes], *, can_run: bool) -> None:
+        self.files, self.runner = RecordedFiles(artifact), RecordedRunner(artifact)
+        self._can_run = can_run
+        self._frames: Sequence[Frame] = ()
+        self._noted = 0
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Go on with the frames of another step."""
+        self._frames = self.files.frames = self.runner.frames = frames
+        self._noted = 0
+        started = (frame["sandbox"] for frame in frames if frame["type"] == "tool_started")
+        self.runner.name = next(started, "recorded")
+
+    def id(self) -> str:
+        self._noted += 1
+        if self._noted > len(self._frames):
+            return f"extra-{self._frames[0]['id']}-{self._noted}"
+        return str(self._frames[self._noted - 1]["id"])
+
+    def time(self, after_ms: int) -> int:
+        """The time of the frame whose id was given last."""
+        return int(self._frames[self._noted - 1]["timestamp_ms"]) if self._noted <= len(self._frames) else 0
+
+    def process(self) -> str:
+        return next((str(frame["process"]) for frame in self._frames if "process" in frame), "")
+
+    def has_ended(self, name: str) -> bool:
+        """The record has the end of every operation that was found to have none."""
+        return False
+
+    def can_sandbox(self, rules: RunRules) -> bool:
+        return self._can_run
+
+    def answers(self, ask: Callable[[], Mapping[Request, str]]) -> Mapping[Request, str]:
+        return RecordedAnswers(self._frames)
+
+    def script(self, skill: Skill, path: str) -> ScriptFiles:
+        return self.files.script(skill, path)
+
+    def grants(self, run: WantedRun) -> tuple[RunGrant, ...]:
+        """What a script was given, or would have been given. Raises where it was refused because of that."""
+        grants.check(run)
+        return grants.read(self.files.grants(run.script.skill, run.script.path))
 
 
 class RecordedPolicy(Policy):
@@ -207,9 +243,13 @@ class RecordedPolicy(Policy):
 
     def take(self, given: Mapping[str, object]) -> None:
         """Decide by these rules from now on."""
-        rules = Policy.recorded(given, self._profile)
+        rules = Policy.from_settings(given, self._profile, recorded=True)
         for item in fields(Policy):
             setattr(self, item.name, getattr(rules, item.name))
+
+    def under(self, profile: Profile) -> Policy:
+        """The same: a record keeps the rules of its time, also those that nothing could match."""
+        return self
 
     def remember(self, request: Request) -> Rule:
         rule = super().remember(request)

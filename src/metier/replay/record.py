@@ -6,7 +6,7 @@ frame that is not one, and every artifact that is missing or was changed.
 
 import base64
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -14,13 +14,14 @@ from metier.errors import StoreError
 from metier.files.digests import digest_of, is_digest
 from metier.files.json_text import parse_json
 from metier.files.shapes import is_table
-from metier.model import JsonObject
 from metier.record.chain import breaks
-from metier.record.state import SNAPSHOT, fold, is_outdated
+from metier.record.events import VERSION, SessionStarted
+from metier.record.state import SNAPSHOT, fold
 from metier.record.store import ENVELOPE, Frame, Store
 from metier.record.store.lines import read_lines
 from metier.record.store.seal import SealCheck
 from metier.record.store.values import encode
+from metier.values.skill import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ def _artifact_line(line: JsonObject) -> tuple[str, bytes]:
 def verify(record: Record) -> list[Difference]:
     """Everything that is wrong with a record: gaps, broken chains, mixed sessions, missing or changed artifacts.
 
-    A snapshot that differs from the events is wrong, too, although opening a session does not depend on it.
+    A snapshot that differs from the events is wrong, too, although opening a session does not depend on it. Of a record
+    of another version, only the frames and their chain are checked.
     """
     found = list(record.broken)
     if not record.frames:
@@ -167,7 +169,7 @@ def verify(record: Record) -> list[Difference]:
         names = ", ".join(sorted(map(str, sessions)))
         found.append(Difference(0, "mixed-sessions", f"frames of {len(sessions)} sessions: {names}"))
     expected: dict[str, int] = {}
-    complete = not redacted(record)
+    complete = not unrunnable(record)
     for index, frame in enumerate(record.frames):
         stream = str(frame.get("stream_id"))
         seq = frame.get("seq")
@@ -194,7 +196,7 @@ def verify_chain(store: Store, session_id: str) -> list[Difference]:
 
 
 def _wrong_snapshot(record: Record) -> Iterator[Difference]:
-    if record.snapshot is None or is_outdated(record.snapshot):
+    if record.snapshot is None or _other_versions(record):
         return
     seq = record.snapshot.get("seq")
     frames = [frame for frame in record.frames if frame["stream_kind"] == "session"]
@@ -225,12 +227,24 @@ def redacted(record: Record) -> bool:
     return any(isinstance(policy, Mapping) and cast("JsonObject", policy).get("redact") for policy in policies)
 
 
+def unrunnable(record: Record) -> str:
+    """Why a record can be checked but not run again, as in "it is redacted"; empty if it can."""
+    if redacted(record):
+        return "is redacted"
+    return f"has version {', '.join(versions)}" if (versions := _other_versions(record)) else ""
+
+
+def _other_versions(record: Record) -> list[str]:
+    begun = (frame for frame in record.frames if frame.get("type") == SessionStarted.type)
+    return sorted({str(frame.get("version")) for frame in begun} - {str(VERSION)})
+
+
 def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Difference]:
     if frame.get("type") == "policy_asked":  # its digest may be that of a set of files, which is no artifact
         return
     named: list[object] = [frame.get(key) for key in ("output", "hits", "snapshot", "digest", "stdout", "stderr")]
     if frame.get("type") in ("tool_started", "tool_failed"):  # elsewhere, a tree is that of a lock file
-        named += (frame.get("tree"), frame.get("packages"))
+        named += (frame.get("tree"), *digests_in(frame.get("grants")))
     written = cast("list[object]", frame["artifacts"]) if isinstance(frame.get("artifacts"), list) else []
     named += (cast("JsonObject", one).get("digest") for one in written if isinstance(one, Mapping))
     for digest in named:
@@ -239,3 +253,13 @@ def _missing_artifacts(index: int, frame: Frame, record: Record) -> Iterator[Dif
                 record.artifact(digest)
             except StoreError as error:
                 yield Difference(index, error.reason, str(error), digest)
+
+
+def digests_in(value: object) -> Iterator[str]:
+    """All digests in a value of a frame, such as those of what a script was given."""
+    if is_digest(value):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        is_table = isinstance(value, Mapping)
+        for item in cast("Mapping[str, object]", value).values() if is_table else cast("Iterable[object]", value):
+            yield from digests_in(item)

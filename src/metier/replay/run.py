@@ -8,25 +8,24 @@ what it did. `drift` performs the same operations on today's files and shows wha
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from metier.errors import MetierError, ScriptRefused, StoreError
-from metier.files.digests import digest_of, is_digest
 from metier.files.text import from_utf8
-from metier.model import JsonObject
+from metier.policy.decide import Rule
+from metier.record.events import check_version
 from metier.record.store import ENVELOPE, Draft, Frame, canonical
 from metier.record.store.memory import MemoryStore
-from metier.record.writer import Inputs
-from metier.replay.doubles import RecordedAnswers, RecordedFiles, RecordedPolicy, RecordedRunner, RecordedSkills
-from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, redacted, verify
-from metier.results import Request
-from metier.sandbox import Job, OnOutput, Outcome
+from metier.replay.doubles import RecordedPolicy, RecordedRunner, RecordedSkills, RecordedWorld
+from metier.replay.record import REDACTED, RUNNABLE, Difference, Record, digests_in, redacted, verify
+from metier.running.sandbox import Job, OnOutput, Outcome
 from metier.session.operations import RECORDED
-from metier.session.policy import Policy, Rule
 from metier.session.session import Session
 from metier.skills import Skills
+from metier.values.results import Request
+from metier.values.skill import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,14 @@ class ReplayOutcome:
 def replay(record: Record) -> ReplayOutcome:
     """Run a record again and compare frame by frame.
 
-    A record that is incomplete is not run. One that was only changed is, to show what.
+    A record that is incomplete is not run. One that was only changed is, to show what. Raises `StoreError` with the
+    reason "version" for a record of another version.
     """
     wrong = verify(record)
     session_id = str(record.frames[0]["session_id"]) if record.frames else ""
     if any(one.kind not in RUNNABLE for one in wrong):
         return ReplayOutcome(session_id, (), (), wrong)
+    _check_versions(record)
     if redacted(record):
         return ReplayOutcome(session_id, record.frames, (), [REDACTED], len(record.frames))
     record = _of_the_session(record)
@@ -80,6 +81,11 @@ def replay(record: Record) -> ReplayOutcome:
     outputs = _outputs(Record(frames, store.get_artifact))
     differences = [*wrong, *_compare(record.frames, frames)]
     return ReplayOutcome(session_id, frames, outputs, differences, again.not_compared)
+
+
+def _check_versions(record: Record) -> None:
+    for frame in record.frames:
+        check_version(frame)
 
 
 def _of_the_session(record: Record) -> Record:
@@ -108,8 +114,7 @@ class Step:
 def steps(frames: Sequence[Frame]) -> list[Step]:
     """The beginnings and operations of a record, in the order in which they were decided.
 
-    Frames name the operation that caused them, because those of two processes may alternate. In version 0.1 an
-    operation has the frames up to the next one.
+    Frames name the operation that caused them, because those of two processes may alternate.
     """
     found: list[Step] = []
     by_op: dict[str, Step] = {}
@@ -118,35 +123,11 @@ def steps(frames: Sequence[Frame]) -> list[Step]:
         if frame["type"] in ("session_started", "session_called"):
             found.append(Step([frame]))
             by_op[frame["id"]] = found[-1]
-        elif op is None and found:
-            found[-1].frames.append(frame)
         elif op in by_op:
             by_op[op].frames.append(frame)
         else:
             found.append(Step([frame]))
     return found
-
-
-class _Feed:
-    """The ids and times of the frames of a step, in order."""
-
-    def __init__(self) -> None:
-        self._frames: Iterator[Frame] = iter(())
-        self._time = 0
-        self._extra = itertools.count()
-        self.process = ""
-
-    def take(self, frames: Sequence[Frame]) -> None:
-        self._frames = iter(frames)
-        self.process = next((frame["process"] for frame in frames if "process" in frame), "")
-
-    def id(self) -> str:
-        frame = next(self._frames, None)
-        self._time = int(frame["timestamp_ms"]) if frame is not None else 0
-        return str(frame["id"]) if frame is not None else f"extra-{next(self._extra)}"
-
-    def time(self) -> int:
-        return self._time
 
 
 @dataclass(slots=True)
@@ -155,10 +136,8 @@ class _Life:
 
     session: Session
     skills: RecordedSkills
-    files: RecordedFiles
-    runner: RecordedRunner
+    world: RecordedWorld
     policy: RecordedPolicy
-    answers: RecordedAnswers
 
 
 class _Replay:
@@ -166,9 +145,7 @@ class _Replay:
 
     def __init__(self, record: Record, session_id: str, store: MemoryStore) -> None:
         self._record, self._session_id, self._store = record, session_id, store
-        self._feed = _Feed()
         self._lives: dict[str, _Life] = {}
-        self._last_life = ""
         self._catalog = ""
         self.not_compared = 0
 
@@ -177,7 +154,6 @@ class _Replay:
         if not step.runnable:
             self._take_over(step.frames)
             return
-        self._feed.take(step.frames)
         named = [str(frame["snapshot"]) for frame in step.frames if _names_catalog(frame)]
         # The first catalog of a step was there when it began, as far as the step can tell.
         catalogs = named or ([self._catalog] if self._catalog else [])
@@ -193,13 +169,10 @@ class _Replay:
     def _begin(self, step: Step, catalogs: Sequence[bytes]) -> None:
         record, started = self._record, step.head
         skills = RecordedSkills(catalogs[0], record.artifact)
-        version = int(started.get("version", 1))
-        files = RecordedFiles(record.artifact, version)
-        runner = RecordedRunner(record.artifact)
+        world = RecordedWorld(record.artifact, can_run=bool(started["runs"]))
+        world.take(step.frames)
         policy = RecordedPolicy(started["policy"], skills.profile)
         policy.warnings = [frame["detail"] for frame in step.frames if frame.get("kind") == "policy"]
-        answers = RecordedAnswers(step.frames)
-        files.frames = step.frames
         preload = [frame["name"] for frame in step.frames if frame.get("preloaded")]
         self._bring_texts(started)
         session = Session(
@@ -215,33 +188,17 @@ class _Replay:
             surface=started["surface"],
             cwd=started.get("cwd"),
             state=started.get("state"),
-            files=files,
-            runner=runner,
-            inputs=Inputs(
-                clock=self._feed.time,
-                ids=self._feed.id,
-                process=lambda: self._feed.process,
-                answers=answers,
-                sandbox=bool(started["runs"]),
-                scripts=files.script,
-                folder=files.run_folder,
-                given_files=files.given_files,
-                secrets=files.secrets,
-                packages=files.packages,
-                version=version,
-            ),
+            world=world,
         )
-        self._last_life = str(started["id"])
-        self._lives[self._last_life] = _Life(session, skills, files, runner, policy, answers)
+        self._lives[started["id"]] = _Life(session, skills, world, policy)
 
     def _operate(self, step: Step, catalogs: Sequence[bytes]) -> None:
         called, inside = step.head, step.frames[1:]
-        life = self._lives[called.get("life") or self._last_life]
+        life = self._lives[called["life"]]
         life.skills.show(catalogs)
-        life.skills.frames = life.files.frames = life.runner.frames = inside
-        started = (frame["sandbox"] for frame in inside if frame["type"] == "tool_started")
-        life.runner.name = next(started, "recorded")
-        life.answers.frames = inside
+        life.skills.frames = inside
+        life.world.take(step.frames)
+        life.session.refresh()  # what is tried in vain, because another life wrote, would use up ids and times
         asked = next((index for index, frame in enumerate(inside) if frame["type"] == "policy_asked"), len(inside))
         for frame in inside[:asked]:
             if frame["type"] == "policy_changed":
@@ -262,14 +219,14 @@ class _Replay:
         for frame in frames:
             data = {key: value for key, value in frame.items() if key not in ENVELOPE}
             draft = Draft(str(frame["id"]), int(frame["timestamp_ms"]), frame["type"], data)
-            digests = [value for key, value in frame.items() if key in _NAMING and is_digest(value)]
+            digests = list(digests_in([frame.get(key) for key in _NAMING]))
             artifacts = [self._record.artifact(digest) for digest in digests if frame["type"] != "policy_asked"]
             self._store.append(frame["session_id"], frame["stream_kind"], frame["stream_id"], [draft], artifacts)
             if _names_catalog(frame):
                 self._catalog = str(frame["snapshot"])
 
 
-_NAMING: Final = ("output", "digest", "tree", "packages")
+_NAMING: Final = ("output", "digest", "tree", "grants")
 """The fields of an operation that never ended which name artifacts."""
 
 
@@ -304,12 +261,12 @@ def _as_recorded(recorded: Sequence[Frame], again: Sequence[Frame]) -> list[Fram
     A replay runs one operation after the other. Where those of two processes alternated, a frame gets the place that
     the record says, and with it the hash: `verify` has compared every hash with the text before it.
     """
-    places = {frame["id"]: frame for frame in recorded if "chain" in frame}
+    places = {frame["id"]: frame for frame in recorded}
     placed = [
         {**frame, **{key: places[frame["id"]][key] for key in ("seq", "chain")}} if frame["id"] in places else frame
         for frame in again
     ]
-    return sorted(placed, key=lambda frame: int(frame["seq"])) if places else placed
+    return sorted(placed, key=lambda frame: int(frame["seq"]))
 
 
 def _compare(recorded: Sequence[Frame], again: Sequence[Frame]) -> list[Difference]:
@@ -337,18 +294,20 @@ def drift(record: Record, skills: Skills) -> list[Difference]:
     """The operations of a record that today's files would answer differently, each at the index of its frame.
 
     The recorded answers are given again. No script runs: if any file of its skill has changed, that is a difference;
-    otherwise, it does what it did.
+    otherwise, it does what it did. Raises `StoreError` with the reason "version" for a record of another version.
     """
     wrong = verify(record) or ([REDACTED] if redacted(record) else [])
     if wrong:
         return wrong
+    _check_versions(record)
     record = _of_the_session(record)
     started = record.frames[0]
     runner = _UnchangedScripts(record.artifact)
     answers: list[str] = []
-    recorded = Policy.recorded(started["policy"], skills.profile)
+    policy = RecordedPolicy(started["policy"], skills.profile)
+    policy.on_remember = _forget  # the user's file has no part in this
     session = skills.session(
-        policy=replace(recorded, on_remember=_forget),  # the user's file has no part in this
+        policy=policy,
         approve=_again(answers) if started["asks"] else None,
         tools=started["tools"],
         only=started.get("only"),
@@ -387,9 +346,5 @@ class _UnchangedScripts(RecordedRunner):
 
 
 def _is_unchanged(started: Frame, job: Job) -> bool:
-    """Whether a job has the files of then. Before version 3, only the script itself was known."""
-    if job.tree is None:
-        return False
-    script = job.tree.file(job.script)
-    tree = started.get("tree", job.tree.digest)
-    return tree == job.tree.digest and script is not None and started["digest"] == digest_of(script.data)
+    """Whether a job has the files of then."""
+    return job.tree is not None and started["tree"] == job.tree.digest

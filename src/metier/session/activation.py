@@ -5,7 +5,6 @@ a character, and says how much is missing.
 """
 
 import os
-from dataclasses import dataclass, replace
 
 from metier import limits
 from metier.catalog import frontmatter, validate
@@ -16,14 +15,13 @@ from metier.files.text import from_utf8, from_utf8_part, without_torn
 from metier.hosts import formats
 from metier.hosts.formats import Activation, Offered
 from metier.hosts.schema import Profile
-from metier.model import REMOTE, SKILL_FILE, Skill
-from metier.record.events import VERSION
-from metier.results import Loaded
 from metier.session import arguments as placeholders
+from metier.values.results import Loaded
+from metier.values.skill import REMOTE, SKILL_FILE, Skill
+from metier.values.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillFile:
+class SkillFile(Value, kw_only=True):
     """A skill with the bytes of its SKILL.md and the list of its other files."""
 
     skill: Skill
@@ -37,35 +35,25 @@ def present(
     offered: Offered,
     arguments: str = "",
     command: bool = False,
-    *,
-    version: int = VERSION,
 ) -> Loaded:
     """The loaded skill. Raises `InvalidSkill` where the file is no valid skill any more.
 
-    `command` says that a user called the skill by a slash command, which some hosts answer with another text. A
-    replay of an older record follows the rules of its `version`: in 1 it is enough that the frontmatter can be read,
-    before 3 only a profile limits what is shown, and before 4 nobody counted the files that are not listed, and the
-    skill is the one of the catalog.
+    `command` says that a user called the skill by a slash command, which some hosts answer with another text.
     """
     skill, content, checks = file.skill, file.content, profile.validation
     parsed = validate.parse(content.data, skill.path, checks)
     parsed = validate.tolerate(parsed, checks) if parsed is not None else None
     if parsed is None or parsed.fields is None:
         raise InvalidSkill(skill.path, parsed.diagnostics if parsed else ())
-    checked = _check(skill, parsed, profile) if version > 1 else None
-    if checked is not None and version > 3:
-        skill = _as_read(skill, content, checked)
-    most = limits.LOADED_BYTES if version > 2 else limits.SKILL_FILE_BYTES
-    limit = max(min(profile.load.max_bytes or most, limits.SKILL_FILE_BYTES), parsed.body_offset)
+    skill = _as_read(skill, content, _check(skill, parsed, profile))
+    limit = max(min(profile.load.max_bytes or limits.LOADED_BYTES, limits.SKILL_FILE_BYTES), parsed.body_offset)
     truncated = content.size > limit
     shown = content.data[parsed.body_offset : limit]
     body, split = from_utf8_part(shown) if truncated else (from_utf8(shown), 0)
     left_out = content.size - limit + split if truncated else 0
     notice = ""
-    if truncated and version > 4:
+    if truncated:
         notice = cut_notice(SKILL_FILE, left_out, content.size, _way_to_the_rest(profile, offered))
-    elif truncated:
-        notice = f"\n\n[truncated: {left_out} bytes of SKILL.md are left out{_more(profile, offered)}]"
     loaded = Loaded(
         skill=skill,
         text="",
@@ -89,8 +77,6 @@ def present(
         offered=offered,
         arguments=arguments,
         command=command,
-        counts_files=version > 3,
-        says_how=version > 4,
     )
     unlisted = replace(whole, loaded=replace(loaded, files=(), files_truncated=False, files_left_out=0))
     return replace(
@@ -121,15 +107,8 @@ def _way_to_the_rest(profile: Profile, offered: Offered) -> str:
     """How a model gets the rest of a SKILL.md: with its tool for files, unless that gives no more than it has."""
     if profile.load.max_bytes or "read" not in offered or not profile.tools.load:
         return raise_limit("load.max_bytes")
-    return _more(profile, offered).removeprefix("; ")
-
-
-def _more(profile: Profile, offered: Offered) -> str:
-    """How a model gets more of a SKILL.md that was cut at the limit for all hosts. A host's own limit is its own."""
-    if profile.load.max_bytes or "read" not in offered:
-        return ""
     size = min(profile.resources.max_bytes or limits.RESOURCE_BYTES, limits.RESOURCE_BYTES)
-    return f"; `{offered['read']}` with the path SKILL.md gives its first {size:,} bytes"
+    return f"`{offered['read']}` with the path SKILL.md gives its first {size:,} bytes"
 
 
 def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> validate.Validation:

@@ -11,9 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from metier.results import Request
+from metier.policy.decide import NOBODY, UNANSWERED
 from metier.session.operations import Call
-from metier.session.policy import NOBODY, UNANSWERED
+from metier.values.results import Request
 
 if TYPE_CHECKING:
     from metier.session.session import Session

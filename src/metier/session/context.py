@@ -3,33 +3,38 @@
 A context belongs to one session. Operations are performed on it one at a time; only `ask` runs without the session's
 lock, so that nobody waits while a person is asked. What the session knows is `state`, the fold of its events: an
 operation changes it by noting an event, and in no other way.
+
+What an operation does is one generator, which yields each request where it is needed. It is run twice: without the
+lock, on a context that records nothing, to ask a person; and with the lock, where each request is confirmed against the
+answers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier.catalog.build import Catalog
 from metier.errors import MetierError, PolicyDenied
-from metier.files.source import Files, ScriptFiles
+from metier.files.source import ScriptFiles
 from metier.files.text import storable_text
-from metier.model import SKILL_FILE, Role, Skill, wire_name
+from metier.policy import windows
+from metier.policy.decide import NOBODY, By, Policy, Unconfirmed
+from metier.policy.rules import skill_request
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
 from metier.record.state import SessionState
 from metier.record.writer import Overtaken
-from metier.results import Request
-from metier.sandbox import Runner
-from metier.session import scripts, windows
-from metier.session.dependencies import Plan
-from metier.session.policy import NOBODY, By, Policy
+from metier.running import scripts
+from metier.running.scripts import ScriptKey
+from metier.running.world import World
 from metier.session.reading import Reader
-from metier.session.skill_request import skill_request
-from metier.session.visibility import Visibility
+from metier.session.visibility import SessionSkills, Visibility
+from metier.values.grants import Grant
+from metier.values.results import Request
+from metier.values.skill import SKILL_FILE, Role, Skill, wire_name
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile
-    from metier.skills import Skills
 
 _RUN, _UNSANDBOXED = Request("skill_run"), Request("run_unsandboxed")
 """Requests for any script: what policy says of them decides whether a model has a tool to run one."""
@@ -43,16 +48,25 @@ class Asked:
     """What a person answered before an operation, and the scripts that the questions were about."""
 
     answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
-    scripts: dict[tuple[str, str, str], ScriptFiles] = field(default_factory=dict[tuple[str, str, str], ScriptFiles])
-    """By the path and the folder of the skill and the path of the script. The operation runs these very bytes."""
-    packages: dict[tuple[str, str, str], Plan] = field(default_factory=dict[tuple[str, str, str], Plan])
-    """The packages of those scripts, in the versions that the questions showed."""
+    scripts: dict[ScriptKey, ScriptFiles] = field(default_factory=dict[ScriptKey, ScriptFiles])
+    """The operation runs these very bytes."""
+    looked_up: dict[ScriptKey, Grant] = field(default_factory=dict[ScriptKey, Grant])
+    """What was looked up elsewhere for those scripts, such as versions of packages, as the questions showed it."""
+    is_final: bool = False
+    """Whether the answers are all there are: what needs another one is refused, whoever wants it."""
 
 
-class Asks(Protocol):
-    """An operation, as far as it has questions."""
+R = TypeVar("R")
 
-    def requests(self, context: "SessionContext") -> Iterable[Request]: ...
+Steps = Generator[Request | None, None, R]
+"""Something that is done step by step: it yields each request before what needs it, and goes on if that is allowed.
+
+A `yield` of nothing says that all is asked. What comes before it only reads and notes events, so that it can be run
+twice; what comes after it is done once.
+"""
+
+_ONCE: Final = ("skill_load", "skill_read", "skill_run")
+"""What is asked about each time. A yes to what a source of files asks holds as long as the session."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,13 +74,12 @@ class SessionContext:
     """See the module."""
 
     id: str
-    skills: "Skills"
+    skills: SessionSkills
     policy: Policy
     recorder: Recorder
     visibility: Visibility
-    files: Files
+    world: World
     reader: Reader
-    runner: Runner | None = None
     approve: Approve | None = None
     tools_enabled: bool = True
     has_read_tool: bool = True
@@ -78,7 +91,7 @@ class SessionContext:
     uploads: Mapping[str, str] = field(default_factory=dict[str, str])
     """The digests of files that scripts of this session find in their current folder, by name."""
     wire: bool = False
-    """Whether the operation names tools as they go over the wire; see `metier.model.wire_name`."""
+    """Whether the operation names tools as they go over the wire; see `metier.values.skill.wire_name`."""
     _catalog: Catalog | None = None
     """The catalog when the operation began."""
     _scopes: tuple[Catalog, Sequence[str]] | None = None
@@ -91,11 +104,6 @@ class SessionContext:
     def state(self) -> SessionState:
         """What the session knows now."""
         return self.recorder.state
-
-    @property
-    def version(self) -> int:
-        """The version of the record. A replay of an old one follows the rules of then."""
-        return self.recorder.inputs.version
 
     @property
     def scopes(self) -> Sequence[str]:
@@ -136,36 +144,53 @@ class SessionContext:
 
     # --- policy ---
 
-    def request(self, tool: str, skill: Skill, path: str = "") -> Request:
-        """A request about a skill."""
-        return skill_request(tool, skill, path, version=self.version)
-
-    def ask(self, operation: "Asks") -> Asked:
+    def ask(self, work: "Work[Any]") -> Asked:
         """Put the questions of an operation to a person, before it begins, without the session's lock."""
         if self.approve is None:
             return Asked()
-        view = self.asking()
-        return replace(view.asked, answers=view.put(operation.requests(view)))
+        asked = Asked()
+        return replace(asked, answers=self.world.answers(lambda: self._put(self._requests(work, asked))))
 
-    def asking(self) -> "SessionContext":
-        """The same for the questions of one operation."""
-        return replace(self, asked=Asked())
+    def unasked(self, work: "Work[Any]") -> Asked:
+        """What an operation goes on with where nobody is asked. Raises `Unconfirmed` if somebody would have to be."""
+        asked = Asked(is_final=True)
+        if questions := self.questions(work, asked):
+            raise Unconfirmed(questions[0])
+        return asked
 
-    def shown(self, request: Request) -> Request:
+    def _requests(self, work: "Work[Any]", asked: Asked) -> Iterator[Request]:
+        """What policy is asked, in order; the next only if the one before is allowed. Nothing is recorded."""
+        for request in work(self.silent(asked, wire=False)):
+            if request is None:
+                return
+            yield request
+
+    def questions(self, work: "Work[Any]", asked: Asked) -> tuple[Request, ...]:
+        """What an operation would ask a person, in order, if each answer is yes. `asked` keeps what it is about."""
+        questions: list[Request] = []
+        try:
+            for request in self._requests(work, asked):
+                verdict = self.policy.decide(request).verdict
+                if verdict == "deny":
+                    break
+                if verdict == "ask":
+                    questions.append(self._shown(request))
+        except MetierError:
+            return tuple(questions)  # the operation itself says what is wrong
+        return tuple(questions)
+
+    def _shown(self, request: Request) -> Request:
         """A request as it is put to a person: with the text of the script that was approved before."""
-        before = scripts.approved_before(self, request)
+        before = scripts.approved_before(self.policy, self.recorder.store.get_artifact, request)
         return replace(request, before=before) if before else request
 
-    def put(self, requests: Iterable[Request]) -> Mapping[Request, str]:
+    def _put(self, requests: Iterable[Request]) -> Mapping[Request, str]:
         """Put questions to a person; the answers, up to the first no.
 
         Whatever is wrong with a request shows when the operation is performed, and not here.
         """
         answers: dict[Request, str] = {}
-        if self.approve is None:
-            return answers
-        if self.recorder.inputs.answers is not None:
-            return self.recorder.inputs.answers(requests)
+        assert self.approve is not None
         try:
             for request in requests:
                 verdict = self.policy.decide(request).verdict
@@ -173,7 +198,7 @@ class SessionContext:
                     break
                 if verdict == "allow" or request in answers:
                     continue
-                answer = self.approve(self.shown(request))
+                answer = self.approve(self._shown(request))
                 said = answer if isinstance(answer, str) else "once" if answer else "no"
                 answers[request] = said
                 if said != NOBODY and not Policy.is_yes(said):
@@ -186,15 +211,29 @@ class SessionContext:
         """Take these answers for the operation that is performed next."""
         self.asked = asked
 
-    def confirm(self, request: Request, by: By = "model", *, for_session: bool = False) -> None:
-        """Have policy, or the person who was asked, allow something. Raises `PolicyDenied` otherwise.
+    def settle(self, steps: Steps[R], by: By = "model") -> R:
+        """Do something step by step, each only if policy, or the person who was asked, allows it.
 
         `by` decides where nobody can be asked: what a person or the host named is allowed unless a rule denies it.
-        `for_session`: a yes holds as long as the session.
         """
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    if request is not None:
+                        self._confirm(request, by)
+                except MetierError as refusal:
+                    request = steps.throw(refusal)
+                else:
+                    request = next(steps)
+        except StopIteration as done:
+            return done.value
+
+    def _confirm(self, request: Request, by: By) -> None:
+        """Have something allowed. Raises `PolicyDenied` otherwise."""
         answer = self.asked.answers.get(request) if self.asked.answers else None
         if answer is not None:
-            lasts = for_session and Policy.is_yes(answer)
+            lasts = request.tool not in _ONCE and Policy.is_yes(answer)
             self.recorder.note(
                 PolicyAsked(
                     tool=request.tool,
@@ -208,9 +247,9 @@ class SessionContext:
             refused = answer != NOBODY and not Policy.is_yes(answer)
             if refused and self.policy.decide(request).verdict != "deny":
                 # Also where a rule allows it by now: the person was asked, and the answer is heard.
-                raise self.policy.not_approved(request, answer, brief=self._brief)
-        asks = self.approve is not None and answer != NOBODY
-        self.policy.enforce(request, self._answered if asks else None, by, brief=self._brief)
+                raise self.policy.not_approved(request, answer)
+        asks = (self.approve is not None or self.asked.is_final) and answer != NOBODY
+        self.policy.enforce(request, self._answered if asks else None, by)
         if answer is not None:
             self.recorder.notice_policy(self.policy.as_dict())
 
@@ -221,15 +260,10 @@ class SessionContext:
 
     def refuse_denied(self, skill: Skill) -> None:
         """A person or a host who names a skill is not asked, but a rule that denies it holds."""
-        request = self.request("skill_load", skill, skill.path)
+        request = skill_request("skill_load", skill, skill.path)
         decision = self.policy.decide(request)
         if decision.verdict == "deny":
-            raise self.policy.denied(request, decision, brief=self._brief)
-
-    @property
-    def _brief(self) -> bool:
-        """Whether refusals leave out how to allow the request, as before version 5."""
-        return self.version < 5
+            raise self.policy.denied(request, decision)
 
     def may_use(self, tool: str, command: str = "") -> bool:
         """Whether a tool may be used now, by policy and the `allowed-tools` of the skills that are active."""
@@ -240,13 +274,8 @@ class SessionContext:
     def file_requests(self, skill: Skill, path: str = SKILL_FILE) -> Sequence[Request]:
         """What must be allowed before a file is read, and was not allowed before in this session."""
         approved = self.state.approved
-        requests = self.files.requests(skill, path)
+        requests = self.world.files.requests(skill, path)
         return [one for one in requests if (one.tool, one.skill_name, one.path, one.digest) not in approved]
-
-    def confirm_file(self, skill: Skill, path: str = SKILL_FILE, by: By = "model") -> None:
-        """Have the reading of a file allowed, where it comes from elsewhere."""
-        for request in self.file_requests(skill, path):
-            self.confirm(request, by, for_session=True)
 
     # --- scripts ---
 
@@ -256,15 +285,15 @@ class SessionContext:
         if not self.profile.tools.run or self.policy.decide(_RUN).verdict == "deny":
             return False
         unsandboxed = self.policy.decide(_UNSANDBOXED).verdict == "allow"
-        if unsandboxed or self.recorder.inputs.sandbox is not None:
-            return unsandboxed or bool(self.recorder.inputs.sandbox)
-        runner = self.runner or scripts.default_runner(self.profile.run)
-        return runner is not None and runner.problem() is None
+        return unsandboxed or self.world.can_sandbox(self.profile.run)
 
     def note_now(self, *events: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
-        """Write events at once: a script is running, and others want to see what it does."""
+        """Write events at once: a script is running, and others want to see what it does.
+
+        A store in trouble does not end the script. Its operation fails at the end, if the trouble lasts so long.
+        """
         self.recorder.note(*events, artifacts=artifacts)
-        self.recorder.flush()
+        self.recorder.flush(more_follows=True)
 
     # --- tools ---
 
@@ -285,3 +314,7 @@ class SessionContext:
             names.pop("run")
         on_wire = self.wire if wire is None else wire
         return {role: wire_name(name) for role, name in names.items()} if on_wire else names
+
+
+Work = Callable[[SessionContext], Steps[R]]
+"""Begins the steps of an operation on a context."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from metier.errors import ResourceError
 from metier.files.source import take_folder
 from metier.hosts.settings import Settings
-from metier.model import REMOTE, JsonObject, Skill
-from metier.session.policy import GRANTS, Policy, Request
-from metier.session.remembered import RememberedRules
-from metier.session.rules import LISTS, Rule, Verdict, canonical, read_lists
-from metier.session.skill_request import skill_request
-from metier.session.working_folder import chosen_folder
+from metier.policy.decide import Policy, Request
+from metier.policy.remembered import RememberedRules
+from metier.policy.rules import LISTS, Rule, Verdict, read_lists, skill_request, tool_named
+from metier.running.grants.folder import FolderGrant
+from metier.values.grants import grant_tools
+from metier.values.skill import REMOTE, JsonObject, Skill
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ def answers_of(config: Settings) -> RememberedRules:
 
 def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[ListedRule]:
     given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
+    tools = config.permissions.get("tools")
     for one, origin in zip(given, origins, strict=False):
-        for rule in getattr(read_lists({verdict: [one]}, config.profile), verdict):
+        for rule in getattr(read_lists({verdict: [one], "tools": tools}, config.profile), verdict):
             yield ListedRule(verdict, rule, origin)
     for written in dict.fromkeys(answers.written()[verdict]):
         for rule in getattr(read_lists({verdict: [written]}, config.profile), verdict):
@@ -74,19 +75,19 @@ def asked_about(
     secret: str = "",
 ) -> Request:
     """The request that would be made to use a tool. `skill` is a skill, or a name that no skill has."""
-    name = canonical(tool, config.profile)
+    name = tool_named(tool, config.profile, config.permissions.get("tools") or ())
     if isinstance(skill, str):
         return Request(name, skill, path, command, name=secret)
     file = path or (skill.path if name == "skill_load" else "")
     request = skill_request(name, skill, file, command=command, digest=_digest(name, skill), name=secret)
     if name == "skill_run":
-        request = replace(request, given=chosen_folder(config, policy, request).given)
+        request = replace(request, grants=(FolderGrant.chosen(config, policy, request),))
     return request
 
 
 def _digest(tool: str, skill: Skill) -> str:
     """The digest that rules about running scripts can be bound to: that of all files of the skill."""
-    if tool not in ("skill_run", *GRANTS) or skill.scope == REMOTE:
+    if tool not in ("skill_run", *grant_tools()) or skill.scope == REMOTE:
         return ""
     try:
         return take_folder(skill.folder, skill.inner).digest

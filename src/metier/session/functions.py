@@ -5,6 +5,7 @@ the model gets. Whatever a model passes, nothing is raised: a mistake, a refusal
 """
 
 import asyncio
+import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier.errors import MetierError
 from metier.files.shapes import as_table, is_items
-from metier.results import Tool
+from metier.values.results import Tool
 
 if TYPE_CHECKING:
     from metier.session.session import Session
@@ -31,30 +32,29 @@ _TYPES: Final[Mapping[object, Any]] = {
 
 def functions(session: "Session") -> list[Callable[..., str]]:
     """A function for each tool that is offered now."""
-    return [_function(session, tool) for tool in session.tools(wire=True)]
+
+    def function(tool: Tool) -> Callable[..., str]:
+        parameters = _parameters(tool)
+
+        def call(*given: object, **named: object) -> str:
+            return _call(session, tool, parameters, given, named)
+
+        return _described(call, tool, parameters)
+
+    return [function(tool) for tool in session.tools(wire=True)]
 
 
 def async_functions(session: "Session") -> list[Callable[..., Awaitable[str]]]:
     """The same as coroutine functions."""
-    return [_async_function(session, tool) for tool in session.tools(wire=True)]
 
+    def twin(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
+        @functools.wraps(function)
+        async def call(*given: object, **named: object) -> str:
+            return await asyncio.to_thread(function, *given, **named)
 
-def _function(session: "Session", tool: Tool) -> Callable[..., str]:
-    parameters = _parameters(tool)
+        return call
 
-    def function(*given: object, **named: object) -> str:
-        return _call(session, tool, parameters, given, named)
-
-    return _described(function, tool, parameters)
-
-
-def _async_function(session: "Session", tool: Tool) -> Callable[..., Awaitable[str]]:
-    parameters = _parameters(tool)
-
-    async def function(*given: object, **named: object) -> str:
-        return await asyncio.to_thread(_call, session, tool, parameters, given, named)
-
-    return _described(function, tool, parameters)
+    return [twin(function) for function in functions(session)]
 
 
 def _call(

@@ -1,9 +1,14 @@
 """Which skills a prompt shows, and in which order. The text itself is the host's: see `metier.hosts.formats`.
 
 A prompt stays the same from turn to turn, so that a model's server can cache it. While everything fits, no message
-changes it. Where the catalog does not fit, a fixed part comes first, and each message adds the skills that fit it best.
-What was added stays, in the order of the record, for all processes of the session. When there is no room left, nothing
-is added: the model finds the others by a search.
+changes it. Where the catalog does not fit, the profile decides: the list of the host is the same for every message, or
+messages have an eighth of the room. Then a fixed part comes first, and each message adds the skills that fit it best.
+They stay, in the order of the record, for all processes of the session, until a later message needs their room.
+
+Rules decide which fields of a skill its entry shows besides name and description: a rule of the policy may be
+`{tool = "catalog_field", path = "compatibility"}`. Where no rule covers a field, the setting `prompt.fields` does, and
+a project cannot extend that unless the user trusts it. Nobody is asked while a prompt is built, so an ask rule hides a
+field like a deny rule.
 """
 
 import itertools
@@ -17,10 +22,11 @@ from metier.files.text import storable_text
 from metier.hosts import formats
 from metier.hosts.formats import CatalogView
 from metier.hosts.schema import Profile
-from metier.model import Skill
-from metier.results import Prompt
-from metier.session.catalog_fields import catalog_fields
+from metier.policy.decide import Policy
+from metier.policy.rules import CATALOG_FIELD, skill_request
 from metier.session.context import SessionContext
+from metier.values.results import Prompt
+from metier.values.skill import STANDARD_KEYS, Skill
 
 ADDED: Final = 5
 """The most skills that one message adds. For 96 of 100 requests, the right one is among the best five."""
@@ -29,8 +35,9 @@ LEAST: Final = 0.45
 """The score that the best skill for a message needs, so that small talk does not use up the room. The first message is
 worth a guess. One right answer in sixty is below it."""
 
-FIXED: Final = 4
-"""One in so many of the descriptions that have room is in the fixed part. The room of the others is for messages."""
+ROOM: Final = 8
+"""One in so many of the skills that have room, and at least one description, is left out of the fixed part. Its room is
+for messages."""
 
 
 def prompt(context: SessionContext, message: str | None, budget: int | None, files: Sequence[str] | None) -> Prompt:
@@ -39,7 +46,7 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
     if profile.prompt.needs_read_tool and not (context.has_read_tool and context.tools_enabled):
         return formats.NOTHING
     shown = relevant(context.visibility.visible(), profile, files)
-    fields = catalog_fields(context.policy, profile)
+    fields = _shown_fields(context.policy, profile)
     budget = default_budget(profile) if budget is None else budget
     view = CatalogView(skills=shown, profile=profile, offered=context.offered(), budget=budget, fields=fields)
     if profile.prompt.order == "relevance":
@@ -47,14 +54,27 @@ def prompt(context: SessionContext, message: str | None, budget: int | None, fil
         return formats.listing(replace(view, skills=ranked))
     view = replace(view, skills=context.skills.ranked(shown, None))
     whole = formats.listing(view)
-    asked = message if message and message.strip() else ""
-    if not _is_cut(whole, view.skills) or not (asked or context.state.chosen):
+    if profile.prompt.order == "catalog" or not _is_cut(whole, view.skills):
         return replace(whole, stable=len(whole.text))
 
     def fitting(among: Container[str], least: float) -> Sequence[Skill]:
-        return context.skills.fitting(asked, among, ADDED, least) if asked else []
+        return context.skills.fitting(message, among, ADDED, least) if message and message.strip() else []
 
     return with_choices(view, whole, context.state.chosen, fitting)
+
+
+def _shown_fields(policy: Policy, profile: Profile) -> Callable[[Skill], tuple[str, ...]]:
+    """A function that returns the keys to show of a skill."""
+    listed = profile.prompt.fields
+    if not policy.has_rules_about(CATALOG_FIELD):
+        return lambda _: listed
+    keys = dict.fromkeys((*listed, *(key for key in STANDARD_KEYS if key not in ("name", "description"))))
+
+    def shows(skill: Skill, key: str) -> bool:
+        decision = policy.decide(skill_request(CATALOG_FIELD, skill, key))
+        return decision.verdict == "allow" if decision.rule is not None else key in listed
+
+    return lambda skill: tuple(key for key in keys if shows(skill, key))
 
 
 def default_budget(profile: Profile) -> int | None:
@@ -79,27 +99,46 @@ def with_choices(
     chosen: Iterable[str],
     fitting: Callable[[Container[str], float], Sequence[Skill]],
 ) -> Prompt:
-    """A prompt without room for all. `whole` is the one that shows as many descriptions as have room.
+    """A prompt without room for all. `whole` is the one that shows as many skills as have room.
 
     `chosen` are the paths that messages brought in before. `fitting` gives the skills for the message, of those at
     these paths, if the best has at least this score.
     """
     described = [skill for skill in view.skills if skill.mode != "name-only"]
+    if whole.names != tuple(skill.name for skill in described[: len(whole.names)]):
+        described = list(view.skills)  # the format describes all skills alike
     pinned = sum(skill.mode == "pinned" for skill in described)
-    fixed = described[: max(pinned, len(whole.names) // FIXED)]
+    fixed = described[: max(pinned, len(whole.names) - max(1, len(whole.names) // ROOM))]
     taken = {skill.path for skill in fixed}
     others = [skill for skill in view.skills if skill.path not in taken]
-    view = replace(view, skills=fixed, others=others)
+    named = max(0, whole.shown - whole.shown // ROOM - len(fixed))
+    view = replace(view, skills=fixed, others=others, named=named)
     bare = formats.listing(view)
-    if bare.total != view.total:  # the formats of another package show only `skills`, and would lose the others
+    if bare.text == whole.text or bare.total != view.total:
+        # Nothing can be left out, or the formats of another package know only `skills` and would lose the others.
         return replace(whole, stable=len(whole.text))
     free = {storable_text(skill.path): skill for skill in described if skill.path not in taken}
     known = [free[path] for path in chosen if path in free]
     best = fitting({skill.path for skill in described}, LEAST if known else 0.0)
-    new = [skill for skill in best if skill.path not in taken and skill not in known]
-    shown = formats.listing(replace(view, chosen=[*known, *new]))
-    added = len(shown.names) - len(fixed) - len(known)
-    return replace(shown, stable=common_lines(bare.text, shown.text), chosen=tuple(new[: max(0, added)]))
+    best = [skill for skill in best if skill.path not in taken]
+    new = [skill for skill in best if skill not in known]
+
+    def listed(skills: Sequence[Skill]) -> tuple[Prompt, Sequence[Skill]]:
+        """The prompt with these skills at the end, and those of them that have room."""
+        prompt = formats.listing(replace(view, chosen=skills))
+        return prompt, skills[: max(0, len(prompt.names) - len(fixed))]
+
+    prompt, added = listed([*known, *new])
+    replaces = False
+    if len(added) < len(known) + len(new):  # they take the place of earlier ones, if more of them are shown so
+        anew, instead = listed(best)
+        replaces = len(instead) > sum(skill in best for skill in added)
+        if replaces:
+            prompt, added, known = anew, instead, []
+    if not added:
+        prompt = whole
+    brought = tuple(skill for skill in added if skill not in known)
+    return replace(prompt, stable=common_lines(bare.text, prompt.text), chosen=brought, replaces=replaces)
 
 
 def common_lines(one: str, other: str) -> int:

@@ -5,21 +5,22 @@ Body, frontmatter, proposals and the execution window come from the same bytes, 
 catalog was built.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from metier import limits
 from metier.errors import BadArguments, InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import artifact_of
 from metier.files.text import storable_text
-from metier.model import SKILL_FILE, Skill
+from metier.policy.decide import proposals
+from metier.policy.rules import skill_request
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
 from metier.record.state import ARGUMENTS, ref_of
-from metier.results import Loaded, Resource
 from metier.session import activation
-from metier.session.context import SessionContext
-from metier.session.policy import proposals
+from metier.session.context import SessionContext, Steps
 from metier.session.visibility import By
+from metier.values.results import Loaded, Resource
+from metier.values.skill import SKILL_FILE, Skill
 
 
 def load(
@@ -32,12 +33,12 @@ def load(
     command: bool = False,
     inject: bool = False,
 ) -> Loaded:
-    """Activate a skill that policy allows. `parent` is the skill that asks for it, `command` a user's slash command.
+    """Activate a skill that policy allows, and whose file may be read.
 
-    `inject` puts it into the system prompt of this turn.
+    `parent` is the skill that asks for it, and `command` says that a user's slash command does. `inject` puts it into
+    the system prompt of this turn.
     """
     _check_chain(context, skill.name, parent)
-    context.confirm_file(skill, by=by)
     offered = context.offered()
     loaded = context.reader.skill(skill, offered, arguments, command)
     rendered, text = artifact_of(loaded.text)
@@ -62,7 +63,6 @@ def load(
 
 def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw: bool) -> Resource:
     """SKILL.md as a file. Reading it activates the skill, whichever way it is read. The text is given each time."""
-    context.confirm_file(skill, by=by)
     reader = context.reader
     content = reader.skill_bytes(skill, reader.limit(raw))
     loaded = reader.presented(skill, content, context.offered())  # first, because a broken file is not given
@@ -77,9 +77,15 @@ def read_whole(context: SessionContext, skill: Skill, path: str, *, by: By, raw:
     return resource
 
 
-def preload(context: SessionContext, skill: Skill) -> Loaded:
-    """Read a skill that stands in the system prompt from the first request on, and so need not be loaded again."""
-    context.confirm_file(skill, by="user")
+def preload(context: SessionContext, skills: Sequence[Skill]) -> Steps[tuple[Loaded, ...]]:
+    """Read the skills that stand in the system prompt from the first request on, and so need not be loaded again."""
+    for skill in skills:
+        yield from context.file_requests(skill)
+    yield
+    return tuple(_preload(context, skill) for skill in skills)
+
+
+def _preload(context: SessionContext, skill: Skill) -> Loaded:
     loaded = context.reader.skill(skill, context.offered())
     rendered, text = artifact_of(loaded.text)
     record = _loaded(loaded, rendered, preloaded=True)
@@ -90,8 +96,7 @@ def preload(context: SessionContext, skill: Skill) -> Loaded:
 def preloadable(context: SessionContext, name: str) -> Skill:
     """A skill to preload. Hidden ones can be preloaded, too; for an unknown one the error has the names."""
     catalog = context.skills.catalog
-    if context.version > 3:
-        check_preload((name,), context.visibility.only)
+    check_preload((name,), context.visibility.only)
     try:
         skill = catalog.find(name)
     except SkillNotFound as error:
@@ -167,7 +172,7 @@ def _record(
 ) -> None:
     """Record an activation, and put to policy what the skill proposes; `text` is what the model gets, by its digest."""
     given = loaded.skill
-    if context.version > 1 and given.frontmatter != loaded.frontmatter:
+    if given.frontmatter != loaded.frontmatter:
         given = replace(given, frontmatter=loaded.frontmatter)
     enforced = context.profile.policy.enforce_hints
     record = _loaded(
@@ -216,6 +221,6 @@ def _shown_parent(context: SessionContext, parent: str | None) -> str | None:
 def _consider_overrides(context: SessionContext, skill: Skill) -> None:
     """Offer to policy what a skill proposes (a model, tool defaults, a scope); both answers are recorded."""
     for key, value in proposals(skill.frontmatter):
-        decision = context.policy.decide(context.request("override", skill, key))
+        decision = context.policy.decide(skill_request("override", skill, key))
         granted = decision.verdict == "allow"
         context.recorder.note(OverrideProposed(skill.name, key, value, granted, decision.why))

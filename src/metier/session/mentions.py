@@ -7,15 +7,18 @@ left alone. A name shared by several skills is decided by a path beside it, as i
 `[$name](PATH)`; without one it is reported as ambiguous, never guessed.
 """
 
+import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
-from metier.errors import AmbiguousSkill, MetierError
+from metier.catalog.build import Catalog
+from metier.errors import AmbiguousSkill, MetierError, SkillNotFound
 from metier.files.urls import parse_url
 from metier.hosts.profiles import Profile
-from metier.model import Skill
+from metier.values.results import AmbiguousMention
+from metier.values.skill import Skill
+from metier.values.value import Value, field
 
 _COMMAND: Final = re.compile(r"/(skill:)?(\S+)(\s*)", re.DOTALL)
 _DOLLAR: Final = re.compile(r"(?<![\w$\\])\$([^\W_]\w*(?:-\w+)*)")
@@ -27,8 +30,7 @@ _BARE: Final = re.compile(r"[^\s`\"<>()\[\]]+")
 _PATH_LENGTH: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(Value):
     """The skills that a message calls, the message without the command, and the command's arguments."""
 
     skills: tuple[Skill, ...] = ()
@@ -39,9 +41,40 @@ class Mention:
     """The names that several skills bear, each with the paths of these skills."""
 
 
-def nowhere(_: str) -> Skill | None:
-    """No path is that of a skill."""
-    return None
+def mentioned(catalog: Catalog, may_call: Callable[[Skill], bool], message: str) -> Mention:
+    """The skills of a catalog that a message calls, of those that a user may call."""
+    places = dict[str, Skill]()
+
+    def named(name: str) -> Skill:
+        try:
+            found = [catalog.find(name)]
+        except AmbiguousSkill:
+            found = catalog.by_name[name]
+        bearers = [skill for skill in found if may_call(skill)]
+        if len(bearers) > 1:
+            raise AmbiguousSkill(name, [skill.path for skill in bearers])
+        if not bearers:
+            raise SkillNotFound(name)
+        return bearers[0]
+
+    def at(path: str) -> Skill | None:
+        """The skill at a path as a message may have it: absolute, from the working directory, or from `~`."""
+        if not places:
+            for skill in (*(entry.skill for entry in catalog.shadowed), *catalog.skills):
+                places.update(dict.fromkeys((skill.real_path, skill.folder, skill.dir, skill.path), skill))
+        whole = os.path.join(catalog.place.home, path[2:]) if path.startswith("~/") else path
+        skill = places.get(os.path.normpath(os.path.join(catalog.place.cwd, whole)))
+        return skill if skill is not None and may_call(skill) else None
+
+    return find(message, catalog.profile, catalog.by_name, named, at)
+
+
+def choices(catalog: Catalog, mention: Mention) -> tuple[AmbiguousMention, ...]:
+    """The names in a message that several skills bear, with these skills."""
+    return tuple(
+        AmbiguousMention(name, tuple(skill for skill in catalog.by_name[name] if skill.path in paths))
+        for name, paths in mention.ambiguous.items()
+    )
 
 
 def find(
@@ -49,7 +82,7 @@ def find(
     profile: Profile,
     known: Container[str],
     lookup: Callable[[str], Skill],
-    at: Callable[[str], Skill | None] = nowhere,
+    at: Callable[[str], Skill | None],
 ) -> Mention:
     """Find the skills that a message calls.
 

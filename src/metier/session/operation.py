@@ -1,4 +1,4 @@
-"""What an operation is: a frozen value that says what policy is asked, what it does, and what its result is as data.
+"""What an operation is: a frozen value that says what it does, what is asked for that, and what its result is as data.
 
 The fields of an operation are declared once, with what they mean. Their JSON schema is derived from that, and with it
 what every surface accepts, checks and documents. An operation is checked before it is asked, recorded or performed:
@@ -8,7 +8,7 @@ what cannot be recorded cannot be run again, and is refused with the name of the
 import functools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from math import isfinite
 from types import NoneType, UnionType
@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, 
 from metier import limits
 from metier.errors import BadArguments
 from metier.hosts.formats import Answer
-from metier.model import JsonObject, Skill
+from metier.policy.decide import By
 from metier.record.offers import SkillOffer
-from metier.results import Request
-from metier.session.context import SessionContext
-from metier.session.json_schema import Schema, counted, mismatch
+from metier.session.context import SessionContext, Steps
+from metier.values.json_schema import Schema, counted, mismatch
+from metier.values.results import Prompt
+from metier.values.skill import JsonObject
 
 R = TypeVar("R", bound=Answer)
 
@@ -44,9 +45,17 @@ class Operation(ABC, Generic[R]):
     recorded: ClassVar[bool] = True
     """Whether the record has it. What only shows something is not recorded."""
 
+    rescans: ClassVar[bool] = False
+    """Whether it depends on the catalog as the disk is now."""
+
     @abstractmethod
-    def perform(self, context: SessionContext) -> R:
-        """Do it. The session's lock is held."""
+    def perform(self, context: SessionContext) -> Steps[R]:
+        """Do it, and yield each request where it is needed; see `Steps`."""
+
+    @property
+    def asker(self) -> By:
+        """Who wants it. Where nobody can be asked, what a person wants is allowed unless a rule denies it."""
+        return getattr(self, "by", "model")
 
     def runs_script(self, context: SessionContext) -> bool:
         """Whether its fields go to a script, so that values of secrets in them are kept out of the record."""
@@ -54,11 +63,8 @@ class Operation(ABC, Generic[R]):
 
     def rescan(self, context: SessionContext) -> None:
         """Scan the disk first, where the host does so on each call. The session's lock is not held."""
-        return
-
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        """What policy is asked, in order; the next only if the one before is allowed. Nothing is recorded."""
-        yield from ()
+        if self.rescans:
+            context.visibility.rescan()
 
     def data(self, result: R) -> object:
         """The result as JSON, for every surface that speaks it."""
@@ -68,9 +74,9 @@ class Operation(ABC, Generic[R]):
         """A stable word for what went wrong, where the result is an answer that says so."""
         return ""
 
-    def chosen(self, result: R) -> Sequence[Skill]:
-        """The skills that the result shows and later prompts of the session must show, too."""
-        return ()
+    def listed(self, result: R) -> Prompt | None:
+        """The list of skills in the result. What a message brought into it, later prompts of the session show, too."""
+        return None
 
     def offer(self, result: R) -> SkillOffer | None:
         """The list of skills that a model is shown with the result, if it has one."""
@@ -131,16 +137,11 @@ _WRONG: Final[Mapping[Flaw, str]] = {
     "too-large": f"must have at most {limits.OPERATION_BYTES:,} bytes",
 }
 
-_FEW, _SHORT = 16, 1_000
-"""A table of this many texts of this length is always within the limits, also if each character is escaped."""
-
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=dict)  # a mapping may be of any kind
 
 
 def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     """What keeps a value out of a record, or `None`. `limit` is its largest size as JSON, in bytes."""
-    if _is_plain(value):
-        return None
     if not _is_json(value):
         return "not-json"
     try:
@@ -148,19 +149,6 @@ def flaw_of(value: object, limit: int | None = None) -> Flaw | None:
     except UnicodeEncodeError:
         return "torn"
     return "too-large" if limit is not None and size > limit else None
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value is a table of a few short texts, as nearly all are. Nothing can be wrong with it."""
-    if type(value) is not dict:
-        return False
-    table = cast("dict[object, object]", value)
-    return len(table) <= _FEW and all(
-        type(key) is str and key.isascii() and len(key) <= _SHORT
-        and (item is None or item is True or item is False
-             or (type(item) is str and item.isascii() and len(item) <= _SHORT))
-        for key, item in table.items()
-    )  # fmt: skip
 
 
 def check_values(given: Mapping[str, object]) -> None:

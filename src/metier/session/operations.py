@@ -1,13 +1,13 @@
-"""The operations of a session, each a frozen value: what it takes, what policy is asked, what it does and returns.
+"""The operations of a session, each a frozen value: what it takes, what it does and asks for that, and what it returns.
 
 Everything else is derived from these values. A session performs them, a replay performs recorded ones again, approvals
-are their `requests`, and JSON-RPC, HTTP, MCP and the tool calls of a model build them from data. A new field is
+are what `perform` yields, and JSON-RPC, HTTP, MCP and the tool calls of a model build them from data. A new field is
 declared here and nowhere else. The record has an operation by its name and fields, so these never change their meaning.
 """
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self, cast
 
@@ -17,9 +17,17 @@ from metier.files import beneath, urls
 from metier.files.digests import digest_of
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
-from metier.model import SKILL_FILE, JsonObject, Role, Skill
+from metier.policy.rules import skill_request
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.results import (
+from metier.running.grants.files import FILE_PATTERN, NAME_PATTERN, digests_of
+from metier.session import mentions, recall, recorded_hits, script_runs, tools
+from metier.session.context import SessionContext, Steps
+from metier.session.load import load, read_whole
+from metier.session.operation import Operation, about, parameters
+from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
+from metier.session.visibility import By
+from metier.values.json_schema import Schema
+from metier.values.results import (
     Compaction,
     Invocation,
     Loaded,
@@ -29,15 +37,7 @@ from metier.results import (
     SearchResult,
     ToolResult,
 )
-from metier.session import callable_skills, mentions, recall, recorded_hits, scripts, tools
-from metier.session.context import SessionContext
-from metier.session.given import given_to
-from metier.session.json_schema import Schema
-from metier.session.load import load, read_whole
-from metier.session.operation import Operation, about, parameters
-from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
-from metier.session.visibility import By
-from metier.session.working_folder import FILE_PATTERN, NAME_PATTERN, RunOptions, digests_of
+from metier.values.skill import SKILL_FILE, JsonObject, Role, Skill
 
 _BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
 
@@ -50,6 +50,7 @@ class Load(Operation[Loaded]):
     """Load a skill"""
 
     operation: ClassVar[str] = "load"
+    rescans: ClassVar[bool] = True
 
     name: str | None = field(default=None, metadata=about("The name of the skill."))
     path: str | None = field(default=None, metadata=about("The path of its SKILL.md, where the name is not enough."))
@@ -57,17 +58,11 @@ class Load(Operation[Loaded]):
     parent: str | None = field(default=None, metadata=about("The skill that asks for this one, if one does."))
     by: By = field(default="user", metadata=_BY)
 
-    def rescan(self, context: SessionContext) -> None:
-        context.visibility.rescan()
-
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        skill = context.visibility.locate(self.name, self.path, self.by)
-        yield context.request("skill_load", skill, skill.path)
-        yield from context.file_requests(skill)
-
-    def perform(self, context: SessionContext) -> Loaded:
+    def perform(self, context: SessionContext) -> Steps[Loaded]:
         skill = context.visibility.find(self.name, self.path, self.by)
-        context.confirm(context.request("skill_load", skill, skill.path), self.by)
+        yield skill_request("skill_load", skill, skill.path)
+        yield from context.file_requests(skill)
+        yield
         return load(context, skill, by=self.by, arguments=self.arguments, parent=self.parent)
 
 
@@ -76,6 +71,7 @@ class Read(Operation[Resource]):
     """Read a file of a skill"""
 
     operation: ClassVar[str] = "read"
+    rescans: ClassVar[bool] = True
 
     name: str = field(metadata=about("The name of the skill, or a skill:// URL.", minLength=1))
     path: str | None = field(default=None, metadata=about("The file, relative to the skill's folder."))
@@ -84,47 +80,35 @@ class Read(Operation[Resource]):
         default=False, metadata=about("Return the bytes as they are, whole, of any kind of file.", model=False)
     )
 
-    def rescan(self, context: SessionContext) -> None:
-        context.visibility.rescan()
-
-    def _place(self) -> tuple[str, str]:
-        return urls.parse_url(self.name) if self.path is None else (self.name, self.path)
-
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        name, path = self._place()
-        skill = context.visibility.locate(name, None, self.by)
-        relative = beneath.check_relative(path, context.profile.resources.parents)
-        if relative == SKILL_FILE:
-            yield context.request("skill_load", skill, skill.path)
-        if relative != SKILL_FILE or context.profile.tools.load:
-            yield context.request("skill_read", skill, relative)
-        yield from context.file_requests(skill, relative)
-
-    def perform(self, context: SessionContext) -> Resource:
-        name, path = self._place()
+    def perform(self, context: SessionContext) -> Steps[Resource]:
+        name, path = urls.parse_url(self.name) if self.path is None else (self.name, self.path)
         skill = context.visibility.find(name, None, self.by)
         try:
-            return self._read(context, skill, path)
+            return (yield from self._read(context, skill, path))
         except ResourceError as error:
             redact = context.policy.redact
             context.recorder.note(ResourceRefused(skill.name, redact(path), error.reason, redact(str(error))))
             raise
 
-    def _read(self, context: SessionContext, skill: Skill, path: str) -> Resource:
+    def _read(self, context: SessionContext, skill: Skill, path: str) -> Steps[Resource]:
         relative = beneath.check_relative(path, context.profile.resources.parents)
-        if relative == SKILL_FILE:
-            context.confirm(context.request("skill_load", skill, skill.path), self.by)  # its body is in there
-            if not context.profile.tools.load:  # hosts without a tool for it load a skill by reading it
-                return self._load(context, skill)
-        context.confirm(context.request("skill_read", skill, relative), self.by)
-        if relative == SKILL_FILE and context.version > 1:
+        whole = relative == SKILL_FILE
+        loads = whole and not context.profile.tools.load  # hosts without a tool for it load a skill by reading it
+        if whole:
+            yield skill_request("skill_load", skill, skill.path)  # its body is in there
+        if not loads:
+            yield skill_request("skill_read", skill, relative)
+        yield from context.file_requests(skill, relative)
+        yield
+        if loads:
+            return self._load(context, skill)
+        if whole:
             return read_whole(context, skill, path, by=self.by, raw=self.raw)
-        context.confirm_file(skill, relative, self.by)
         return context.reader.whole(skill, relative) if self.raw else context.reader.text(skill, path, relative)
 
     def _load(self, context: SessionContext, skill: Skill) -> Resource:
         loaded = load(context, skill, by=self.by)
-        data = context.files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if self.raw else None
+        data = context.world.files.skill_file(skill, limits.WHOLE_FILE_BYTES).data if self.raw else None
         if data is not None and digest_of(data) != loaded.digest:
             raise ResourceError("it changed while it was read; try again", path=SKILL_FILE, reason="changed")
         return Resource(
@@ -144,6 +128,7 @@ class Search(Operation[SearchResult]):
     """Search the catalog, as a step of the session"""
 
     operation: ClassVar[str] = "search"
+    rescans: ClassVar[bool] = True
 
     query: str = field(metadata=about("A name, a path, or words that say what is needed.", nul=True))
     limit: int | None = field(default=None, metadata=about("How many to return."))
@@ -154,16 +139,14 @@ class Search(Operation[SearchResult]):
     )
     by: By = field(default="user", metadata=_BY)
 
-    def rescan(self, context: SessionContext) -> None:
-        context.visibility.rescan()
-
-    def perform(self, context: SessionContext) -> SearchResult:
+    def perform(self, context: SessionContext) -> Steps[SearchResult]:
+        yield
         context.visibility.notice()
         among = context.visibility.findable() if self.by == "model" else None
         result = context.skills.search(
             self.query, limit=self.limit, scope=self.scope, among=among, context=self.context
         )
-        data = json.dumps(recorded_hits.dump(result, context.version)).encode()
+        data = json.dumps(recorded_hits.dump(result)).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
         context.recorder.note(found, artifacts={digest: data})
@@ -175,6 +158,7 @@ class Run(Operation[RunResult]):
     """Run a script of a skill in the sandbox"""
 
     operation: ClassVar[str] = "run"
+    rescans: ClassVar[bool] = True
 
     name: str = field(metadata=about("The name of the skill.", minLength=1))
     script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
@@ -195,13 +179,6 @@ class Run(Operation[RunResult]):
     )
     by: By = field(default="user", metadata=_BY)
 
-    def rescan(self, context: SessionContext) -> None:
-        context.visibility.rescan()
-
-    @property
-    def _options(self) -> RunOptions:
-        return RunOptions(self.files, self.write)
-
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
         given = super(Run, self).as_dict()
@@ -210,26 +187,28 @@ class Run(Operation[RunResult]):
     def runs_script(self, context: SessionContext) -> bool:
         return True
 
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        skill = context.visibility.locate(self.name, None, self.by)
-        if not context.has_loaded(skill):
-            if self.by == "model":
-                return
-            yield context.request("skill_load", skill, skill.path)
-        yield from context.file_requests(skill)
-        script = scripts.read(context, skill, self.script, self.arguments)
-        scripts.check(context, script)
-        yield scripts.request(context, script, given_to(context, script, self._options, self.by))
-
-    def perform(self, context: SessionContext) -> RunResult:
+    def perform(self, context: SessionContext) -> Steps[RunResult]:
         skill = context.visibility.find(self.name, None, self.by)
-        if not context.has_loaded(skill):
-            if self.by == "model":
-                raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
-            context.confirm(context.request("skill_load", skill, skill.path), self.by)
+        loads = not context.has_loaded(skill)
+        if loads and self.by == "model":
+            raise ResourceError(f"load the skill {self.name} before you run its scripts", reason="not-loaded")
+        if loads:
+            yield skill_request("skill_load", skill, skill.path)
+        yield from context.file_requests(skill)
+        if loads:
             load(context, skill, by=self.by)
-        context.confirm_file(skill, by=self.by)
-        return scripts.run(context, skill, self.script, self.arguments, self.stdin, self._options, by=self.by)
+        return (
+            yield from script_runs.run(
+                context,
+                skill,
+                self.script,
+                self.arguments,
+                self.stdin,
+                files=self.files,
+                write=self.write,
+                by=self.by,
+            )
+        )
 
 
 # --- what was given before ---
@@ -246,11 +225,9 @@ class Output(Operation[Text]):
     end: int | None = field(default=None, metadata=about("The last line.", minimum=0))
     grep: str | None = field(default=None, metadata=about("Return only lines that contain this text.", nul=True))
 
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        yield from recall.requests(context, self.ref)
-
-    def perform(self, context: SessionContext) -> Text:
-        return Text(recall.lines_of(recall.text_of(context, self.ref), self.start, self.end, self.grep))
+    def perform(self, context: SessionContext) -> Steps[Text]:
+        text = yield from recall.text_of(context, self.ref)
+        return Text(recall.lines_of(text, self.start, self.end, self.grep))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +240,8 @@ class Compact(Operation[Compaction]):
         default=limits.COMPACTION_CHARACTERS, metadata=about("At most this many characters.", minimum=0)
     )
 
-    def perform(self, context: SessionContext) -> Compaction:
+    def perform(self, context: SessionContext) -> Steps[Compaction]:
+        yield
         return recall.compact(context, self.budget)
 
 
@@ -275,24 +253,19 @@ class Invoke(Operation[Invocation]):
     """Find the skill that a user's message calls"""
 
     operation: ClassVar[str] = "invoke"
+    rescans: ClassVar[bool] = True
 
     message: str = field(metadata=about("The user's message.", nul=True))
 
-    def rescan(self, context: SessionContext) -> None:
-        context.visibility.rescan()
+    @property
+    def asker(self) -> By:
+        return "user"
 
-    def _loads(self, context: SessionContext, mention: mentions.Mention) -> bool:
-        return context.profile.invocation.loads or (mention.command and not context.tools_enabled)
-
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        mention = callable_skills.mentioned(context, self.message)
-        if mention.skills and self._loads(context, mention):
-            yield from context.file_requests(mention.skills[0])
-
-    def perform(self, context: SessionContext) -> Invocation:
+    def perform(self, context: SessionContext) -> Steps[Invocation]:
         context.visibility.notice()
-        mention = callable_skills.mentioned(context, self.message)
-        choices = callable_skills.choices(context, mention)
+        catalog = context.skills.catalog
+        mention = mentions.mentioned(catalog, context.visibility.callable_by_user, self.message)
+        choices = mentions.choices(catalog, mention)
         if not mention.skills:
             if choices:
                 paths = ", ".join(skill.path for choice in choices for skill in choice.candidates)
@@ -301,7 +274,9 @@ class Invoke(Operation[Invocation]):
         skill = mention.skills[0]
         context.refuse_denied(skill)
         loaded = None
-        if self._loads(context, mention):
+        if context.profile.invocation.loads or (mention.command and not context.tools_enabled):
+            yield from context.file_requests(skill)
+            yield
             loaded = load(
                 context,
                 skill,
@@ -339,7 +314,8 @@ class EndTurn(Operation[Done]):
 
     operation: ClassVar[str] = "end_turn"
 
-    def perform(self, context: SessionContext) -> Done:
+    def perform(self, context: SessionContext) -> Steps[Done]:
+        yield
         return Done()  # the call itself ends the turn; see `metier.record.state`
 
 
@@ -359,7 +335,7 @@ class Confirm(Operation[Done]):
 
     @staticmethod
     def _recorded(request: Request) -> JsonObject:
-        """What rules decide on. A record before version 3 has nothing of a skill's place."""
+        """What rules decide on."""
         values = {key: getattr(request, key) for key in ("tool", "skill_name", "path", "digest")}
         place = {key: getattr(request, key) for key in ("folder", "scope", "source", "foreign")}
         return values | {key: value for key, value in place.items() if value}
@@ -369,12 +345,8 @@ class Confirm(Operation[Done]):
         asked = cast("Sequence[Mapping[str, Any]]", values["asked"])
         return cls(asked=tuple(Request(**one) for one in asked))
 
-    def requests(self, context: SessionContext) -> Iterator[Request]:
+    def perform(self, context: SessionContext) -> Steps[Done]:
         yield from self.asked
-
-    def perform(self, context: SessionContext) -> Done:
-        for request in self.asked:
-            context.confirm(request, for_session=True)
         return Done()
 
 
@@ -388,8 +360,14 @@ class Tools(Operation[tools.ToolList]):
     operation: ClassVar[str] = "tools"
     recorded: ClassVar[bool] = False
 
-    def perform(self, context: SessionContext) -> tools.ToolList:
-        return tools.definitions(context, tool_fields)
+    budget: int | None = field(
+        default=None,
+        metadata=about("At most this many characters for a list of skills, as for the prompt beside it.", minimum=0),
+    )
+
+    def perform(self, context: SessionContext) -> Steps[tools.ToolList]:
+        yield
+        return tools.definitions(context, tool_fields, self.budget)
 
     def data(self, result: tools.ToolList) -> object:
         return [tool.as_dict() for tool in result.tools]
@@ -407,7 +385,7 @@ class Call(Operation[ToolResult]):
     def rescan(self, context: SessionContext) -> None:
         if context.visibility.rescans:
             with contextlib.suppress(BadArguments):
-                self._asked(context).operation.rescan(context)
+                tools.parse(context, self._tool, self.arguments, tool_operation).rescan(context)
 
     def check(self) -> None:
         """Only a tool's name that is no text is refused: a model's mistake is a recorded result."""
@@ -435,15 +413,9 @@ class Call(Operation[ToolResult]):
         return cls(tool=tool, arguments=cast("Mapping[str, object] | None", arguments))
 
     def runs_script(self, context: SessionContext) -> bool:
-        return tools.role_of(context, self._tool) == "run"
+        return tools.role_of(context.profile, self._tool) == "run"
 
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        yield from self._asked(context).operation.requests(context)
-
-    def _asked(self, context: SessionContext) -> "tools.ToolCall[Operation[Any]]":
-        return tools.parse(context, self._tool, self.arguments, tool_operation)
-
-    def perform(self, context: SessionContext) -> ToolResult:
+    def perform(self, context: SessionContext) -> Steps[ToolResult]:
         return tools.answer(context, self._tool, self.arguments, tool_operation)
 
     def code(self, result: ToolResult) -> str:

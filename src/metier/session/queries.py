@@ -4,19 +4,20 @@ They are operations like the others, but the record does not have them. It has t
 stream of its own, and what a message added to a prompt, by `Choose`, since later prompts show that, too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, cast
 
 from metier.files.text import storable_text
 from metier.hosts.formats import Text
-from metier.model import JsonObject, Skill
+from metier.hosts.schema import Profile
 from metier.record.events import SkillsChosen
 from metier.record.offers import SkillOffer, of_prompt
-from metier.results import Prompt, Request, WholePrompt
 from metier.session import listing, system_prompt
-from metier.session.context import SessionContext
+from metier.session.context import SessionContext, Steps
 from metier.session.operation import Operation, about
+from metier.values.results import Prompt, WholePrompt
+from metier.values.value import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,12 @@ class CatalogPrompt(Operation[Prompt]):
         default=None, metadata=about("The files being worked on; they decide about skills with paths.")
     )
 
-    def perform(self, context: SessionContext) -> Prompt:
+    def perform(self, context: SessionContext) -> Steps[Prompt]:
+        yield
         return listing.prompt(context, self.message, self.budget, self.files)
 
-    def chosen(self, result: Prompt) -> Sequence[Skill]:
-        return result.chosen
+    def listed(self, result: Prompt) -> Prompt:
+        return result
 
     def offer(self, result: Prompt) -> SkillOffer:
         return of_prompt(result)
@@ -70,15 +72,11 @@ class SystemPrompt(Operation[WholePrompt]):
         default=None, metadata=about("The files being worked on; they decide about skills with paths.")
     )
 
-    def requests(self, context: SessionContext) -> Iterator[Request]:
-        for skill in listing.always_applied(context.visibility.visible(), context.profile, self.files):
-            yield from context.file_requests(skill)
-
-    def perform(self, context: SessionContext) -> WholePrompt:
+    def perform(self, context: SessionContext) -> Steps[WholePrompt]:
         return system_prompt.system_prompt(context, self.base, self.message, self.budget, self.files)
 
-    def chosen(self, result: WholePrompt) -> Sequence[Skill]:
-        return result.chosen
+    def listed(self, result: WholePrompt) -> Prompt | None:
+        return result.listed
 
     def offer(self, result: WholePrompt) -> SkillOffer:
         return of_prompt(result)
@@ -91,28 +89,31 @@ class Choose(Operation[Text]):
     operation: ClassVar[str] = "choose"
 
     skills: Sequence[Mapping[str, object]] = field(default=(), metadata=about("The name and the path of each."))
+    replaces: bool = field(default=False, metadata=about("Whether earlier ones are no longer shown."))
 
     def check(self) -> None:
         return  # it is made here, and not from what somebody sent
 
     @classmethod
-    def of(cls, skills: Sequence[Skill]) -> Self:
-        return cls(skills=[{"name": storable_text(one.name), "path": storable_text(one.path)} for one in skills])
+    def of(cls, listed: Prompt) -> Self:
+        skills = [{"name": storable_text(skill.name), "path": storable_text(skill.path)} for skill in listed.chosen]
+        return cls(skills=skills, replaces=listed.replaces)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
-        return cls(skills=cast("Sequence[Mapping[str, object]]", values["skills"]))
+        skills = cast("Sequence[Mapping[str, object]]", values["skills"])
+        return cls(skills=skills, replaces=bool(values.get("replaces")))
 
-    def perform(self, context: SessionContext) -> Text:
-        known = context.state.chosen
-        new = tuple(one for one in self.skills if one["path"] not in known)
+    def perform(self, context: SessionContext) -> Steps[Text]:
+        yield
+        known = () if self.replaces else context.state.chosen
+        new = tuple(skill for skill in self.skills if skill["path"] not in known)
         if new:
-            context.recorder.note(SkillsChosen(new))
+            context.recorder.note(SkillsChosen(new, self.replaces or None))
         return Text("")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandList:
+class CommandList(Value):
     """The slash commands of a host, one per skill."""
 
     commands: tuple[str, ...]
@@ -120,9 +121,6 @@ class CommandList:
     @property
     def text(self) -> str:
         return "\n".join(self.commands)
-
-    def as_dict(self) -> JsonObject:
-        return {"commands": list(self.commands)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,20 +130,20 @@ class Commands(Operation[CommandList]):
     operation: ClassVar[str] = "commands"
     recorded: ClassVar[bool] = False
 
-    def perform(self, context: SessionContext) -> CommandList:
-        form = command_form(context)
+    def perform(self, context: SessionContext) -> Steps[CommandList]:
+        yield
+        form = command_form(context.profile)
         named = [s.name for s in context.skills.catalog.skills if context.visibility.callable_by_user(s)]
         return CommandList(tuple(form.replace("name", name) for name in named) if form else ())
 
 
-def command_form(context: SessionContext) -> str:
+def command_form(profile: Profile) -> str:
     """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
-    rules = context.profile.invocation
+    rules = profile.invocation
     return next((form for form in rules.forms if form.startswith("/")), "") if rules.commands else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Value):
     """Whether a tool of the host may be used now."""
 
     allowed: bool
@@ -153,9 +151,6 @@ class Allowance:
     @property
     def text(self) -> str:
         return "allowed" if self.allowed else "refused"
-
-    def as_dict(self) -> JsonObject:
-        return {"allowed": self.allowed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +163,6 @@ class MayUse(Operation[Allowance]):
     tool: str = field(metadata=about("The tool of the host.", minLength=1))
     command: str = field(default="", metadata=about("The command that it would run.", nul=True))
 
-    def perform(self, context: SessionContext) -> Allowance:
+    def perform(self, context: SessionContext) -> Steps[Allowance]:
+        yield
         return Allowance(context.may_use(self.tool, self.command))

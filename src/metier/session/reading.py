@@ -5,8 +5,10 @@ says so, and so do the log and the record, once.
 """
 
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.errors import BinaryResource, InvalidSkill, ResourceError, ResourceNotFound
@@ -16,12 +18,11 @@ from metier.files.digests import digest_of
 from metier.files.source import Files
 from metier.hosts.formats import Offered
 from metier.hosts.schema import Profile
-from metier.model import SKILL_FILE, Skill
 from metier.record.events import ResourceRead, ResourceRefused, SkillWarning
 from metier.record.recorder import Recorder
-from metier.results import Loaded, Resource
 from metier.session import activation
-from metier.session.presented import PRESENTED
+from metier.values.results import Loaded, Resource
+from metier.values.skill import SKILL_FILE, Skill
 
 _LOG: Final = logging.getLogger("metier")
 _LOGGED: Final[set[tuple[str, str]]] = set()
@@ -65,16 +66,7 @@ class Reader:
         listing = self._files.listing(skill, rules.max_files, rules.max_file_bytes)
         file = activation.SkillFile(skill=skill, content=content, listing=listing)
         try:
-            version = self._recorder.inputs.version
-            return PRESENTED.get(
-                file,
-                self._profile,
-                offered,
-                arguments,
-                command,
-                version,
-                lambda: activation.present(file, self._profile, offered, arguments, command, version=version),
-            )
+            return _presented(file, self._profile, offered, arguments, command)
         except InvalidSkill as broken:
             digest = digest_of(content.data)
             self._recorder.note(ResourceRefused(skill.name, SKILL_FILE, "invalid", str(broken), digest))
@@ -104,11 +96,8 @@ class Reader:
         self._recorder.note(read, artifacts={digest: content.data})
         if truncated:
             left_out = content.size - len(text.encode())
-            if self._recorder.inputs.version > 4:
-                way = activation.raise_limit("resources.max_bytes")
-                text += activation.cut_notice(relative, left_out, content.size, way)
-            else:
-                text += f"\n\n[truncated: {left_out} bytes of {relative} are left out]"
+            way = activation.raise_limit("resources.max_bytes")
+            text += activation.cut_notice(relative, left_out, content.size, way)
             note = f"{relative} has {content.size} bytes, {left_out} were left out"
             self._recorder.note(*self.warnings(skill, (note,)))
         return Resource(
@@ -160,6 +149,51 @@ class Reader:
             if key not in _LOGGED:
                 _LOGGED.add(key)
                 _LOG.warning("%s: %s", skill.name, note)
-            if not {(skill.name, note), (skill.path, note)} & self._recorder.state.warned:  # 0.1 kept the path
+            if (skill.name, note) not in self._recorder.state.warned:
                 fresh.append(SkillWarning("truncated", note, skill.name))
         return fresh
+
+
+# --- texts that many sessions load ---
+
+_KEPT: Final = 256
+_KEPT_BYTES: Final = 64 * 1024
+"""How many texts this process keeps, and of how large files. Together they take a few megabytes."""
+
+
+class _Kept(NamedTuple):
+    file: activation.SkillFile
+    profile: Profile
+    offered: Offered
+    loaded: Loaded
+
+
+_kept: Final = OrderedDict[tuple[str, str, bool], _Kept]()
+_keeping: Final = threading.Lock()
+
+
+def _presented(file: activation.SkillFile, profile: Profile, offered: Offered, arguments: str, command: bool) -> Loaded:
+    """What `activation.present` gives, made once where many sessions load the same.
+
+    A text depends on nothing but the bytes, the list of files, the profile and what was asked for. All of these are
+    compared before a kept text is used again, so nothing is ever out of date.
+    """
+    key = (file.skill.path, arguments, command)
+    known = _kept.get(key)
+    if (
+        known is not None
+        and known.profile is profile
+        and known.file.skill is file.skill
+        and known.file.content == file.content
+        and known.file.listing == file.listing
+        and known.offered == offered
+    ):
+        return known.loaded
+    loaded = activation.present(file, profile, offered, arguments, command)
+    if len(file.content.data) <= _KEPT_BYTES and len(arguments) <= _KEPT_BYTES:
+        with _keeping:
+            _kept[key] = _Kept(file, profile, dict(offered), loaded)
+            _kept.move_to_end(key)
+            while len(_kept) > _KEPT:
+                _kept.popitem(last=False)
+    return loaded

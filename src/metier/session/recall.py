@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from metier.errors import MetierError, ResourceError, StoreError
 from metier.record.state import LoadedSkill, SessionState, apply, ref_of
-from metier.results import Compaction, Request
 from metier.session.activation import reminder
-from metier.session.context import SessionContext
+from metier.session.context import SessionContext, Steps
+from metier.values.results import Compaction
 
 
-def text_of(context: SessionContext, ref: str) -> str:
+def text_of(context: SessionContext, ref: str) -> Steps[str]:
     """A text by its ref: from this process, from the store, or made again from an unchanged file.
 
     A ref is good as long as the record, also after the skill was loaded again with another text.
@@ -27,7 +27,8 @@ def text_of(context: SessionContext, ref: str) -> str:
         return context.recorder.store.get_artifact(entry.rendered).decode()
     except MetierError:
         skill = context.skills.catalog.find_path(entry.path)
-        context.confirm_file(skill)
+        yield from context.file_requests(skill)
+        yield
         loaded = context.reader.skill(skill, context.offered(), entry.arguments)
     if not entry.gave(loaded.text, loaded.body_digest):
         raise ResourceError(f"{entry.name} has changed since; load it again", path=ref, reason="changed")
@@ -57,26 +58,12 @@ def _printed(context: SessionContext, ref: str) -> str | None:
     return None
 
 
-def requests(context: SessionContext, ref: str) -> Sequence[Request]:
-    """What must be allowed before a text can be made again; nothing where it is still there."""
-    if context.texts.get(ref):
-        return ()
-    entry = context.state.by_ref(ref) or _given_before(context, ref)
-    if entry is None:
-        return ()
-    try:
-        context.recorder.store.get_artifact(entry.rendered)
-    except StoreError:
-        return context.file_requests(context.skills.catalog.find_path(entry.path))
-    return ()
-
-
 def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:
     """Names and texts of what was given under these refs, as far as it can still be had."""
     found: list[tuple[str, str]] = []
     for entry in filter(None, map(context.state.by_ref, refs)):
         try:
-            found.append((entry.name, text_of(context, entry.ref)))
+            found.append((entry.name, context.settle(text_of(context, entry.ref))))
         except MetierError:
             continue
     return found
@@ -102,7 +89,7 @@ def compact(context: SessionContext, budget: int) -> Compaction:
         if entry.ref in context.state.preloaded:
             continue  # the system prompt still has it
         try:
-            text = text_of(context, entry.ref)
+            text = context.settle(text_of(context, entry.ref))
         except MetierError:
             continue
         if len(text) <= left:

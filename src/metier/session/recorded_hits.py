@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from metier.model import JsonObject, Skill
-from metier.results import Hit, IndexProgress, LikeIt, SearchResult
+from metier.values.results import Hit, IndexProgress, LikeIt, SearchResult
+from metier.values.skill import JsonObject, Skill
 
 
-def dump(result: SearchResult, version: int) -> JsonObject:
-    """A result for the record. Before version 6 a hit was only path, score, reason and words."""
-    found: JsonObject = {"truncated": result.truncated, "hits": [_row(hit, version) for hit in result.results]}
-    return found | ({"indexing": list(result.indexing)} if result.indexing and version > 5 else {})
+def dump(result: SearchResult) -> JsonObject:
+    """A result for the record."""
+    found: JsonObject = {"truncated": result.truncated, "hits": [_row(hit) for hit in result.results]}
+    return found | ({"indexing": list(result.indexing)} if result.indexing else {})
 
 
 def restore(query: str, data: Mapping[str, Any], find: Callable[[str], Skill]) -> SearchResult:
@@ -20,14 +20,12 @@ def restore(query: str, data: Mapping[str, Any], find: Callable[[str], Skill]) -
     return SearchResult(query, len(hits), data["truncated"], hits, indexing)
 
 
-def _row(hit: Hit, version: int) -> list[object]:
-    row: list[object] = [hit.skill.path, hit.score, hit.reason, list(hit.matched)]
-    return [*row, hit.details()] if version > 5 else row
+def _row(hit: Hit) -> list[object]:
+    return [hit.skill.path, hit.score, hit.reason, list(hit.matched), hit.details()]
 
 
 def _hit(row: Sequence[Any], find: Callable[[str], Skill]) -> Hit:
-    path, score, reason, matched, *more = row
-    details: dict[str, Any] = more[0] if more else {}
+    path, score, reason, matched, details = row
     return Hit(
         find(path),
         score,

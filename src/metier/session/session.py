@@ -11,19 +11,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier import limits
-from metier.errors import MetierError, PolicyDenied
-from metier.files.source import DiskFiles, Files
+from metier.errors import BadArguments, MetierError, PolicyDenied
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
-from metier.model import JsonObject, Role, Skill
+from metier.policy.decide import Policy
 from metier.record import catalog_events
-from metier.record.events import Event, PolicyChosen, SessionStarted, SkillWarning
+from metier.record.events import VERSION, Event, PolicyChosen, SessionStarted, SkillWarning
 from metier.record.offers import SkillOffer
 from metier.record.recorder import Recorder, Returned
 from metier.record.state import OpenedState, SessionState
 from metier.record.store import Frame, Store
-from metier.record.writer import Inputs
-from metier.results import (
+from metier.running.async_twins import async_twin
+from metier.running.secrets.masking import Mask
+from metier.running.secrets.storage import stored_secrets
+from metier.running.world import LiveWorld, World
+from metier.session import load, operations, queries
+from metier.session.context import Approve, Asked, SessionContext
+from metier.session.operation import Operation
+from metier.session.reading import Reader
+from metier.session.visibility import By, Visibility
+from metier.values.results import (
     Compaction,
     Invocation,
     Loaded,
@@ -35,15 +42,7 @@ from metier.results import (
     Tool,
     ToolResult,
 )
-from metier.sandbox import Runner
-from metier.secrets.masking import Mask
-from metier.session import load, operations, queries, script_secrets, windows
-from metier.session.async_twins import AsyncTwins
-from metier.session.context import Approve, Asked, SessionContext
-from metier.session.operation import Operation
-from metier.session.policy import Policy
-from metier.session.reading import Reader
-from metier.session.visibility import By, Visibility
+from metier.values.skill import JsonObject, Role, Skill
 
 if TYPE_CHECKING:
     from metier.skills import Skills
@@ -56,7 +55,7 @@ _GRACE_MS: Final = 60_000
 """How long after its limit a script of another machine counts as lost."""
 
 
-class Session(AsyncTwins):
+class Session:
     """A conversation with a catalog; `Skills.session` opens one.
 
     Errors are raised to the host as subclasses of `MetierError`; `call` turns them into results for the model. Methods
@@ -76,22 +75,20 @@ class Session(AsyncTwins):
         only: Sequence[str] | None = None,
         has_read_tool: bool = True,
         state: Mapping[str, object] | OpenedState | None = None,
-        files: Files | None = None,
-        runner: Runner | None = None,
+        world: World | None = None,
         surface: str = "python",
         cwd: str | None = None,
         store_required: bool = True,
-        inputs: Inputs | None = None,
     ) -> None:
-        """See `Skills.session`. `cwd` is the session's own working directory, and `inputs` what a replay gives."""
-        given_inputs = inputs or Inputs()
-        self.id = id or given_inputs.ids()
+        """See `Skills.session`. `world` is what the outside decides: this machine, or a record."""
+        world = world or LiveWorld()
+        self.id = id or world.id()
+        self.skills = skills
         rules = policy if isinstance(policy, Policy) else Policy.from_settings(policy or {}, skills.profile)
-        source = files or DiskFiles()
         recorder = Recorder(
             store,
             self.id,
-            given_inputs,
+            world,
             skills.profile,
             required=store_required,
             keeps_artifacts=not rules.redact_arguments,
@@ -103,9 +100,8 @@ class Session(AsyncTwins):
             policy=rules,
             recorder=recorder,
             visibility=Visibility(skills, rules, only, recorder),
-            files=source,
-            reader=Reader(source, skills.profile, recorder),
-            runner=runner,
+            world=world,
+            reader=Reader(world.files, skills.profile, recorder),
             approve=approve,
             tools_enabled=tools,
             has_read_tool=has_read_tool,
@@ -119,11 +115,11 @@ class Session(AsyncTwins):
         self, known: Mapping[str, object] | None, preload: Sequence[str], surface: str, cwd: str | None
     ) -> tuple[Loaded, ...]:
         context = self._context
+        if known and known.get("version") != VERSION:
+            message = f"state: it has version {known.get('version')}, and this Metier reads version {VERSION}"
+            raise BadArguments(message, field="state")
         skills = [load.preloadable(context, name) for name in preload]  # an unknown name ends it before any record
-        requests = [request for skill in skills for request in context.file_requests(skill)]
-        context.use_answers(Asked(context.put(requests)))
-        if known and context.version > 1:
-            known = windows.from_elsewhere(known, self.skills.catalog)
+        context.use_answers(context.ask(lambda context: load.preload(context, skills)))
         started = SessionStarted(
             profile=self.profile.name,
             surface=surface,
@@ -134,27 +130,38 @@ class Session(AsyncTwins):
             policy=self.policy.as_dict(),
             only=tuple(sorted(self.only)) if self.only is not None else None,
             state=known or None,
-            version=context.version,
             cwd=cwd,
         )
         notes: list[Event] = [PolicyChosen(self.policy.name)] if self.policy.name != "default" else []
         notes += (SkillWarning("policy", warning) for warning in self.policy.warnings)
-        if self.only is not None and context.version > 3:
+        if self.only is not None:
             notes += catalog_events.outside(self.skills.catalog, self.only)
-        loads = (lambda: tuple(load.preload(context, skill) for skill in skills)) if skills else None
+        loads = (lambda: context.settle(load.preload(context, skills), "user")) if skills else None
         return context.recorder.begin(started, notes, context.visibility.notice, loads) or ()
 
     # --- operations ---
 
-    def perform(self, operation: Operation[R], *, wire: bool = False, offers: bool = True) -> R:
+    def perform(
+        self,
+        operation: Operation[R],
+        *,
+        wire: bool = False,
+        offers: bool = True,
+        watch: Callable[[Frame], None] | None = None,
+        unasked: bool = True,
+    ) -> R:
         """Do what an operation says: ask policy, then do it and record it.
 
-        With `wire`, prompts and definitions name tools as they go over the wire; see `metier.model.wire_name`. Without
-        `offers`, only a person sees the prompt, and the record does not count its skills as offered to a model.
+        With `wire`, prompts and definitions name tools as they go over the wire; see `metier.values.skill.wire_name`.
+        Without `offers`, only a person sees the prompt, and the record does not count its skills as offered to a model.
+        `watch` is called with each frame of a recorded operation as it is written, such as the output of a script. All
+        have the id of the operation in `op`, and none is of another process that works in the session meanwhile.
+        Without `unasked`, nobody is asked: a recorded operation that needs an answer raises `Unconfirmed`, also where a
+        user's own call would go on, and nothing is done or recorded.
         """
         operation.check()
         if operation.recorded:
-            return self._record(operation)
+            return self._record(operation, watch=watch, unasked=unasked)
         result = self._show(operation, wire)
         if offers and (offer := operation.offer(result)) is not None:
             self.offer(offer)
@@ -164,11 +171,21 @@ class Session(AsyncTwins):
         """Record a list of skills that the model is shown, unless the record has it. Prompts do so by themselves."""
         self._context.recorder.offer(offer)
 
-    def _record(self, operation: Operation[R], given: Mapping[Request, str] | None = None) -> R:
+    def _record(
+        self,
+        operation: Operation[R],
+        given: Mapping[Request, str] | None = None,
+        watch: Callable[[Frame], None] | None = None,
+        unasked: bool = True,
+    ) -> R:
         """Perform and record an operation. `given` are the answers, where a person was asked already."""
         context = self._context
         recorder, name = context.recorder, operation.operation
-        mask = script_secrets.stored(context).mask if operation.runs_script(context) else _NO_SECRETS
+        mask = (
+            stored_secrets(context.skills.settings.config_folder).mask
+            if operation.runs_script(context)
+            else _NO_SECRETS
+        )
 
         def arguments() -> JsonObject:
             return self.policy.redacted({key: mask.value(value) for key, value in operation.as_dict().items()})
@@ -178,7 +195,7 @@ class Session(AsyncTwins):
                 context.begin()
                 context.use_answers(asked)
                 try:
-                    result = operation.perform(context)
+                    result = context.settle(operation.perform(context), operation.asker)
                 except MetierError:
                     context.check_catalog()
                     raise
@@ -186,56 +203,48 @@ class Session(AsyncTwins):
             returned.text, returned.code = result.text, operation.code(result)
             return result
 
-        with recorder.span(name, arguments) as watch:
+        with recorder.span(name, arguments) as span:
             operation.rescan(context)
-            asked = context.ask(operation) if given is None else Asked(given)
+            ask = context.ask if unasked else context.unasked
+            asked = ask(operation.perform) if given is None else Asked(given)
             with recorder.lock:
                 try:
-                    return recorder.operation(name, arguments, work, watch)
+                    return recorder.operation(name, arguments, work, span, watch)
                 finally:
                     used = context.asked
-                    if used.answers or used.scripts or used.packages:
+                    if used.answers or used.scripts or used.looked_up or used.is_final:
                         context.use_answers(Asked())  # the files of a skill may be large
 
     def _show(self, operation: Operation[R], wire: bool) -> R:
         """Perform what only shows something. It does not wait for a script; if somebody was asked, that is recorded."""
         context = self._context
-        asked = context.ask(operation)
+        asked = context.ask(operation.perform)
         if asked.answers:
             with contextlib.suppress(PolicyDenied):  # the operation itself says what is missing
                 self._record(operations.Confirm(asked=tuple(asked.answers)), asked.answers)
         context.recorder.refresh()
-        result = operation.perform(context.silent(asked, wire=wire))
-        chosen = operation.chosen(result)
-        if chosen and self._choose(chosen):
-            result = operation.perform(context.silent(asked, wire=wire))  # after what other processes chose meanwhile
+        shown = context.silent(asked, wire=wire)
+        result = shown.settle(operation.perform(shown), operation.asker)
+        listed = operation.listed(result)
+        if listed is not None and listed.chosen and self._choose(listed):
+            shown = context.silent(asked, wire=wire)  # after what other processes chose meanwhile
+            result = shown.settle(operation.perform(shown), operation.asker)
         return result
 
-    def _choose(self, skills: Sequence[Skill]) -> bool:
+    def _choose(self, listed: Prompt) -> bool:
         """Record what a prompt shows from now on, unless an operation is running: a prompt does not wait for that."""
         lock = self._context.recorder.lock
         if not lock.acquire(blocking=False):
             return False
         try:
-            self._record(queries.Choose.of(skills))
+            self._record(queries.Choose.of(listed))
         finally:
             lock.release()
         return True
 
     def questions(self, operation: Operation[Any]) -> tuple[Request, ...]:
         """What an operation would ask a person now, in order, if each answer is yes. Nothing is asked or recorded."""
-        asked: list[Request] = []
-        context = self._context.asking()
-        try:
-            for request in operation.requests(context):
-                verdict = self.policy.decide(request).verdict
-                if verdict == "deny":
-                    break
-                if verdict == "ask":
-                    asked.append(context.shown(request))
-        except MetierError:
-            return tuple(asked)  # the operation itself says what is wrong
-        return tuple(asked)
+        return self._context.questions(operation.perform, Asked())
 
     def load(
         self,
@@ -340,13 +349,14 @@ class Session(AsyncTwins):
         """Answer a model's tool call in the profile's shape. A model's mistake is a result, never an exception."""
         return self.perform(operations.Call(tool=tool, arguments=arguments))
 
-    def tools(self, *, wire: bool = False) -> list[Tool]:
+    def tools(self, budget: int | None = None, *, wire: bool = False) -> list[Tool]:
         """Tool definitions to hand to a model: name, description, JSON schema.
 
-        With `wire`, names are in characters that every provider accepts: `skills_activate` for `skills.activate`.
-        `call` takes both.
+        A host may list its skills in a description. `budget` is then that of the prompt in the same request. With
+        `wire`, names are in characters that every provider accepts: `skills_activate` for `skills.activate`. `call`
+        takes both.
         """
-        return list(self.perform(operations.Tools(), wire=wire).tools)
+        return list(self.perform(operations.Tools(budget=budget), wire=wire).tools)
 
     def as_functions(self) -> list[Callable[..., str]]:
         """The tools as plain functions, for frameworks that read signatures, type hints and docstrings.
@@ -371,11 +381,34 @@ class Session(AsyncTwins):
         """Whether a tool of the host may be used now, by policy and the skills that are active."""
         return self.perform(queries.MayUse(tool=tool, command=command)).allowed
 
-    # --- what it is ---
+    # --- for asyncio ---
 
-    @property
-    def skills(self) -> "Skills":
-        return self._context.skills
+    aperform = async_twin(perform)
+    """`perform` for asyncio."""
+    aload = async_twin(load)
+    """`load` for asyncio."""
+    aread = async_twin(read)
+    """`read` for asyncio."""
+    asearch = async_twin(search)
+    """`search` for asyncio."""
+    arun = async_twin(run)
+    """`run` for asyncio."""
+    aoutput = async_twin(output)
+    """`output` for asyncio."""
+    acompact = async_twin(compact)
+    """`compact` for asyncio."""
+    ainvoke = async_twin(invoke)
+    """`invoke` for asyncio."""
+    aend_turn = async_twin(end_turn)
+    """`end_turn` for asyncio."""
+    aprompt = async_twin(prompt)
+    """`prompt` for asyncio."""
+    asystem_prompt = async_twin(system_prompt)
+    """`system_prompt` for asyncio."""
+    acall = async_twin(call)
+    """`call` for asyncio."""
+
+    # --- what it is ---
 
     @property
     def profile(self) -> Profile:
@@ -404,6 +437,18 @@ class Session(AsyncTwins):
     def only(self) -> frozenset[str] | None:
         """The names to which the session is limited, if it is."""
         return self._context.visibility.only
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether the host sees to it that no other process works in the session for now.
+
+        Prompts and properties then do not look for what others did. An operation notices it all the same.
+        """
+        return self._context.recorder.exclusive
+
+    @exclusive.setter
+    def exclusive(self, value: bool) -> None:
+        self._context.recorder.exclusive = value
 
     @property
     def can_run(self) -> bool:
@@ -441,29 +486,30 @@ class Session(AsyncTwins):
     @property
     def command_form(self) -> str:
         """How a user calls a skill by a slash command, such as `/name`; empty where the host has no commands."""
-        return queries.command_form(self._context)
+        return queries.command_form(self.profile)
 
     def explain(self, error: MetierError) -> str:
         """An error as a sentence for a model, without paths where the host hides them."""
         from metier.session.tools import explain
 
-        return explain(error, self._context)
+        return explain(error, self.profile, self.visible())
 
     # --- state ---
 
     def loaded_versions(self) -> dict[str, int]:
-        """The skills that are loaded, by path, each with the time of the file that was loaded, whatever became of it.
-
-        The time is 0 where a record before version 4 does not say it.
-        """
+        """The skills that are loaded, by path, each with the time of the file as it was loaded."""
         return {path: loaded.mtime_ms for path, loaded in self._known.loaded.items()}
 
     def state(self) -> JsonObject:
         """What the session knows, as data: names, paths and digests, never bodies."""
-        return {"version": 1, "id": self.id, **self._known.as_dict()}
+        return {"version": VERSION, "id": self.id, **self._known.as_dict()}
+
+    def refresh(self) -> None:
+        """Learn what other processes did in this session. Its operations and properties do so by themselves."""
+        self._context.recorder.refresh()
 
     @property
     def _known(self) -> SessionState:
         """What the session knows now, also of what other processes did."""
-        self._context.recorder.refresh()
+        self.refresh()
         return self._context.state

@@ -4,9 +4,9 @@ A call becomes an operation, and the host's formats give its result their shape.
 says what to do instead; an exception never leaves `answer`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, cast
 
 from metier import limits
 from metier.errors import (
@@ -22,25 +22,22 @@ from metier.errors import (
     SkillNotFound,
 )
 from metier.hosts import formats
-from metier.hosts.formats import Answer, Failure, Success, Surroundings, ToolArguments
-from metier.model import JsonObject, Role, wire_name
-from metier.results import Tool, ToolResult
-from metier.session import script_secrets
-from metier.session.context import SessionContext
-from metier.session.json_schema import Schema
-from metier.session.operation import Flaw, flaw_of
+from metier.hosts.formats import Failure, Success, Surroundings, ToolArguments
+from metier.hosts.schema import Profile
+from metier.running.secrets.storage import stored_secrets
+from metier.session import listing
+from metier.session.context import SessionContext, Steps
+from metier.session.operation import Flaw, Operation, flaw_of
+from metier.values.json_schema import Schema
+from metier.values.results import Tool, ToolResult
+from metier.values.skill import JsonObject, Role, Skill, wire_name
 
 BUSY: Final = "BUSY"
 """The code for: as many scripts run as may; the same call may succeed later."""
 
 
-class Performs(Protocol):
-    """An operation, as far as a tool call needs one."""
-
-    def perform(self, context: SessionContext) -> Answer: ...
-
-
-O = TypeVar("O", bound=Performs)  # noqa: E741 - the operation
+ToolOperation = Callable[[Role, JsonObject], Operation[Any]]
+"""Makes the operation that a call of a tool asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +54,31 @@ class ToolList:
         return {"tools": [tool.as_dict() for tool in self.tools]}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall(Generic[O]):
-    """A model's call, understood: the tool's role, and the operation that it asks for."""
-
-    role: Role
-    operation: O
-
-
 # --- definitions ---
 
 
-def definitions(context: SessionContext, fields: Callable[[Role], Mapping[str, Schema]]) -> ToolList:
-    """The tools that can succeed now. `fields` are what a model may give to the operation of a role."""
+def definitions(
+    context: SessionContext, fields: Callable[[Role], Mapping[str, Schema]], budget: int | None
+) -> ToolList:
+    """The tools that can succeed now. `fields` are what a model may give to the operation of a role.
+
+    `budget` limits a list of skills in a description, as it limits the one in a prompt.
+    """
     profile = context.profile
+    known = replace(
+        _surroundings(context),
+        visible=context.skills.ranked(context.visibility.visible(), None),
+        offered=context.offered(),
+        budget=listing.default_budget(profile) if budget is None else budget,
+    )
     tools: list[Tool] = []
-    for role, name in context.offered().items():
-        definition = formats.shapes(profile, role).define(role, _surroundings(context, fields(role)))
+    for role, name in known.offered.items():
+        definition = formats.shapes(profile, role).define(role, replace(known, parameters=fields(role)))
         tools.append(Tool(name, definition.description, definition.schema))
     return ToolList(tuple(tools))
 
 
-def _surroundings(context: SessionContext, parameters: Mapping[str, Schema] | None = None) -> Surroundings:
+def _surroundings(context: SessionContext) -> Surroundings:
     skills = context.skills
     place = skills.settings.place
     return Surroundings(
@@ -87,8 +87,7 @@ def _surroundings(context: SessionContext, parameters: Mapping[str, Schema] | No
         scopes=context.scopes,
         cwd=place.cwd,
         project=place.project,
-        parameters=parameters or {},
-        version=context.version,
+        parameters={},
     )
 
 
@@ -100,11 +99,9 @@ def _now(context: SessionContext, known: Surroundings) -> Surroundings:
 # --- calls ---
 
 
-def parse(
-    context: SessionContext, tool: str, arguments: object, operation: Callable[[Role, JsonObject], O]
-) -> ToolCall[O]:
+def parse(context: SessionContext, tool: str, arguments: object, operation: ToolOperation) -> Operation[Any]:
     """The operation that a call asks for. Raises `BadArguments` for an unknown tool or arguments that do not fit."""
-    role = role_of(context, tool)
+    role = role_of(context.profile, tool)
     if role is None or not context.profile.enabled or not context.tools_enabled:
         raise BadArguments(f"there is no tool {tool!r}; {_instead(context)}")
     wrong = problem(arguments)
@@ -113,37 +110,35 @@ def parse(
     return _understand(role, ToolArguments(_given(arguments), _surroundings(context)), operation)
 
 
-def _understand(role: Role, given: ToolArguments, operation: Callable[[Role, JsonObject], O]) -> ToolCall[O]:
-    shapes = formats.shapes(given.surroundings.profile, role)
-    return ToolCall(role, operation(role, shapes.fields(role, given)))
+def _understand(role: Role, given: ToolArguments, operation: ToolOperation) -> Operation[Any]:
+    return operation(role, formats.shapes(given.surroundings.profile, role).fields(role, given))
 
 
-def answer(
-    context: SessionContext, tool: str, arguments: object, operation: Callable[[Role, JsonObject], O]
-) -> ToolResult:
+def answer(context: SessionContext, tool: str, arguments: object, operation: ToolOperation) -> Steps[ToolResult]:
     """Answer a call in the host's shape."""
     started = context.recorder.noted_ms
-    role = role_of(context, tool)
+    role = role_of(context.profile, tool)
     context.wire = role is not None and tool != context.profile.tools.by_role()[role]
     # What cannot be recorded cannot be given back either: a replay would not know it.
     shapes, wrong = formats.shapes(context.profile, role), problem(arguments)
     given, surroundings = {} if wrong else _given(arguments), _surroundings(context)
     if role == "run":
-        given = _given(script_secrets.stored(context).mask.value(given))  # some hosts repeat them in the answer
+        mask = stored_secrets(context.skills.settings.config_folder).mask
+        given = _given(mask.value(given))  # some hosts repeat them in the answer
 
     def since() -> int:
         """The milliseconds between the first and the last event of the call, which a replay has, too."""
         return context.recorder.noted_ms - started
 
     try:
-        if wrong or role in (None, "run") or not context.profile.enabled or not context.tools_enabled:
+        if role is None or wrong or role == "run" or not context.profile.enabled or not context.tools_enabled:
             call = parse(context, tool, arguments, operation)  # for what is wrong, or for a script before it is masked
         else:
             call = _understand(role, ToolArguments(given, surroundings), operation)
-        value = call.operation.perform(context)
+        value = yield from call.perform(context)
         return shapes.success(
             Success(
-                role=call.role,
+                role=cast("Role", role),
                 given=given,
                 value=value,
                 time_ms=since(),
@@ -157,7 +152,7 @@ def answer(
                 given=given,
                 error=error,
                 code=code_of(error),
-                message=explain(error, context),
+                message=explain(error, context.profile, context.visibility.visible()),
                 time_ms=since(),
                 surroundings=_now(context, surroundings),
             )
@@ -165,22 +160,20 @@ def answer(
         return replace(result, rule=error.rule) if isinstance(error, PolicyDenied) else result
 
 
-def role_of(context: SessionContext, tool: str) -> Role | None:
+def role_of(profile: Profile, tool: str) -> Role | None:
     """The role of a tool, by its name or by its name on the wire."""
-    names = context.profile.tools.by_role()
+    names = profile.tools.by_role()
     for role, name in names.items():
         if name == tool:
             return role
-    on_wire = names.items() if context.version > 3 else ()
-    return next((role for role, name in on_wire if wire_name(name) == tool), None)
+    return next((role for role, name in names.items() if wire_name(name) == tool), None)
 
 
 def _instead(context: SessionContext) -> str:
     """What can be called instead of an unknown tool, in names that can be called on every surface."""
-    if context.version > 3 and not context.profile.enabled:
+    if not context.profile.enabled:
         return context.profile.off_message
-    names = context.offered().values()
-    return f"the tools are: {', '.join(map(wire_name, names) if context.version > 3 else names) or 'none'}"
+    return f"the tools are: {', '.join(map(wire_name, context.offered().values())) or 'none'}"
 
 
 def _given(arguments: object) -> JsonObject:
@@ -208,16 +201,16 @@ def problem(arguments: object) -> str:
 # --- errors ---
 
 
-def explain(error: MetierError, context: SessionContext) -> str:
+def explain(error: MetierError, profile: Profile, visible: Sequence[Skill]) -> str:
     """An error as a sentence for a model: what is wrong, what would work, and no path where the host hides them."""
-    hide = context.profile.resources.hide_paths
+    hide = profile.resources.hide_paths
     if isinstance(error, SkillNotFound):
-        if context.version > 3 and not context.profile.enabled:
-            return f"no skill {error.wanted!r}: {context.profile.off_message}"
+        if not profile.enabled:
+            return f"no skill {error.wanted!r}: {profile.off_message}"
         if error.why and not hide:
             return f"no skill {error.wanted!r}: {error.why}"
-        visible = [skill.name for skill in context.visibility.visible()]
-        names = [name for name in error.close if name in visible] or visible[:20]
+        seen = [skill.name for skill in visible]
+        names = [name for name in error.close if name in seen] or seen[:20]
         return f"there is no skill {error.wanted!r}; available: {', '.join(names) or 'none'}"
     if isinstance(error, InvalidSkill):
         reasons = "; ".join(d.message for d in error.diagnostics)

@@ -4,26 +4,53 @@ For a model, a skill that is hidden from it does not exist, whichever way it ask
 from models. The policy decides who sees what, and the profile decides when the disk is scanned again.
 """
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Container, Sequence
+from typing import Protocol
 
 from metier.catalog.build import Catalog
 from metier.errors import AmbiguousSkill, SkillNotFound
-from metier.model import Skill
+from metier.hosts.schema import Profile
+from metier.hosts.settings import Settings
+from metier.policy.decide import By, Policy
+from metier.policy.rules import RuleLists, skill_request
 from metier.record.recorder import NamedCatalog, Recorder
 from metier.record.state import LoadedSkill
-from metier.session.policy import By, Policy
-from metier.session.rules import RuleLists
-from metier.session.skill_request import skill_request
+from metier.values.results import SearchResult
+from metier.values.skill import Changes, Skill
 
-if TYPE_CHECKING:
-    from metier.skills import Skills
+
+class SessionSkills(Protocol):
+    """The skills of a session, as `metier.Skills` has them."""
+
+    catalog: Catalog
+    settings: Settings
+
+    @property
+    def profile(self) -> Profile: ...
+
+    def refresh(self) -> Changes: ...
+
+    def snapshot(self) -> bytes: ...
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        scope: str | None = None,
+        among: Container[str] | None = None,
+        context: str | None = None,
+    ) -> SearchResult: ...
+
+    def ranked(self, skills: Sequence[Skill], message: str | None, used: Sequence[str] = ()) -> list[Skill]: ...
+
+    def fitting(self, message: str, among: Container[str], limit: int, least: float) -> list[Skill]: ...
 
 
 class Visibility:
     """See the module. The recorder is told whenever the catalog may have changed."""
 
-    def __init__(self, skills: "Skills", policy: Policy, only: Collection[str] | None, recorder: Recorder) -> None:
+    def __init__(self, skills: SessionSkills, policy: Policy, only: Collection[str] | None, recorder: Recorder) -> None:
         self._skills, self._policy, self._recorder = skills, policy, recorder
         self.only = frozenset(only) if only is not None else None
         self._visible: tuple[Catalog, RuleLists, list[Skill]] | None = None
@@ -59,8 +86,7 @@ class Visibility:
             return False
         if self._policy.never_denies("skill_load"):
             return True
-        version = self._recorder.inputs.version
-        return self._policy.decide(skill_request("skill_load", skill, skill.path, version=version)).verdict != "deny"
+        return self._policy.decide(skill_request("skill_load", skill, skill.path)).verdict != "deny"
 
     def within(self, name: str) -> bool:
         """Whether the session is not limited to other skills."""
@@ -96,21 +122,12 @@ class Visibility:
         """
         before = self._recorder.named_catalog
         self.notice()
-        return self._locate(name, path, by, before, self.notice)
-
-    def locate(self, name: str | None, path: str | None, by: By) -> Skill:
-        """The same without a word in the record."""
-        return self._locate(name, path, by, self._recorder.named_catalog, lambda: None)
-
-    def _locate(
-        self, name: str | None, path: str | None, by: By, before: NamedCatalog, notice: Callable[[], None]
-    ) -> Skill:
         try:
             return self._known(name, path, by, before)
         except SkillNotFound:
             if self._skills.profile.catalog.refresh not in ("stale", "call") or not self._skills.refresh():
                 raise
-            notice()
+            self.notice()
             return self._known(name, path, by, before)
 
     def _known(self, name: str | None, path: str | None, by: By, before: NamedCatalog) -> Skill:
@@ -144,9 +161,7 @@ class Visibility:
         return SkillNotFound(error.wanted, error.available, error.close, "it was removed", "removed")
 
     def _loaded(self, name: str | None, path: str | None) -> list[LoadedSkill]:
-        """What the session loaded of this name or at this path. Version 0.1 did not look."""
-        if self._recorder.inputs.version < 2:
-            return []
+        """What the session loaded of this name or at this path."""
         return [one for one in self._recorder.state.loaded.values() if one.path == path or one.name == name]
 
     def _look_up(self, name: str | None, path: str | None, by: By) -> Skill:

@@ -61,7 +61,8 @@ def fetch(folder: Path) -> Path:
 def outcomes(tests: Path) -> dict[str, bool]:
     """Each case by name, and whether strict mode agrees with it."""
     search_path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
+    # `PYTEST_ADDOPTS` chooses among our own tests.
+    environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
     command = [
         sys.executable,
         "-m",

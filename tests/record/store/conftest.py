@@ -1,5 +1,7 @@
 """Empty stores for the tests: each has its own file, or its own schema in a server that the tests start."""
 
+import importlib
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +10,9 @@ import pytest
 
 import parts
 from metier.record.store import Store, open_store
+from packages_of_others import install
+from patience import PATIENCE
 from record.store.server import PostgresServer, programs
-from record.store.stranger import StrangerStore
 
 SHARED = ("sqlite", "postgres")
 """The kinds that several processes can open."""
@@ -40,6 +43,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             return "memory:"
         if kind == "sqlite":
             return f"sqlite://{tmp_path_factory.mktemp('store')}/trail.db"
+        if kind == "stranger":
+            return "stranger://here"
         return schema_of(request.getfixturevalue("postgres"))
 
     return url
@@ -56,11 +61,14 @@ def schema_of(server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def new_store(place: Place) -> NewStore:
-    def opened(kind: str) -> Store:
-        return StrangerStore() if kind == "stranger" else open_store(place(kind), patience=20)
-
-    return opened
+def new_store(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewStore]:
+    """The stranger's store is in a package that is installed for the tests."""
+    site, source = tmp_path_factory.mktemp("site"), Path(__file__).with_name("stranger.py").read_text()
+    install(site, "stranger_store", source, "metier.stores", "stranger = stranger_store:opened")
+    sys.path.insert(0, str(site))
+    importlib.invalidate_caches()
+    yield lambda kind: open_store(place(kind), patience=PATIENCE)
+    sys.path.remove(str(site))
 
 
 @pytest.fixture(params=KINDS)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypedDict
 
 import parts
+from patience import PATIENCE
 
 
 def programs() -> str | None:
@@ -94,7 +95,7 @@ class PostgresServer:
             command = [f"{self._bin}/postgres", "-D", self._data, *arguments]
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, **self._account)
             self._process = process
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while subprocess.run(
             [f"{self._bin}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         ).returncode:
@@ -107,7 +108,7 @@ class PostgresServer:
         """Stop the server. SIGINT breaks all connections and shuts down; SIGQUIT is a crash."""
         if self._process:
             self._process.send_signal(how)
-            self._process.wait(30)
+            self._process.wait()
             self._process = None
 
     def __exit__(

@@ -69,6 +69,11 @@ class StrangerListener:
         return found
 
 
+def opened(url: str, *, on_trouble: Callable[[str], None] | None, patience: float, outage: float) -> "StrangerStore":
+    """What the entry point names. There is no file and no server to wait for."""
+    return StrangerStore(url)
+
+
 class StrangerStore:
     def __init__(self, location: str = "stranger:") -> None:
         self.location = location

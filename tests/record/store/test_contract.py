@@ -20,6 +20,7 @@ from metier.record.store import (
     canonical,
     open_store,
 )
+from patience import PATIENCE
 
 
 def draft(id_: str, time_ms: int = 1, type_: str = "note", **data: object) -> Draft:
@@ -183,7 +184,7 @@ def test_of_many_threads_that_expect_the_same_end_one_appends(store: Store) -> N
     def append(worker: int) -> list[int]:
         won: list[int] = []
         for expected in range(-1, 10):
-            together.wait(60)
+            together.wait()
             try:
                 store.append("s1", "session", "a", [draft(f"{worker}-{expected}")], expected_seq=expected)
             except StreamConflict:
@@ -337,12 +338,12 @@ def test_a_notice_reaches_the_listeners_of_its_channel_once_and_in_order(store: 
     assert ear.get(0.05) == []
     store.notify("catalog", "one é")
     store.notify("catalog")
-    assert ear.get(120) == ["one é", ""]
+    assert ear.get(PATIENCE) == ["one é", ""]
     assert ear.get(0.05) == []
     assert other.get(0) == []
     timer = threading.Timer(0.1, store.notify, ("policy", "late"))
     timer.start()
-    assert other.get(120) == ["late"]
+    assert other.get(PATIENCE) == ["late"]
     timer.join()
 
 

@@ -13,15 +13,15 @@ import pytest
 from metier.errors import StoreError, StreamConflict
 from metier.record.store import Draft, Frame, Store, open_store
 from metier.record.store.group import GroupCommit
+from patience import PATIENCE
 
-BOUND = 60.0
 """The longest wait for anything here. Nothing takes that long unless it hangs."""
 
 Work = Callable[[], object]
 
 
 def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND
+    deadline = time.monotonic() + PATIENCE
     while not ready():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.001)
@@ -43,7 +43,7 @@ class Thread(threading.Thread):
             self.result = error
 
     def end(self) -> Any:
-        self.join(BOUND)
+        self.join()
         assert not self.is_alive()
         return self.result
 
@@ -110,7 +110,7 @@ def commits_in_log(path: str) -> int:
 @pytest.fixture
 def group(url: str) -> Generator[Store, None, None]:
     """A store that has six streams with an event each."""
-    with open_store(url, patience=BOUND) as store:
+    with open_store(url, patience=PATIENCE) as store:
         append(store, "leads", "first")
         for number in range(6):
             append(store, f"stream-{number}", f"first-{number}")
@@ -139,8 +139,8 @@ def test_writers_that_wait_share_one_transaction_and_each_gets_its_own_answer(gr
     assert (stolen.reason, "stream-3" in str(stolen)) == ("conflict", True)
     assert [frame["seq"] for frame in (*other, *last)] == [1, 1]
     assert [(frame["id"], frame["type"]) for frame in repeated] == [("first-4", "written"), ("d-0", "shared")]
-    # In SQLite the log also has those who led, one transaction each; PostgreSQL knows who wrote what.
-    assert transactions(url, "shared") - before == (2 if url.startswith("sqlite:") else 1)
+    # In SQLite the log also has the one who led. In PostgreSQL, two who led may end together and share the others.
+    assert transactions(url, "shared") - before in ({2} if url.startswith("sqlite:") else {1, 2})
     with open_store(url) as later:
         found = {name: [frame["id"] for frame in later.read(name)] for name in ("stream-0", "stream-1", "stream-2")}
         assert found == {"stream-0": ["first-0", "a-0", "a-1"], "stream-1": ["first-1"], "stream-2": ["first-2"]}
@@ -179,7 +179,7 @@ def test_nobody_waits_for_a_stream_that_somebody_else_has_locked(place: Callable
 
     url = place("postgres")
     names = [f"stream-{number}" for number in range(5)]
-    with open_store(url, patience=BOUND) as store:
+    with open_store(url, patience=PATIENCE) as store:
         for name in names:
             append(store, name, f"{name}-first")
         with psycopg.connect(url) as other:
@@ -200,7 +200,7 @@ def test_appends_to_a_stream_of_others_do_not_try_to_share_a_transaction_each_ti
 
     monkeypatch.setattr(module, "_ALONE", 3)
     url = place("postgres")
-    with module.PostgresStore(url, patience=BOUND) as store:
+    with module.PostgresStore(url, patience=PATIENCE) as store:
         tried: list[int] = []
         commit = store._group._commit
 
@@ -239,7 +239,7 @@ def test_events_of_any_number_are_written_in_order(
 
 def test_documents_and_events_share_a_transaction_of_a_file(place: Callable[[str], str]) -> None:
     url = place("sqlite")
-    with open_store(url, patience=BOUND) as store:
+    with open_store(url, patience=PATIENCE) as store:
         store.save_state("s", "snapshot", {"number": 1})
         append(store, "leads", "first")
         before = transactions(url, "")
@@ -268,16 +268,16 @@ def test_writers_are_not_lost_with_the_one_that_leads_them() -> None:
     def commit(writes: Sequence[str]) -> list[str]:
         if writes == ["first"]:
             entered.set()
-            assert free.wait(BOUND)
+            assert free.wait(PATIENCE)
         elif len(writes) > 1:
             raise _Interrupted
         return [write.upper() for write in writes]
 
     group = GroupCommit[str, str](
-        commit, lambda write: f"{write} alone", lambda: StoreError("busy", reason="busy"), leaders=1, patience=BOUND
+        commit, lambda write: f"{write} alone", lambda: StoreError("busy", reason="busy"), leaders=1, patience=PATIENCE
     )
     first = Thread(lambda: group.write("first"))
-    assert entered.wait(BOUND)
+    assert entered.wait(PATIENCE)
     others = [Thread(lambda name=name: group.write(name)) for name in ("second", "third", "fourth")]
     until(lambda: len(group._queue) == len(others))
     free.set()
@@ -293,7 +293,7 @@ def test_who_gets_no_turn_in_time_is_told_and_leaves_the_queue() -> None:
     done: list[str] = []
 
     def commit(writes: Sequence[str]) -> list[str]:
-        assert free.wait(BOUND)
+        assert free.wait(PATIENCE)
         done.extend(writes)
         return list(writes)
 

@@ -8,6 +8,7 @@ import pytest
 
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
+from metier.record.store.seal import Seal
 from record.store.conftest import KINDS, NewStore
 
 
@@ -60,7 +61,7 @@ def test_one_session_is_exported_with_its_artifacts_and_its_state_only(store: St
 
 
 def test_an_import_goes_on_where_the_store_ends(store: Store, lines: list[str]) -> None:
-    store.import_lines(lines[:4])
+    store.restore([json.loads(line) for line in lines[1:4]], [bytes(range(256))])  # the first batch of an import
     assert store.import_lines(lines).events == 12 - 3
     assert list(store.export_lines()) == lines
 
@@ -142,11 +143,13 @@ def test_restore_refuses_a_gap_and_a_difference(store: Store) -> None:
 
 
 def test_the_higher_version_of_a_document_stays(store: Store) -> None:
-    def line(version: int, value: str) -> str:
-        return json.dumps({"state": "k", "session_id": "s", "version": version, "value": value})
+    def export(version: int, value: str) -> list[str]:
+        seal = Seal()
+        line = seal.add(json.dumps({"state": "k", "session_id": "s", "version": version, "value": value}))
+        return [line, seal.end(None)]
 
-    store.import_lines([line(3, "new")])
-    assert store.import_lines([line(2, "old")]).states == 0
+    store.import_lines(export(3, "new"))
+    assert store.import_lines(export(2, "old")).states == 0
     found = store.load_state("s", "k")
     assert found
     assert (found.version, found.value) == (3, "new")

@@ -16,7 +16,10 @@ from metier.errors import ConfigError, MissingExtra
 from metier.record.store import Draft, Frame, Store, StoreError, open_store, postgres_statements
 from metier.record.store.postgres import PostgresStore
 from metier.record.store.postgres_connection import Connection
+from metier.record.store.schema import SCHEMA
+from metier.record.store.sql import insert_artifacts
 from metier.record.store.writes import StreamHead, row_of
+from patience import PATIENCE
 from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
 from watching import wait_for
@@ -41,7 +44,7 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
     own: PostgresServer, how: signal.Signals
 ) -> None:
     reports: list[str] = []
-    with open_store(schema_of(own), on_trouble=reports.append, patience=30) as store:
+    with open_store(schema_of(own), on_trouble=reports.append, outage=30) as store:
         failed: list[Exception] = []
         written: list[int] = []
         enough = threading.Event()
@@ -67,7 +70,7 @@ def test_a_server_that_goes_and_comes_back_is_reported_and_nothing_is_written_tw
             own.start()
         enough.set()
         for thread in threads:
-            thread.join(60)
+            thread.join()
         assert failed == []
         frames = store.read()
         assert [frame["seq"] for frame in frames] == list(range(len(written)))
@@ -89,8 +92,36 @@ def test_a_server_that_stays_away_is_given_up_within_the_bound(own: PostgresServ
         assert (caught.value.reason, caught.value.exit_code) == ("lost", 4)
         assert "no acknowledged event is lost" in caught.value.hint
         assert "gave up" in reports[-1]
+        reports.clear()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="refused"):
+                add(store, 1)
+        assert reports == [f"{store.location}: gave up after 1 attempts"] * 2, "nobody waits for it any more"
         own.start()
         assert add(store, 1)[0]["seq"] == 1, "the store itself goes on when the server is back"
+
+
+def test_calls_that_wait_together_for_a_server_that_stays_away_are_refused_together(own: PostgresServer) -> None:
+    reports: list[str] = []
+    with open_store(schema_of(own), on_trouble=reports.append, outage=1.0) as store:
+        add(store, 0)
+        own.stop()
+        failed: list[StoreError] = []
+
+        def read() -> None:
+            with pytest.raises(StoreError) as caught:
+                store.last_seq("st")
+            failed.append(caught.value)
+
+        threads = [threading.Thread(target=read) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [error.reason for error in failed] == ["lost"] * 20
+        assert sum("connection lost" in line for line in reports) == 1
+        own.start()
+        assert store.last_seq("st") == 0
 
 
 def test_a_follower_survives_a_lost_server(own: PostgresServer) -> None:
@@ -181,25 +212,26 @@ def test_the_other_stores_do_not_import_the_driver() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_newer_schema_is_refused(place: Place) -> None:
+@pytest.mark.parametrize("version", [1, 99])
+def test_another_schema_is_refused_and_left_alone(place: Place, version: int) -> None:
     url = place("postgres")
     open_store(url).close()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("INSERT INTO metier_migrations (number, name) VALUES (99, 'future')")
-    with pytest.raises(StoreError, match="schema 99, but this version supports") as caught:
+        connection.execute("UPDATE metier_schema SET version = %s", (version,))
+    with pytest.raises(StoreError, match=f"its tables have version {version}, and this Metier uses version") as caught:
         open_store(url)
-    assert caught.value.reason == "newer"
+    assert (caught.value.reason, caught.value.exit_code) == ("version", 4)
+    assert "\n" not in str(caught.value)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT version FROM metier_schema").fetchall() == [(version,)]
 
 
-def test_migrations_run_once_each(place: Place) -> None:
+def test_the_tables_are_made_once(place: Place) -> None:
     url = place("postgres")
     for _ in range(2):
         open_store(url).close()
     with psycopg.connect(url) as connection:
-        assert connection.execute("SELECT number, name FROM metier_migrations ORDER BY 1").fetchall() == [
-            (1, "trail"),
-            (2, "state"),
-        ]
+        assert connection.execute("SELECT version FROM metier_schema").fetchall() == [(SCHEMA,)]
 
 
 def test_a_user_who_may_not_create_tables_is_told(postgres: PostgresServer) -> None:
@@ -252,7 +284,7 @@ def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, 
 
 def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -> None:
     url = place("postgres")
-    with open_store(url, patience=20) as store, psycopg.connect(url) as other:
+    with open_store(url, patience=PATIENCE) as store, psycopg.connect(url) as other:
         store.append("s", "session", "held", [Draft("h", 1, "x", {})])
         other.execute(postgres_statements.LOCK_STREAMS, (["held"],))
         add(store, 0)  # a store that waited for the other would give up
@@ -276,13 +308,13 @@ def test_a_prune_does_not_take_an_artifact_from_under_a_writer(place: Place) -> 
     with PostgresStore(url) as store, psycopg.connect(url) as slow:
         digest = store.put_artifact(content)
         store._lock_streams(slow, {"slow": StreamHead("slow", "s", "session")}, [])
-        assert store._insert_artifacts(slow, {digest: content}) == 0
+        assert insert_artifacts(lambda query, values: slow.execute(query.encode(), values), {digest: content}) == 0
         prune = threading.Thread(target=store.prune, args=(0,), kwargs={"grace_ms": 0})
         prune.start()
         prune.join(0.3)
         frame = {"id": "e", "session_id": "s", "stream_kind": "session", "stream_id": "slow", "seq": 0}
         store._insert(slow, [row_of({**frame, "timestamp_ms": 5, "type": "x", "digest": digest})])
         slow.commit()
-        prune.join(20)
+        prune.join()
         assert not prune.is_alive()
         assert store.get_artifact(store.read()[0]["digest"]) == content

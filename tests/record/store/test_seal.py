@@ -1,4 +1,4 @@
-"""The end line of each session in an export: any change of the file is found, and older exports are still read."""
+"""The end line of each session in an export: any change of the file is found."""
 
 import hashlib
 import json
@@ -14,15 +14,13 @@ from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.seal import SealCheck, SealProblem
 
-CHAIN = hashlib.sha256(b"").hexdigest()
 
-
-def fill(store: Store, **more: object) -> None:
+def fill(store: Store) -> None:
     """Two sessions that share an artifact, and things that belong to no session."""
     shared = b"shared"
     for session in ("s1", "s2"):
         for number in range(4):
-            data = {"text": f"é\u2028\n{number}", "digest": digest_of(shared), **more}
+            data = {"text": f"é\u2028\n{number}", "digest": digest_of(shared)}
             store.append(session, "session", session, [Draft(f"{session}-{number}", number, "x", data)], [shared])
         store.save_state(session, "loaded", ["pdf", 1, True])
     store.save_state("no-events", "k", None)
@@ -170,7 +168,7 @@ def changed_once(text: str, chance: random.Random) -> str:
 @pytest.mark.parametrize("session", [None, "s1"])
 def test_of_500_single_changes_each_is_found(session: str | None) -> None:
     with open_store("memory:") as source:
-        fill(source, chain=CHAIN)
+        fill(source)
         text = "\n".join(source.export_lines(session))
     chance = random.Random(15)
     done = 0
@@ -195,7 +193,7 @@ def test_problems_are_values_and_the_check_goes_on_behind_broken_lines(lines: li
     ]
 
 
-# Line ends, and exports without end lines
+# Line ends
 
 
 def test_line_ends_and_the_rest_of_a_split_are_no_lines(store: Store, lines: list[str]) -> None:
@@ -204,31 +202,16 @@ def test_line_ends_and_the_rest_of_a_split_are_no_lines(store: Store, lines: lis
     assert store.import_lines(text.split("\n")).events == 8
 
 
-def test_an_older_export_has_no_end_lines_and_is_imported(store: Store, lines: list[str]) -> None:
-    older = [line for line in lines if not line.startswith('{"end"')]
-    assert problems(older) == []
-    store.import_lines([*older[:3], "", *older[3:]])
-    assert list(store.export_lines()) == lines, "the next export has them"
-
-
-def test_chained_frames_without_an_end_line_were_cut(store: Store) -> None:
+def test_a_session_without_an_end_line_was_cut(store: Store) -> None:
     with open_store("memory:") as source:
-        fill(source, chain=CHAIN)
+        fill(source)
         whole = list(source.export_lines("s1"))
     assert problems(whole) == []
-    assert problems(whole[:1]) == [], "an artifact does not say how old the export is"
-    for length in range(2, len(whole)):
-        with pytest.raises(StoreError, match=f"line {length}: no end line follows: the file was cut") as caught:
+    for length in range(1, len(whole)):
+        with pytest.raises(StoreError, match=f"line {length}: {CUT}") as caught:
             store.import_lines(whole[:length])
         assert caught.value.reason == "changed"
     assert is_empty(store)
-
-
-def test_what_is_called_chain_in_older_frames_is_no_hash() -> None:
-    with open_store("memory:") as source:
-        fill(source, chain=["pdf", "zip"])
-        older = [line for line in source.export_lines() if not line.startswith('{"end"')]
-    assert problems(older) == []
 
 
 def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_path: Path) -> None:
@@ -238,7 +221,7 @@ def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_p
 
     def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*forking.METIER, "store", *arguments]
-        return forking.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return forking.run(command, capture_output=True, text=True, check=False)
 
     exported = metier("export", "--store", url).stdout
     file.write_text(exported.replace("s1-2", "s1-9"))

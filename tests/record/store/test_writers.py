@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from metier.record.store import Store, StoreError, open_store
+from patience import PATIENCE
 
-WRITER = Path(__file__).with_name("writer.py")
+WRITER = [sys.executable, "-m", "record.store.writer"]
+TESTS = Path(__file__).parents[2]
+KILLS = 40
+"""`make walk` kills more."""
 
 
 def run(*arguments: object) -> list[str]:
-    command = [sys.executable, str(WRITER), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = [*WRITER, *map(str, arguments)]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return [line for line in done.stdout.splitlines() if line]
 
@@ -38,14 +42,14 @@ def check_whole(store: Store) -> dict[tuple[str, int], str]:
     return places
 
 
-def test_110_writers_killed_at_random_moments_lose_nothing_they_acknowledged(url: str) -> None:
-    reports = [json.loads(line) for line in run("kill", url, 110, 7)]
-    assert len(reports) == 110
-    assert sum(report["opened"] for report in reports) >= 80, "most of them were killed while they wrote"
+def test_writers_killed_at_random_moments_lose_nothing_they_acknowledged(url: str) -> None:
+    reports = [json.loads(line) for line in run("kill", url, KILLS, 7)]
+    assert len(reports) == KILLS
+    assert sum(report["opened"] for report in reports) >= 0.7 * KILLS, "most of them were killed while they wrote"
     with open_store(url) as store:
         places = check_whole(store)
         acknowledged = [entry for report in reports for entry in report["acknowledged"]]
-        assert len(acknowledged) > 100
+        assert len(acknowledged) > KILLS
         for stream, seq, id_ in acknowledged:
             assert places[stream, seq] == id_
         # Events without an acknowledgement were being written: at most one complete append of each writer.
@@ -59,8 +63,8 @@ def test_110_writers_killed_at_random_moments_lose_nothing_they_acknowledged(url
         assert len(store.artifacts()) == len(places)
 
 
-def test_60_writers_killed_while_they_create_a_file_leave_one_that_opens(tmp_path: Path) -> None:
-    reports = [json.loads(line) for line in run("create", tmp_path / "new" / "trail", 60, 3)]
+def test_writers_killed_while_they_create_a_file_leave_one_that_opens(tmp_path: Path) -> None:
+    reports = [json.loads(line) for line in run("create", tmp_path / "new" / "trail", KILLS // 2, 3)]
     assert {bool(lines) for lines in reports} == {True, False}, "some died before the store was open, some after"
     for number, lines in enumerate(reports):
         with open_store(str(tmp_path / "new" / f"trail-{number}")) as store:
@@ -72,10 +76,10 @@ def test_60_writers_killed_while_they_create_a_file_leave_one_that_opens(tmp_pat
 
 @pytest.mark.parametrize("streams", [1, 8])
 def test_8_processes_append_at_once_and_everything_is_there_without_a_gap(url: str, streams: int) -> None:
-    assert len(run("crowd", url, 8, 500, 5, streams)) == 8
+    assert len(run("crowd", url, 8, 100, 5, streams)) == 8
     with open_store(url) as store:
         places = check_whole(store)
-        assert len(places) == 8 * 500
+        assert len(places) == 8 * 100
         assert {stream for stream, _ in places} == {f"stream-{number}" for number in range(streams)}
 
 
@@ -90,9 +94,9 @@ def test_of_processes_that_expect_the_same_end_of_a_stream_one_appends(url: str)
 
 def test_a_follower_in_another_process_misses_nothing_of_8_writers(url: str) -> None:
     with open_store(url) as store:
-        writers = subprocess.Popen([sys.executable, str(WRITER), "crowd", url, *map(str, (8, 100, 1, 8))])
+        writers = subprocess.Popen([*WRITER, "crowd", url, "8", "100", "1", "8"], cwd=TESTS)
         seen: list[tuple[str, int]] = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
 
         def stop() -> bool:
             return len(seen) >= 800 or time.monotonic() > deadline
@@ -101,7 +105,7 @@ def test_a_follower_in_another_process_misses_nothing_of_8_writers(url: str) -> 
             seen.append((frame["stream_id"], frame["seq"]))
             if stop():
                 break
-        assert writers.wait(60) == 0
+        assert writers.wait() == 0
         assert len(seen) == len(set(seen)) == 800
         for number in range(8):
             assert [seq for stream, seq in seen if stream == f"stream-{number}"] == list(range(100))
@@ -115,18 +119,18 @@ def test_a_notice_reaches_another_process(url: str) -> None:
     with open_store(url) as store:
         ear = store.listen("catalog")
         child = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, url])
-        assert ear.get(60) == ["changed"]
-        child.wait(120)
+        assert ear.get(PATIENCE) == ["changed"]
+        child.wait()
 
 
-def test_8_processes_that_start_together_migrate_once(url: str) -> None:
+def test_8_processes_that_start_together_make_the_tables_once(url: str) -> None:
     run("open", url, 8)
     with open_store(url) as store:
         assert len(check_whole(store)) == 8
 
 
 def test_8_processes_that_create_a_file_together_all_open_it(tmp_path: Path) -> None:
-    for number in range(10):
+    for number in range(3):
         run("open", tmp_path / f"new-{number}" / "trail.db", 8)
 
 

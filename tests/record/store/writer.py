@@ -1,10 +1,11 @@
 """A process that forks short-lived writers, to kill them at random moments or to let many of them write at once.
+`python -m record.store.writer`, in the folder of the tests, and then:
 
-    python writer.py kill URL COUNT SEED        kill writers of one store; print what each had acknowledged
-    python writer.py create PATH COUNT SEED     kill writers that create a store each, at PATH-0, PATH-1, ...
-    python writer.py crowd URL WRITERS EVENTS BATCH STREAMS     many writers at once; print the seconds of each append
-    python writer.py race URL WRITERS EVENTS    append where the stream is seen to end; print the seqs each has written
-    python writer.py open URL COUNT             open the store COUNT times at once
+    kill URL COUNT SEED        kill writers of one store; print what each had acknowledged
+    create PATH COUNT SEED     kill writers that create a store each, at PATH-0, PATH-1, ...
+    crowd URL WRITERS EVENTS BATCH STREAMS     many writers at once; print the seconds of each append
+    race URL WRITERS EVENTS    append where the stream is seen to end; print the seqs each has written
+    open URL COUNT             open the store COUNT times at once
 
 It has no store and no thread itself, so its children start within a millisecond and from a clean state.
 """
@@ -22,6 +23,7 @@ from typing import TypeVarTuple, Unpack
 
 from metier.files.digests import digest_of
 from metier.record.store import Draft, StreamConflict, open_store
+from patience import PATIENCE
 
 for module in ("metier.record.store.sqlite", "metier.record.store.postgres"):
     with contextlib.suppress(ImportError):  # the driver of PostgreSQL is not installed
@@ -112,7 +114,7 @@ def create(path: str, count: int, seed: int) -> None:
 
 
 def write_many(url: str, name: str, events: int, batch: int, stream: str, pipe: int) -> None:
-    with open_store(url, patience=120) as store:
+    with open_store(url, patience=PATIENCE) as store:
         times: list[float] = []
         for start in range(0, events, batch):
             drafts = [
@@ -136,7 +138,7 @@ def crowd(url: str, writers: int, events: int, batch: int, streams: int) -> None
 
 def append_at_the_end(url: str, name: str, events: int, pipe: int) -> None:
     won: list[int] = []
-    with open_store(url, patience=120) as store:
+    with open_store(url, patience=PATIENCE) as store:
         while (last := store.last_seq("st")) < events - 1:
             draft = Draft(f"{name}-{last}", 1, "x", {})
             with contextlib.suppress(StreamConflict):

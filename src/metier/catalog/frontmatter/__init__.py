@@ -1,24 +1,40 @@
 """Parses the frontmatter of a SKILL.md: bytes become fields. Only this package knows YAML.
 
-A fence is a whole line `---`. The text between the first two fences is parsed as YAML 1.2, so `no`, `on` and dates stay
-text. Anchors, aliases, merge keys, tags and deep nesting are refused before that, because they could make a small file
-large. If a file does not parse, its plain values are quoted and it is parsed once more; the report keeps the original
-error. A number that would print differently stays text. Bad input never raises: it returns diagnostics.
+A fence is a whole line `---`. Two common mistakes are forgiven and reported: text before the opening fence, and a
+heading on the closing fence's line. The text between the first two fences is parsed as YAML 1.2, so `no`, `on` and
+dates stay text. Anchors, aliases, merge keys, tags and deep nesting are refused before that, because they could make a
+small file large. If a file does not parse, its plain values are quoted and it is parsed once more; the report keeps the
+original error. A number that would print differently stays text. Bad input never raises: it returns diagnostics.
 """
 
 import re
 from sys import intern
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from metier import limits
-from metier.catalog.frontmatter.fences import FenceError, Fences, find_fences
 from metier.catalog.frontmatter.plain import read_plain
 from metier.catalog.frontmatter.source import Scan, indent_of, scan
 from metier.catalog.frontmatter.yaml import TOO_DEEP, Unusable, explain, is_simple, load, settle, suspicious, too_deep
 from metier.files.shapes import is_dict
-from metier.model import Diagnostic, Severity
+from metier.values.skill import Diagnostic, Severity
 
-__all__ = ["Fences", "Parsed", "find_fences", "parse"]
+FenceError = Literal["frontmatter-missing", "frontmatter-unclosed", "frontmatter-too-large"]
+"""The diagnostic code of a file without usable fences."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_OPENING: Final = re.compile(rb"---[ \t]*(?:\r?\n|\Z)")
+_CLOSE: Final = re.compile(rb"---[ \t]*\r?(?=\n|\Z)")
+_CLOSE_WITH_HEADING: Final = re.compile(rb"^---[ \t]*(?=#)", re.MULTILINE)
+
+
+class Fences(NamedTuple):
+    """Where the frontmatter is, in bytes from the start of the file."""
+
+    start: int
+    end: int
+    body: int
+    misplaced: Literal["", "opening", "closing"] = ""
+    """The fence that is not on a line of its own at its proper place, if one is not."""
 
 
 class Parsed(NamedTuple):
@@ -121,8 +137,11 @@ def parse(
         text = text.replace("\r\n", "\n").removesuffix("\r").replace("\r", "\n")
     if "\x00" in text:
         return _nul_byte(text, path, first_line)
-    repair_text = repair or (simple_lines and _has_simple_lines(text))
-    parsed = _YamlText(text, path, first_line, fences.body).parse(repair_text)
+    if simple_lines and not repair:
+        from metier.catalog.frontmatter.repair import has_simple_lines
+
+        simple_lines = has_simple_lines(text)
+    parsed = _YamlText(text, path, first_line, fences.body).parse(repair or simple_lines)
     return parsed if not fences.misplaced else _with_misplaced_fence(parsed, fences, text, path, first_line, repair)
 
 
@@ -142,12 +161,6 @@ def _parse_plain(data: bytes) -> Parsed | None:
         return None
     fields = read_plain(text)
     return Parsed(fields, (), close + 5, text, 2) if fields is not None else None
-
-
-def _has_simple_lines(text: str) -> bool:
-    from metier.catalog.frontmatter.repair import has_simple_lines
-
-    return has_simple_lines(text)
 
 
 def _failed(diagnostic: Diagnostic) -> Parsed:
@@ -188,14 +201,7 @@ def _with_misplaced_fence(
         )
     message, hint = _MISPLACED[fences.misplaced], "put each `---` on a line of its own"
     note = Diagnostic("fence-repaired", "warning", message, path=path, line=line, column=1, hint=hint)
-    return Parsed(
-        fields=parsed.fields,
-        diagnostics=(note, *parsed.diagnostics),
-        body_offset=fences.body,
-        text=text,
-        first_line=first_line,
-        repaired=True,
-    )
+    return parsed._replace(diagnostics=(note, *parsed.diagnostics), text=text, repaired=True)
 
 
 class _YamlText:
@@ -272,26 +278,23 @@ class _YamlText:
                 )
                 for entry in seen.duplicates
             )
-        return Parsed(
-            fields=fields, diagnostics=notes, body_offset=self.body, text=self.text, first_line=self.first_line
-        )
+        return Parsed(fields, notes, self.body, self.text, self.first_line)
 
     def unusable(self, error: Unusable) -> Parsed:
         if error.code == "yaml-key":
-            line, column = _end_of(_ODD_KEY, self.text)
+            match = _ODD_KEY.search(self.text)
+            at = match.end() if match else 0
+            line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
             return self.failed(error.code, error.message, line, column, "write the key as plain text")
         hint = _FLATTEN if error.code == "yaml-too-deep" else _WRITE_OUT
-        return self.failed(error.code, error.message, _deepest_line(self.text), 1, hint)
+        lines = self.text.split("\n")
+        deepest = max(range(len(lines)), key=lambda number: indent_of(lines[number]))
+        return self.failed(error.code, error.message, deepest + 1, 1, hint)
 
     def failed(self, code: str, message: str, line: int, column: int, hint: str) -> Parsed:
         """The outcome of a text that cannot be used. Lines count from the start of the text."""
-        return Parsed(
-            fields=None,
-            diagnostics=(self.report(code, message, line, column, hint, "error"),),
-            body_offset=self.body,
-            text=self.text,
-            first_line=self.first_line,
-        )
+        error = self.report(code, message, line, column, hint, "error")
+        return Parsed(None, (error,), self.body, self.text, self.first_line)
 
     def report(
         self, code: str, message: str, line: int, column: int, hint: str, severity: Severity = "warning"
@@ -305,13 +308,59 @@ _WRITE_OUT: Final = "write the value out instead"
 _ODD_KEY: Final = re.compile(r"^[ \t]*(?:- +)*(?=[\[{?])", re.MULTILINE)
 
 
-def _end_of(pattern: re.Pattern[str], text: str) -> tuple[int, int]:
-    """Line and column of the end of the first match."""
-    match = pattern.search(text)
-    at = match.end() if match else 0
-    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+# --- fences ---
 
 
-def _deepest_line(text: str) -> int:
-    lines = text.split("\n")
-    return 1 + max(range(len(lines)), key=lambda number: indent_of(lines[number]))
+def find_fences(data: bytes, complete: bool) -> Fences | FenceError | None:
+    """Find the fences in the bytes read so far.
+
+    Returns `None` if more bytes are needed, and the diagnostic code if a fence is missing.
+    """
+    if data.startswith(b"---\n"):
+        close = data.find(b"\n---", 3)
+        if close >= 0 and data.startswith(b"\n", close + 4):
+            return Fences(4, close + 1, close + 5)
+    start = 3 if data.startswith(_BOM) else 0
+    opening = _OPENING.match(data, start)
+    late = opening is None
+    if opening is None:
+        if not complete and len(data) < limits.HEAD_BYTES:
+            return None
+        opening = _late_opening(data, start)
+        if opening is None:
+            return "frontmatter-missing"
+    closing = _find_closing(data, opening.end())
+    # A fence at the very end of a partial read may be the start of a longer line.
+    if closing is not None and (complete or closing.end() < len(data)):
+        body = closing.end() + data.startswith(b"\n", closing.end())
+        return Fences(opening.end(), closing.start(), body, "opening" if late else "")
+    if not complete and len(data) < limits.FRONTMATTER_BYTES + limits.HEAD_BYTES:
+        return None
+    heading = _CLOSE_WITH_HEADING.search(data, opening.end())
+    if heading is not None:
+        return Fences(opening.end(), heading.start(), heading.end(), "closing")
+    return "frontmatter-unclosed" if complete else "frontmatter-too-large"
+
+
+def _find_closing(data: bytes, start: int) -> re.Match[bytes] | None:
+    # One `find` per candidate is several times faster than a multi-line pattern over every byte.
+    position = start if data.startswith(b"---", start) else data.find(b"\n---", start) + 1
+    while position > 0:
+        closing = _CLOSE.match(data, position)
+        if closing is not None:
+            return closing
+        position = data.find(b"\n---", position) + 1
+    return None
+
+
+def _late_opening(data: bytes, start: int) -> re.Match[bytes] | None:
+    """Find an opening fence below text or a comment. A key must follow it, because a thematic break is no fence."""
+    for _ in range(limits.PREAMBLE_LINES):
+        newline = data.find(b"\n", start)
+        if newline < 0:
+            return None
+        start = newline + 1
+        opening = _OPENING.match(data, start)
+        if opening is not None:
+            return opening if re.match(rb"(?:name|description)[ \t]*:", data[opening.end() :]) else None
+    return None

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from metier.catalog.frontmatter import parse
-from metier.catalog.frontmatter.fences import Fences, find_fences
+from metier.catalog.frontmatter import Fences, find_fences, parse
 from metier.catalog.frontmatter.repair import repaired
 from metier.catalog.frontmatter.yaml import load
 

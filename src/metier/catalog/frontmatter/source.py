@@ -7,8 +7,9 @@ It skips quotes, block scalars and comments, and looks into flow style.
 import re
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from metier import limits
-from metier.quick_dataclass import dataclass
 
 Position = tuple[int, int]
 """Line and column, both from 1."""
@@ -202,8 +203,7 @@ _FLOW: Final = re.compile(
 )
 
 
-@dataclass(slots=True)
-class _Flow:
+class _Flow(Struct):
     """An open bracket: its path, its keys if it is a map, and the index or key of its next value."""
 
     path: tuple[str, ...]

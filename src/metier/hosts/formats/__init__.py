@@ -6,12 +6,14 @@ yours joins through the entry point group `metier.hosts`. Formats are pure: they
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from metier.errors import BadArguments, ConfigError, MetierError
-from metier.model import JsonObject, Role, Skill
-from metier.results import Loaded, Prompt, ToolResult
+from metier.files.plugins import installed
+from metier.files.shapes import is_list
+from metier.values.results import Loaded, Prompt, ToolResult
+from metier.values.skill import JsonObject, Role, Skill
+from metier.values.value import Value, field
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile
@@ -25,37 +27,16 @@ Aspect = Literal["format", "wrap", "shape"]
 NOTHING: Final = Prompt("", 0, 0, False)
 """The prompt of a catalog without skills."""
 
-GROUP: Final = "metier.hosts"
-"""The entry point group of hosts: each entry names a module with a `profile.toml` beside it, and maybe `FORMATS`."""
-
+_MODULES: Final = ("standard", "codelia", "omp", "mycodeagent", "remcochat")
 _BUILT_IN: Final[Mapping[Aspect, Mapping[str, str]]] = {
-    "format": {
-        "xml": "standard",
-        "codelia": "codelia",
-        "list": "omp",
-        "tool": "mycodeagent",
-        "json": "remcochat",
-    },
-    "wrap": {
-        "standard": "standard",
-        "codelia": "codelia",
-        "raw": "omp",
-        "base-directory": "mycodeagent",
-        "body": "remcochat",
-    },
-    "shape": {
-        "metier": "standard",
-        "codelia": "codelia",
-        "omp": "omp",
-        "envelope": "mycodeagent",
-        "remcochat": "remcochat",
-    },
+    "format": dict(zip(("xml", "codelia", "list", "tool", "json"), _MODULES, strict=True)),
+    "wrap": dict(zip(("standard", "codelia", "raw", "base-directory", "body"), _MODULES, strict=True)),
+    "shape": dict(zip(("metier", "codelia", "omp", "envelope", "remcochat"), _MODULES, strict=True)),
 }
 """The names that profiles know the built-in formats by, and the module of each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogView:
+class CatalogView(Value, kw_only=True):
     """The catalog as a prompt should show it: the most important skill first. `budget` is in characters of text."""
 
     skills: Sequence[Skill]
@@ -65,9 +46,11 @@ class CatalogView:
     fields: Callable[[Skill], Sequence[str]] | None = None
     """The fields of a skill that policy shows besides name and description. `None` means those of the profile."""
     others: Sequence[Skill] = ()
-    """The skills of the catalog that are known to have no room. They are counted, and named where there is room."""
+    """The skills of the catalog that are known to have no room. They are counted, and the first are named."""
     chosen: Sequence[Skill] = ()
     """Those of `others` that messages brought in. They follow all others, as far as there is room."""
+    named: int = 0
+    """How many of `others` are named, in formats that name skills without a description."""
 
     @property
     def entries(self) -> list[Skill]:
@@ -80,8 +63,7 @@ class CatalogView:
         return len(self.skills) + len(self.others)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activation:
+class Activation(Value, kw_only=True):
     """A skill that is being loaded: `loaded` has its parts, `head` is the frontmatter as it stands in the file.
 
     `command` says that a user called the skill by a slash command.
@@ -93,15 +75,13 @@ class Activation:
     offered: Offered
     arguments: str = ""
     command: bool = False
-    counts_files: bool = True
-    """Whether the text says how many files are not listed. Not in a replay of a record before version 4."""
-    says_how: bool = True
-    """Whether it also says how to get them. Not in a replay of a record before version 5."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a tool's definition or result may speak of: the profile, the visible skills, and where the session works."""
+class Surroundings(Value, kw_only=True):
+    """What a tool's definition or result may speak of: the profile, the visible skills, and where the session works.
+
+    For a definition, `visible` is in the order of the prompt, and `offered` and `budget` are those of the prompt.
+    """
 
     profile: "Profile"
     visible: Sequence[Skill]
@@ -110,12 +90,11 @@ class Surroundings:
     project: str
     parameters: Mapping[str, Mapping[str, object]]
     """What a model may give to the tool that is being defined: each with its JSON schema."""
-    version: int
-    """The version of the session's record. A replay of an old one gives the texts of then."""
+    offered: Offered = field(default_factory=dict[Role, str])
+    budget: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Value):
     """A tool's description and JSON schema; its name comes from the profile."""
 
     description: str
@@ -131,18 +110,13 @@ class Answer(Protocol):
     def as_dict(self) -> JsonObject: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Value):
     """An answer that is text alone."""
 
     text: str
 
-    def as_dict(self) -> JsonObject:
-        return {"text": self.text}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
+class Success(Value, kw_only=True):
     """A call that succeeded: what it was for, what the model sent, and what came of it."""
 
     role: Role
@@ -152,8 +126,7 @@ class Success:
     surroundings: Surroundings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Value, kw_only=True):
     """A call that failed. `message` is the error for a model, without paths where the host hides them."""
 
     role: Role | None
@@ -230,13 +203,9 @@ class ToolArguments:
 
     def texts(self, key: str) -> list[str]:
         value = self.given.get(key, [])
-        if not isinstance(value, list):
+        if not is_list(value) or not all(isinstance(item, str) for item in value):
             raise BadArguments(f"`{key}` must be a list of strings", field=key)
-        items = cast("list[object]", value)
-        texts = [item for item in items if isinstance(item, str)]
-        if len(texts) != len(items):
-            raise BadArguments(f"`{key}` must be a list of strings", field=key)
-        return texts
+        return [str(item) for item in value]
 
 
 # --- the registry ---
@@ -280,10 +249,8 @@ def names_of(aspect: Aspect) -> list[str]:
 
 
 def plugins() -> dict[str, str]:
-    """The hosts of installed packages: name to module."""
-    from importlib.metadata import entry_points  # costs as much as a scan, and few processes need it
-
-    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    """The hosts of installed packages: name to module. It has a `profile.toml` beside it, and maybe `FORMATS`."""
+    return installed("metier.hosts")
 
 
 def plugin_profile(name: str) -> str:

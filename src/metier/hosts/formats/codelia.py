@@ -18,8 +18,8 @@ from metier.hosts.formats.standard import (
     text_property,
     way_to_others,
 )
-from metier.model import JsonObject, Role
-from metier.results import Loaded, Prompt, SearchResult, ToolResult
+from metier.values.results import Loaded, Prompt, SearchResult, ToolResult
+from metier.values.skill import JsonObject, Role
 
 
 class CodeliaFormats(StandardFormats):
@@ -53,7 +53,7 @@ class CodeliaFormats(StandardFormats):
         loaded = activation.loaded
         skill, text = loaded.skill, activation.head + loaded.body
         files = "".join(f"<file>{escape(os.path.join(skill.dir, file))}</file>\n" for file in loaded.files)
-        cut = f"{not_listed(activation)}\n" if loaded.files_truncated and activation.counts_files else ""
+        cut = f"{not_listed(activation)}\n" if loaded.files_truncated else ""
         return (
             f'<skill_context name="{escape(skill.name)}" path="{escape(skill.path)}">\n{text.rstrip()}\n\n'
             f"Base directory: file://{quote(skill.dir)}/\n"
@@ -81,8 +81,7 @@ class CodeliaFormats(StandardFormats):
     def success(self, call: Success) -> ToolResult:
         value = call.value
         if isinstance(value, SearchResult):
-            now = call.surroundings.version > 3
-            return ToolResult(value.as_dict(), _candidates(value, call.surroundings) if now else value.text)
+            return ToolResult(value.as_dict(), _candidates(value, call.surroundings))
         if not isinstance(value, Loaded):
             return ToolResult({"ok": True, "content": value.text}, value.text)
         skill = value.skill

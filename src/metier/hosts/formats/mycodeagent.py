@@ -6,7 +6,6 @@ the same bytes in a replay, so the arguments are given back with their keys in o
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +18,6 @@ from metier.hosts.formats import (
     CatalogView,
     Definition,
     Failure,
-    Offered,
     Success,
     Surroundings,
     ToolArguments,
@@ -33,8 +31,8 @@ from metier.hosts.formats.standard import (
     text_property,
     way_to_others,
 )
-from metier.model import JsonObject, Role
-from metier.results import Loaded, Prompt, ToolResult
+from metier.values.results import Loaded, Prompt, ToolResult
+from metier.values.skill import JsonObject, Role
 
 _HEADING: Final = "Tools"
 """Where the tool stands in a system prompt: beside the others, if the base prompt has such a section."""
@@ -51,14 +49,12 @@ class MyCodeAgentFormats(StandardFormats):
         name = listed.offered.get("load")
         if name is None:
             return NOTHING
-        limit = listed.budget if listed.budget is not None else listed.profile.prompt.char_limit
-        lines = lines_within(listed.entries, limit)
+        lines, described = _tool_prompt(listed)
         rules = [
             f"- When the user names a skill, such as `$code-review` or in words, load it with the `{name}` tool.",
             "- When a task plainly fits a skill's description, consider loading it even if the user did not name it.",
             "- Load only the skills you need; never preload all of them.",
         ]
-        described = _tool_prompt(lines, listed.total, listed.offered)
         text = "\n".join((f"# {_HEADING}", "", f"## {name}", "", described, "", "# Skills", "", *rules))
         return replace(counted(text, lines, listed.entries, listed.total), heading=_HEADING)
 
@@ -67,13 +63,14 @@ class MyCodeAgentFormats(StandardFormats):
         return f"Base directory for this skill: {loaded.skill.dir}\n\n{loaded.body.lstrip(chr(10))}"
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
-        visible = surroundings.visible
+        listed = CatalogView(
+            skills=surroundings.visible,
+            profile=surroundings.profile,
+            offered=surroundings.offered,
+            budget=surroundings.budget,
+        )
         return Definition(
-            _tool_prompt(
-                lines_within(visible, surroundings.profile.prompt.char_limit),
-                len(visible),
-                surroundings.profile.tools.by_role(),
-            ),
+            _tool_prompt(listed)[1],
             schema(
                 ("name",),
                 name=text_property("The skill to load."),
@@ -98,8 +95,6 @@ class MyCodeAgentFormats(StandardFormats):
             text += f" {value.left_out} bytes were left out."
         stats = {"time_ms": call.time_ms}
         data: JsonObject = {"status": status, "data": content, "text": text, "stats": stats, "context": context}
-        if call.surroundings.version < 4:
-            return ToolResult(data, value.text)
         return ToolResult(data, _envelope(data), shown_at=("data", "content"))
 
     def failure(self, call: Failure) -> ToolResult:
@@ -114,8 +109,6 @@ class MyCodeAgentFormats(StandardFormats):
             "context": _context(call),
             "error": {"code": code, "message": call.message},
         }
-        if call.surroundings.version < 4:
-            return ToolResult(data, call.message, False, code)
         return ToolResult(data, _envelope(data), False, code, shown_at=("text",))
 
 
@@ -130,8 +123,10 @@ def _context(call: Success | Failure) -> JsonObject:
     return {"cwd": os.path.relpath(place.cwd, place.project), "params_input": given}
 
 
-def _tool_prompt(lines: Sequence[str], total: int, offered: Offered) -> str:
-    """The description of the tool, which carries the list of skills."""
+def _tool_prompt(listed: CatalogView) -> tuple[list[str], str]:
+    """The lines of the skills that have room, and the description of the tool, which carries them."""
+    limit, total = listed.profile.prompt.char_limit, listed.total
+    lines = lines_within(listed.entries, listed.budget if listed.budget is not None else limit)
     parts = [
         "Loads a skill: instructions for a particular task, kept in the project. Call it before you follow a skill.",
         "",
@@ -150,8 +145,8 @@ def _tool_prompt(lines: Sequence[str], total: int, offered: Offered) -> str:
     left = total - len(lines)
     if left:
         what = "more" if lines else "skill" if left == 1 else "skills"
-        parts.append(f"({left:,} {what} not listed; any skill loads by its name. {way_to_others(offered)})")
-    return "\n".join(parts)
+        parts.append(f"({left:,} {what} not listed; any skill loads by its name. {way_to_others(listed.offered)})")
+    return lines, "\n".join(parts)
 
 
 FORMATS: Final = MyCodeAgentFormats()

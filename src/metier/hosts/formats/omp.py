@@ -4,8 +4,8 @@ from typing import Final
 
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, lines_within, schema, text_property, way_to_others
-from metier.model import JsonObject, Role
-from metier.results import Prompt, Resource, ToolResult
+from metier.values.results import Prompt, Resource, ToolResult
+from metier.values.skill import JsonObject, Role
 
 
 class OmpFormats(StandardFormats):

@@ -11,8 +11,8 @@ from typing import Final
 from metier.files.text import one_line, remove_invisible, storable_table
 from metier.hosts.formats import Activation, CatalogView, Definition, Failure, Success, Surroundings, ToolArguments
 from metier.hosts.formats.standard import StandardFormats, counted, load_fields, schema, text_property, way_to_others
-from metier.model import ROLES, JsonObject, Role
-from metier.results import Loaded, Prompt, Resource, ToolResult
+from metier.values.results import Loaded, Prompt, Resource, ToolResult
+from metier.values.skill import ROLES, JsonObject, Role
 
 
 class RemcoChatFormats(StandardFormats):
@@ -60,7 +60,7 @@ class RemcoChatFormats(StandardFormats):
                 "body": value.body,
                 "truncated": value.truncated,
             }
-            return _result(data, "body", call)
+            return _result(data, "body")
         if isinstance(value, Resource):
             data = {
                 "name": value.skill.name,
@@ -68,21 +68,17 @@ class RemcoChatFormats(StandardFormats):
                 "content": value.text,
                 "truncated": value.truncated,
             }
-            return _result(data, "content", call)
+            return _result(data, "content")
         return super().success(call)
 
     def failure(self, call: Failure) -> ToolResult:
         error = storable_table({"code": call.code, "message": call.message})
-        if call.surroundings.version < 4:
-            return ToolResult({"error": error}, call.message, False, call.code)
         text = json.dumps({"error": error}, ensure_ascii=False)
         return ToolResult({"error": error}, text, False, call.code, shown_at=("error", "message"))
 
 
-def _result(data: JsonObject, shown: str, call: Success) -> ToolResult:
+def _result(data: JsonObject, shown: str) -> ToolResult:
     """A result whose data is also what the model reads; `shown` is the part for people."""
-    if call.surroundings.version < 4:
-        return ToolResult(data, data[shown])
     return ToolResult(data, json.dumps(storable_table(data), ensure_ascii=False), shown_at=(shown,))
 
 

@@ -24,8 +24,8 @@ from metier.hosts.formats import (
     ToolArguments,
 )
 from metier.hosts.schema import Profile
-from metier.model import ROLES, STANDARD_KEYS, JsonObject, Role, Skill, as_text
-from metier.results import MORE_MATCH, Loaded, Prompt, SearchResult, ToolResult
+from metier.values.results import Loaded, Prompt, SearchResult, ToolResult
+from metier.values.skill import ROLES, STANDARD_KEYS, JsonObject, Role, Skill, as_text
 
 SHORTEST: Final = 60
 """A description is not cut below this many characters; a skill is named without one instead."""
@@ -59,17 +59,31 @@ class StandardFormats:
             if "read" in offered:
                 parts.append(f"Its files, to be read with `{offered['read']}` when needed:")
             parts += ["<skill_files>", *(f"<file>{escape(file)}</file>" for file in loaded.files), "</skill_files>"]
-        if loaded.files_truncated and activation.counts_files:
+        if loaded.files_truncated:
             parts.append(not_listed(activation))
-        elif loaded.files_truncated and loaded.files:
-            parts.append("There are more files than are listed.")
         parts.append("</skill_content>")
         return "\n".join(parts)
 
     # --- tools ---
 
     def define(self, role: Role, surroundings: Surroundings) -> Definition:
-        return _define(role, surroundings)
+        properties: dict[str, JsonObject] = {
+            name: {key: parameter[key] for key in _SHOWN if key in parameter}
+            for name, parameter in surroundings.parameters.items()
+        }
+        if surroundings.profile.search.scoring == "overlap":
+            properties.pop("context", None)  # counting words has no use for it
+        most = surroundings.profile.search.max_limit
+        tweaks: dict[str, JsonObject] = {
+            "limit": {"description": f"How many to return, at most {most}.", "minimum": 1},
+            "scope": {"enum": list(surroundings.scopes)},
+            "start": {"minimum": 1},
+            "end": {"minimum": 1},
+            "name": text_property("The name of the skill.") | _enumerated(surroundings),
+        }
+        for name in properties.keys() & tweaks.keys():
+            properties[name] |= tweaks[name]
+        return Definition(_DESCRIPTIONS[role], schema(_REQUIRED[role], **properties))
 
     def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role == "load":
@@ -104,7 +118,7 @@ class StandardFormats:
 
     def success(self, call: Success) -> ToolResult:
         value = call.value
-        known = value.as_dict(skill=value.skill.name) if isinstance(value, Loaded) else value.as_dict()
+        known = value.as_dict() | ({"skill": value.skill.name} if isinstance(value, Loaded) else {})
         data = {"ok": True, **known}
         text = _hits(value, call.surroundings) if isinstance(value, SearchResult) else value.text
         return ToolResult(data, text)
@@ -134,15 +148,13 @@ def description_of(skill: Skill, profile: Profile) -> str:
 
 def not_listed(activation: Activation) -> str:
     """What a model reads where a limit cut the list of a skill's files."""
-    count, way = activation.loaded.files_left_out, ""
-    if activation.says_how and "read" in activation.offered:
-        way = f" `{activation.offered['read']}` reads any file by its path."
-    elif activation.says_how:
-        way = " They are in its directory all the same."
+    count, way = activation.loaded.files_left_out, "They are in its directory all the same."
+    if "read" in activation.offered:
+        way = f"`{activation.offered['read']}` reads any file by its path."
     if not count:
-        return f"More files of this skill are not listed here.{way}"
+        return f"More files of this skill are not listed here. {way}"
     return (
-        f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here.{way}"
+        f"{count:,} more {'file of this skill is' if count == 1 else 'files of this skill are'} not listed here. {way}"
     )
 
 
@@ -212,7 +224,7 @@ def text_property(about: str) -> JsonObject:
 def _hits(found: SearchResult, surroundings: Surroundings) -> str:
     """One line for each skill. Where several skills bear a name, a second line says which one it is."""
     names = Counter(skill.name for skill in surroundings.visible)
-    if surroundings.version < 4 or not found.results:
+    if not found.results:
         return found.text
     lines: list[str] = []
     for hit in found.results:
@@ -229,8 +241,6 @@ def more_match(found: SearchResult, surroundings: Surroundings) -> list[str]:
     most = surroundings.profile.search.max_limit
     if not found.truncated:
         return []
-    if surroundings.version < 5:
-        return [MORE_MATCH]
     more = f"More than these {found.count:,} match" if found.count > 1 else "More skills than this one match"
     further = f", or for more results with `limit`, up to {most:,}" if found.count < most else ""
     return [f"{more}; ask more precisely{further}."]
@@ -255,19 +265,18 @@ class _Xml:
         self.rules = _rules(self.offered)
 
     def fit(self) -> Prompt:
-        total, limit = len(self.skills), self.limit
+        limit = self.limit
         if self.listed.others and limit is not None:
             return self.with_choices(limit)
         if limit is None or not self.is_crowded(limit):
-            entries = [self.entry(skill, None) for skill in self.described]
-            whole = self.text(entries, self.named)
-            if limit is None or len(whole) <= limit:
-                names = tuple(skill.name for skill in self.described)
-                more, sizes = tuple(self.named), tuple(map(len, entries))
-                return Prompt(whole, total, total, truncated=False, names=names, more=more, sizes=sizes)
-        kept, rest, length = self.squeeze(limit)
-        shown = len(kept) + len(rest)
-        entries = [self.entry(skill, length) for skill in kept]
+            whole = self.prompt(self.described, self.named, None)
+            if limit is None or len(whole.text) <= limit:
+                return whole
+        return self.prompt(*self.squeeze(limit))
+
+    def prompt(self, kept: Sequence[Skill], rest: Sequence[str], length: int | None) -> Prompt:
+        """The listing with these skills, their descriptions cut to a length, and the names of others."""
+        entries, shown, total = [self.entry(skill, length) for skill in kept], len(kept) + len(rest), len(self.skills)
         return Prompt(
             self.text(entries, rest),
             shown,
@@ -275,7 +284,7 @@ class _Xml:
             truncated=shown < total,
             names=tuple(skill.name for skill in kept),
             more=tuple(rest),
-            shortened=True,
+            shortened=length is not None,
             sizes=tuple(map(len, entries)),
         )
 
@@ -304,7 +313,7 @@ class _Xml:
         room = self.room(limit)
         entries = [self.entry(skill, SHORTEST) for skill in self.described]
         used = sum(len(entry) + 1 for entry in entries)
-        rest = self.names_within(self.listed.others, min(room - used, int(room * NAMES_SHARE)))
+        rest = self.names_within(self.listed.others[: self.listed.named], room - used)
         used += sum(len(escape(name)) + 2 for name in rest)
         chosen: list[Skill] = []
         for skill in self.listed.chosen:
@@ -425,28 +434,6 @@ _REQUIRED: Final[Mapping[Role, tuple[str, ...]]] = {
     "run": ("name", "script"),
 }
 _SHOWN: Final = ("type", "items", "description")
-
-
-def _define(role: Role, surroundings: Surroundings) -> Definition:
-    properties: dict[str, JsonObject] = {
-        name: {key: parameter[key] for key in _SHOWN if key in parameter}
-        for name, parameter in surroundings.parameters.items()
-    }
-    if surroundings.profile.search.scoring == "overlap":
-        properties.pop("context", None)  # counting words has no use for it
-    most = surroundings.profile.search.max_limit
-    tweaks: dict[str, JsonObject] = {
-        "limit": {"description": f"How many to return, at most {most}.", "minimum": 1},
-        "scope": {"enum": list(surroundings.scopes)},
-        "start": {"minimum": 1},
-        "end": {"minimum": 1},
-    }
-    if "name" in properties:
-        tweaks["name"] = text_property("The name of the skill.") | _enumerated(surroundings)
-    for name, more in tweaks.items():
-        if name in properties:
-            properties[name] |= more
-    return Definition(_DESCRIPTIONS[role], schema(_REQUIRED[role], **properties))
 
 
 def _enumerated(surroundings: Surroundings) -> JsonObject:

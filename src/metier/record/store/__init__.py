@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from metier.errors import ConfigError, StateConflict, StoreError, StreamConflict
+from metier.files import plugins
 from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.lines import export_lines, import_lines
 from metier.record.store.protocol import Listener, Store
@@ -97,11 +98,17 @@ __all__ = [
 _HINT: Final = "use memory:, a path, sqlite:///path or postgresql://user@host/database"
 
 
-def open_store(url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0) -> Store:
+def open_store(
+    url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0, outage: float = 3.0
+) -> Store:
     """Open the store at a URL: `memory:`, a path, `sqlite:///path`, or `postgresql://user@host/database`.
 
-    `patience` is how many seconds an operation waits for a busy file or a lost server before it raises. `on_trouble` is
-    called with one line of text when a server is lost, at each attempt to reach it, and when it is back.
+    Installed packages bring further schemes: an entry point in the group `metier.stores` is called as this function is.
+
+    `patience` is how many seconds an operation waits for a busy file or a lock before it raises. `outage` is how long
+    it waits for a server that was lost, but no longer than `patience`; after that, operations raise at once until the
+    server is back. `on_trouble` is called with one line of text when a server is lost, at each attempt to reach it, and
+    when it is back.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", url)
     name = scheme[1].lower() if scheme else ""
@@ -113,7 +120,9 @@ def open_store(url: str, *, on_trouble: Callable[[str], None] | None = None, pat
     if name in ("postgresql", "postgres"):
         from metier.record.store.postgres import PostgresStore
 
-        return PostgresStore(url, on_trouble=on_trouble, patience=patience)
+        return PostgresStore(url, on_trouble=on_trouble, patience=patience, outage=outage)
+    if name and name not in ("memory", "sqlite") and (opener := plugins.find("metier.stores", name)) is not None:
+        return opener(url, on_trouble=on_trouble, patience=patience, outage=outage)
     path = _sqlite_path(url, name, rest)
     if not path.strip("/") or "\0" in path:
         raise ConfigError(f"{url!r} is not a store", hint=_HINT)

@@ -17,7 +17,6 @@ from metier.errors import StoreError
 from metier.record.store import lines as jsonl
 from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
 from metier.record.store.protocol import Listener, Store
-from metier.record.store.selection import Selection
 from metier.record.store.values import Document, Draft, Frame, Imported, Page
 from metier.record.store.writes import (
     AppendBatch,
@@ -27,6 +26,7 @@ from metier.record.store.writes import (
     prepare_restore,
     prepare_state,
 )
+from metier.values.value import Value
 
 TOUCH_MS: Final = 600_000
 """A stored artifact is marked as used again at most this often, so that loading a skill twice writes no row twice."""
@@ -40,6 +40,22 @@ _STOP_SECONDS: Final = 1.0
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class Selection(Value, kw_only=True):
+    """The filters of `Store.read` and `Store.page`, combined. `None` stands for no filter."""
+
+    session_id: str | None = None
+    stream_id: str | None = None
+    types: Collection[str] | None = None
+    cursor: int = 0
+    """Only events after this position of the store."""
+    after: int = -1
+    """Only events after this seq of their stream."""
+    since_ms: int | None = None
+    limit: int | None = None
+    newest: bool = False
+    """Whether a limit keeps the last events instead of the first."""
 
 
 class Notice(NamedTuple):

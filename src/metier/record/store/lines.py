@@ -10,12 +10,14 @@ import base64
 import binascii
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, TextIO
+
+from msgspec import Struct
 
 from metier import limits
 from metier.errors import StoreError
 from metier.files.json_text import parse_json
+from metier.record.events import check_version
 from metier.record.store.checks import (
     check_digest,
     check_frame,
@@ -28,6 +30,7 @@ from metier.record.store.protocol import Store
 from metier.record.store.seal import Seal, SealCheck, SealProblem, is_end
 from metier.record.store.values import EVENT_BYTES, Document, Frame, Imported, Json, canonical, encode
 from metier.record.store.writes import StreamHead, check_stream, seq_gap
+from metier.values.value import field
 
 _FRAMES: Final = 500
 _BYTES: Final = 8_000_000
@@ -83,8 +86,7 @@ def _state_lines(store: Store, session: str) -> Iterator[str]:
         )
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     """The batch that is being filled."""
 
     frames: list[Frame] = field(default_factory=list[Frame])
@@ -168,6 +170,7 @@ class _FrameCheck:
         self._stored: dict[str, tuple[int, Iterator[Frame]]] = {}
 
     def frame(self, frame: Frame) -> None:
+        check_version(frame)
         stream_id, seq = frame["stream_id"], frame["seq"]
         stream = self._streams.get(stream_id)
         if stream is None:

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from metier.record.store.base import NOTICES_MS, BaseStore, Notice, now_ms
-from metier.record.store.selection import Selection
+from metier.record.store.base import NOTICES_MS, BaseStore, Notice, Selection, now_ms
 from metier.record.store.values import (
     GRACE_MS,
     Document,

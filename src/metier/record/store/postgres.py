@@ -7,35 +7,23 @@ lowest published one are settled, and a page never goes further. Writers of diff
 appends of one process share transactions (see `group`), and a stream that somebody else has locked is left out of them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import ClassVar, Final, LiteralString
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
 
 from metier.errors import StoreError
 from metier.record.store import postgres_statements as statements
-from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
+from metier.record.store import sql
+from metier.record.store.base import NOTICES_MS, Selection, now_ms
 from metier.record.store.group import GroupCommit
-from metier.record.store.postgres_connection import Connection, PostgresConnection, RawCursor, TupleRow
-from metier.record.store.selection import Selection, newest_first
-from metier.record.store.together import parts, values_of, with_rows
-from metier.record.store.values import (
-    GRACE_MS,
-    Document,
-    Frame,
-    Imported,
-    Page,
-    Pruned,
-    Stats,
-    Summary,
-    parse_frame,
-    parse_value,
-)
+from metier.record.store.postgres_connection import Connection, PostgresConnection, RawCursor
+from metier.record.store.sql import Execute, Record, Result, SqlStore, Value
+from metier.record.store.values import Frame, Imported, Page, parse_frame
 from metier.record.store.writes import (
     AppendBatch,
     EventRow,
     RestoreBatch,
     StateChange,
     StreamHead,
-    digests_in,
     new_rows,
     number_drafts,
     number_group,
@@ -44,7 +32,6 @@ from metier.record.store.writes import (
 _LEADERS: Final = 2
 """Transactions of appends at a time: while the server flushes one, the next is sent."""
 
-
 _ALONE: Final = 32
 """So many appends to a stream go alone after one was left out of a transaction, instead of failing first."""
 
@@ -52,13 +39,23 @@ _CONTENDED_STREAMS: Final = 1_000
 """The most streams of others that are remembered."""
 
 
-class PostgresStore(BaseStore):
+class PostgresStore(SqlStore):
     """A `Store` in a PostgreSQL database, with one pool for the process. Every write can safely run twice."""
 
+    _kind = "postgres"
     _poll_seconds: ClassVar[float] = 1.0
 
-    def __init__(self, url: str, *, on_trouble: Callable[[str], None] | None = None, patience: float = 30.0) -> None:
-        self._server = PostgresConnection(url, patience=patience, on_trouble=on_trouble, on_change=self._wake)
+    def __init__(
+        self,
+        url: str,
+        *,
+        on_trouble: Callable[[str], None] | None = None,
+        patience: float = 30.0,
+        outage: float = 3.0,
+    ) -> None:
+        self._server = PostgresConnection(
+            url, patience=patience, outage=outage, on_trouble=on_trouble, on_change=self._wake
+        )
         self._contended: dict[str, int] = {}
         """Streams that others write to, and how many appends to each do not try to share a transaction."""
         self._group = GroupCommit[AppendBatch, list[Frame]](
@@ -102,7 +99,7 @@ class PostgresStore(BaseStore):
                 with connection.transaction():
                     streams, known = self._lock_streams(connection, {batch.stream_id: batch.new_stream()}, batch.ids)
                     frames, rows = number_drafts(batch, streams[batch.stream_id], known)
-                    self._insert_artifacts(connection, batch.artifacts)
+                    sql.insert_artifacts(_execute(connection), batch.artifacts)
                     self._insert(connection, rows)
                 self._notify_followers(connection)
             return frames
@@ -125,7 +122,7 @@ class PostgresStore(BaseStore):
                     streams = {row[0]: StreamHead(*row) for row in locked}
                     own = [batch for batch in batches if batch.stream_id in streams]
                     group = number_group(own, streams, dict(known.fetchall()))
-                    self._insert_artifacts(connection, group.artifacts)
+                    sql.insert_artifacts(_execute(connection), group.artifacts)
                     self._insert(connection, group.rows)
                 if group.rows:
                     self._notify_followers(connection)
@@ -139,12 +136,9 @@ class PostgresStore(BaseStore):
             with connection.transaction():
                 streams, known = self._lock_streams(connection, batch.new_streams(), batch.ids)
                 rows = new_rows(batch.frames, streams, known)
-                new_artifacts = self._insert_artifacts(connection, batch.artifacts)
+                new_artifacts = sql.insert_artifacts(_execute(connection), batch.artifacts)
                 self._insert(connection, rows)
-                saved = 0
-                for session, key, version, text in batch.states:
-                    values = (session, key, version, now_ms(), text)
-                    saved += connection.execute(statements.RESTORE_STATE, values).rowcount
+                saved = sql.restore_states(_execute(connection), batch.states)
             self._notify_followers(connection)
             return Imported(len(rows), new_artifacts, saved)
 
@@ -154,7 +148,7 @@ class PostgresStore(BaseStore):
         def work(connection: Connection, _: bool) -> None:
             with connection.transaction():
                 connection.execute("LOCK TABLE metier_streams IN ROW SHARE MODE")
-                self._insert_artifacts(connection, artifacts)
+                sql.insert_artifacts(_execute(connection), artifacts)
 
         self._server.run(work)
 
@@ -227,38 +221,15 @@ class PostgresStore(BaseStore):
                 connection.execute(statements.CREATE_STREAM, values)
 
     @staticmethod
-    def _insert_artifacts(connection: Connection, artifacts: Mapping[str, bytes]) -> int:
-        """Write the artifacts that are new, and return their number.
-
-        The transaction has selected from `metier_streams` for an update, or locked it, and a prune waits for its end.
-        """
-        if not artifacts:
-            return 0
-        query = "SELECT digest, touched_ms FROM metier_artifacts WHERE digest = ANY(%s)"
-        found: dict[str, int] = dict(connection.execute(query, (list(artifacts),)).fetchall())
-        count, now = 0, now_ms()
-        for digest, content in artifacts.items():
-            if digest not in found:
-                count += connection.execute(statements.INSERT_ARTIFACT, (digest, now, len(content), content)).rowcount
-        stale = [digest for digest, touched in found.items() if touched < now - TOUCH_MS]
-        for digest in sorted(stale):
-            connection.execute("UPDATE metier_artifacts SET touched_ms = %s WHERE digest = %s", (now, digest))
-        return count
-
-    @staticmethod
     def _insert(connection: Connection, rows: Sequence[EventRow]) -> None:
         if not rows:
             return
         connection.execute(statements.PUBLISH_POSITION)
-        _insert_together(connection, statements.INSERT_EVENTS, rows)
-        uses = sorted({(row.session_id, digest) for row in rows for digest in digests_in(row.text)})
-        _insert_together(connection, statements.INSERT_USES, uses)
-        heads: dict[str, tuple[str, int, int, int]] = {}
-        for row in rows:
-            _, _, first, last = heads.get(row.stream_id, ("", 0, row.timestamp_ms, row.timestamp_ms))
-            times = (min(first, row.timestamp_ms), max(last, row.timestamp_ms))
-            heads[row.stream_id] = (row.stream_id, row.seq + 1, *times)
-        changed = [heads[id_] for id_ in sorted(heads)]
+        with RawCursor(connection) as cursor:  # it takes numbered values as they are, and need not look for them
+            for statement, values in ((sql.INSERT_EVENTS, rows), (sql.INSERT_USES, sql.uses_of(rows))):
+                for part in sql.parts(values):
+                    cursor.execute(sql.with_rows(statement, part, numbered=True).encode(), sql.values_of(part))
+        changed = [(id_, *head) for id_, head in sorted(sql.heads_after(rows).items())]
         if len(changed) == 1:
             connection.execute(statements.UPDATE_STREAM, changed[0])
         else:
@@ -266,37 +237,19 @@ class PostgresStore(BaseStore):
 
     # Reading
 
-    def _read_frames(self, selection: Selection) -> list[Frame]:
-        rows = self._server.run(
-            lambda connection, _: self._select(connection, selection, statements.MAX_BIGINT),
-        )
-        return [parse_frame(text) for _, text in (reversed(rows) if selection.newest else rows)]
+    def _rows(self, query: str, *values: Value) -> list[Record]:
+        self._check_open()
+        return self._server.run(lambda connection, _: connection.execute(query.encode(), values).fetchall())
 
     def _read_page(self, selection: Selection) -> Page:
-        def work(connection: Connection, _: bool) -> tuple[int, list[TupleRow]]:
+        def work(connection: Connection, _: bool) -> tuple[int, list[Record]]:
             end = self._settled(connection)
-            return end, self._select(connection, selection, end)
+            query, values = sql.selecting(selection, end)
+            return end, connection.execute(query.encode(), values).fetchall()
 
         end, rows = self._server.run(work)
         cursor = rows[-1][0] if len(rows) == selection.limit else max(end, selection.cursor)
         return Page(tuple(parse_frame(text) for _, text in rows), cursor)
-
-    @staticmethod
-    def _select(connection: Connection, selection: Selection, end: int) -> list[TupleRow]:
-        """Return the positions and texts of the selected events up to a position."""
-        values = {
-            "cursor": selection.cursor,
-            "end": end,
-            "session": selection.session_id,
-            "stream": selection.stream_id,
-            "types": None if selection.types is None else list(selection.types),
-            "after": selection.after,
-            "since": -1 if selection.since_ms is None else selection.since_ms,
-            "limit": selection.limit,
-        }
-        query = statements.ALL if selection.session_id is None else statements.OF_SESSION
-        query = query if selection.stream_id is None else statements.OF_STREAM
-        return connection.execute(newest_first(query) if selection.newest else query, values).fetchall()
 
     @staticmethod
     def _settled(connection: Connection) -> int:
@@ -314,119 +267,23 @@ class PostgresStore(BaseStore):
         self._check_open()
         return self._server.run(lambda connection, _: self._settled(connection))
 
-    def last_seq(self, stream_id: str) -> int:
-        found = self._rows("SELECT next_seq FROM metier_streams WHERE stream_id = %s", stream_id)
-        return int(found[0][0]) - 1 if found else -1
-
-    def sessions(self) -> list[Summary]:
-        query = """
-            SELECT session_id, min(first_ms), max(last_ms), sum(next_seq)::int8 FROM metier_streams
-            GROUP BY session_id"""
-        found = [Summary(*row) for row in self._rows(query)]
-        # Sorted here because the collation of the server is unknown.
-        return sorted(found, key=lambda summary: (summary.first_ms, summary.id))
-
-    def _read_artifact(self, digest: str) -> bytes | None:
-        found = self._rows("SELECT content FROM metier_artifacts WHERE digest = %s", digest)
-        return bytes(found[0][0]) if found else None
-
-    def artifacts(self, session_id: str | None = None) -> list[str]:
-        if session_id is None:
-            return sorted(row[0] for row in self._rows("SELECT digest FROM metier_artifacts"))
-        query = """
-            SELECT digest FROM metier_artifact_uses JOIN metier_artifacts USING (digest) WHERE session_id = %s"""
-        return sorted(row[0] for row in self._rows(query, session_id))
-
-    def load_state(self, session_id: str, key: str) -> Document | None:
-        query = "SELECT version, value FROM metier_states WHERE session_id = %s AND key = %s"
-        found = self._rows(query, session_id, key)
-        return Document(key, found[0][0], parse_value(found[0][1])) if found else None
-
-    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
-        query = """
-            SELECT session_id, key, version, value FROM metier_states
-            WHERE (%s::text IS NULL OR session_id = %s) AND (%s::text IS NULL OR key = %s)"""
-        rows = sorted(self._rows(query, session_id, session_id, key, key), key=lambda row: row[:2])
-        return [(session, Document(name, version, parse_value(text))) for session, name, version, text in rows]
-
-    def _read_notices(self, channel: str, after: int) -> list[Notice]:
-        query = "SELECT number, payload FROM metier_notices WHERE number > %s AND channel = %s ORDER BY number"
-        return [Notice(*row) for row in self._rows(query, after, channel)]
-
     def _last_notice(self) -> int:
         return int(self._rows("SELECT coalesce(max(number), 0) FROM metier_notices")[0][0])
 
-    def stats(self) -> Stats:
-        sessions, streams, events, artifacts, artifact_bytes, states, size = self._rows(statements.COUNTS)[0]
-        return Stats(
-            kind="postgres",
-            location=self.location,
-            schema=self._server.schema,
-            sessions=sessions,
-            streams=streams,
-            events=events,
-            artifacts=artifacts,
-            artifact_bytes=artifact_bytes,
-            states=states,
-            bytes=size,
-        )
-
-    def _rows(self, query: LiteralString, *values: str | int | None) -> list[TupleRow]:
-        self._check_open()
-        return self._server.run(lambda connection, _: connection.execute(query, values).fetchall())
+    def _size(self) -> int:
+        return int(self._rows(statements.SIZE)[0][0])
 
     # Retention
 
-    def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
-        keep = list(keep_sessions)
-        sessions = events = 0
-        for summary in self.sessions():
-            if summary.last_ms < older_than_ms and summary.id not in keep:
-                removed = self._remove_session(summary.id, older_than_ms)
-                sessions, events = sessions + (removed > 0), events + removed
-
-        def work(connection: Connection, _: bool) -> list[int]:
+    def _removing(self, work: Callable[[Execute], Result]) -> Result:
+        def locked(connection: Connection, _: bool) -> Result:
             with connection.transaction():
-                self._block_appends(connection)
-                statement = """
-                    DELETE FROM metier_states WHERE saved_ms < %s AND session_id <> ALL(%s)
-                    AND session_id NOT IN (SELECT session_id FROM metier_streams)"""
-                connection.execute(statement, (older_than_ms, keep))
-                statement = """
-                    DELETE FROM metier_artifacts AS old WHERE touched_ms <= %s
-                    AND NOT EXISTS (SELECT 1 FROM metier_artifact_uses AS used WHERE used.digest = old.digest)
-                    RETURNING size"""
-                return [row[0] for row in connection.execute(statement, (now_ms() - grace_ms,))]
+                # Each append starts by reading this table.
+                connection.execute("LOCK TABLE metier_streams IN EXCLUSIVE MODE")
+                return work(_execute(connection))
 
-        sizes = self._server.run(work)
-        return Pruned(sessions, events, len(sizes), sum(sizes))
-
-    def _remove_session(self, session_id: str, older_than_ms: int) -> int:
-        """Remove a session, unless it got new events since it was listed, and return the number of its events."""
-
-        def work(connection: Connection, _: bool) -> int:
-            with connection.transaction():
-                self._block_appends(connection)
-                query = "SELECT max(last_ms) FROM metier_streams WHERE session_id = %s"
-                row = connection.execute(query, (session_id,)).fetchone()
-                if not row or row[0] is None or row[0] >= older_than_ms:
-                    return 0
-                for statement in (
-                    "DELETE FROM metier_streams WHERE session_id = %s",
-                    "DELETE FROM metier_artifact_uses WHERE session_id = %s",
-                    "DELETE FROM metier_states WHERE session_id = %s",
-                ):
-                    connection.execute(statement, (session_id,))
-                return connection.execute("DELETE FROM metier_events WHERE session_id = %s", (session_id,)).rowcount
-
-        return self._server.run(work)
-
-    def _block_appends(self, connection: Connection) -> None:
-        """Keep appends out until the end of the transaction; each of them starts by reading this table."""
-        connection.execute("LOCK TABLE metier_streams IN EXCLUSIVE MODE")
+        return self._server.run(locked)
 
 
-def _insert_together(connection: Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
-    with RawCursor(connection) as cursor:  # it takes numbered values as they are, and need not look for them
-        for part in parts(rows):
-            cursor.execute(with_rows(statement, part, numbered=True).encode(), values_of(part))
+def _execute(connection: Connection) -> Execute:
+    return lambda statement, values: connection.execute(statement.encode(), values)

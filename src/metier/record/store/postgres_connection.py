@@ -1,8 +1,8 @@
-"""The connection to a PostgreSQL server: its pool, the migrations, reconnecting, and notifications of changes.
+"""The connection to a PostgreSQL server: its pool, the tables, reconnecting, and notifications of changes.
 
 Every operation is a function that can run again: when its connection breaks, it is repeated after growing pauses and
 within a time limit. A second run must therefore change nothing, even if the first one was committed and only its answer
-was lost. Errors and reports never show a password.
+was lost. A server that was given up is tried once by each later operation. Errors and reports never show a password.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from metier.errors import ConfigError, StoreError, StoreReason, report_missing
 from metier.record.store.checks import invalid_text
-from metier.record.store.migrations import migrations, newer_schema
+from metier.record.store.schema import SCHEMA, check_schema, statements
 
 try:
     import psycopg
@@ -31,9 +31,12 @@ Result = TypeVar("Result")
 POOL_SIZE: Final = 8
 """The most connections of a process. Servers allow a hundred by default, and an append is short."""
 
+_CONNECT_SECONDS: Final = 3
+"""How long one attempt to connect may take. A server that does not answer at all would hold every call longer."""
+
 _FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 2.0
-_MIGRATION_LOCK: Final = 0x4D45_5452_4D49_4752
+_LONGEST_PAUSE: Final = 0.5
+_SCHEMA_LOCK: Final = 0x4D45_5452_4D49_4752
 _RETRYABLE: Final = ("40001", "40P01", "23505")
 """Serialization failure, deadlock, and an id that another stream took at the same moment. Nothing was written, and a
 second run either succeeds or finds the cause."""
@@ -53,7 +56,13 @@ class PostgresConnection:
     """A server that can become unreachable and come back."""
 
     def __init__(
-        self, url: str, *, patience: float, on_trouble: Callable[[str], None] | None, on_change: Callable[[], None]
+        self,
+        url: str,
+        *,
+        patience: float,
+        outage: float,
+        on_trouble: Callable[[str], None] | None,
+        on_change: Callable[[], None],
     ) -> None:
         """`on_change` is called when another host wrote, once `start_listening` was called."""
         try:
@@ -64,20 +73,22 @@ class PostgresConnection:
             raise ConfigError("the URL of the PostgreSQL store is not valid", hint=hint) from None
         self.location = _location(given)
         defaults: dict[str, str | int] = {
-            "connect_timeout": 10,
+            "connect_timeout": _CONNECT_SECONDS,
             "fallback_application_name": "metier",
             "tcp_user_timeout": int(patience * 1000),
         }
         self._conninfo = make_conninfo(url, **{key: value for key, value in defaults.items() if key not in given})
-        self._patience, self._on_change = patience, on_change
+        self._patience, self._outage, self._on_change = patience, min(outage, patience), on_change
         self._report = on_trouble or _ignore
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._generation = 0
+        self._given_up: psycopg.Error | None = None
+        """Why the server was not reached the last time; `None` if it was."""
         self._listener: threading.Thread | None = None
         try:
             with self.connect() as connection:
-                self.schema = self._migrate(connection)
+                self._make_tables(connection)
                 found = connection.execute("SELECT 'metier_events'::regclass::oid::int8").fetchone()
         except psycopg.Error as error:
             raise self._error(error, opening=True) from error
@@ -90,20 +101,23 @@ class PostgresConnection:
 
     def run(self, work: Callable[[Connection, bool], Result]) -> Result:
         """Call `work` with a connection, and again if it breaks. Its second argument is true if it is repeated."""
-        deadline: float | None = None
+        begun: float | None = None
         attempts = 0
         while True:
-            generation = self._generation
+            generation, given_up = self._generation, self._given_up
+            if given_up is not None:
+                self._reconnect(generation, given_up, deadline=0)
+                generation = self._generation
             try:
                 with self._pool.connection(self._patience) as connection:
                     return work(connection, attempts > 0)
             except psycopg.Error as error:
-                deadline = deadline or time.monotonic() + self._patience
+                begun = begun or time.monotonic()
                 attempts += 1
-                if error.sqlstate in _RETRYABLE and time.monotonic() < deadline:
+                if error.sqlstate in _RETRYABLE and time.monotonic() < begun + self._patience:
                     self._closed.wait(_FIRST_PAUSE)
                 elif _is_lost(error) and not self._closed.is_set():
-                    self._reconnect(generation, error, deadline)
+                    self._reconnect(generation, error, begun + self._outage)
                 else:
                     raise self._error(error) from error
             except UnicodeEncodeError as error:
@@ -132,13 +146,17 @@ class PostgresConnection:
 
     def _reconnect(self, generation: int, cause: psycopg.Error, deadline: float) -> None:
         """Wait until the server answers, then replace the pool. One thread does it for all."""
+        known = self._given_up
         with self._lock:
             if self._generation != generation or self._closed.is_set():
                 return
+            if self._given_up is not known and self._given_up is not None:  # by the thread that had the lock
+                raise self._error(self._given_up)
             begun = time.monotonic()
-            self._report(f"{self.location}: connection lost ({_one_line(cause)}); retrying for {self._patience:g} s")
-            self._wait_for_server(deadline)
-            old, self._pool = self._pool, self._make_pool()
+            if known is None:
+                self._report(f"{self.location}: connection lost ({_one_line(cause)}); retrying for {self._outage:g} s")
+            self._wait_for_server(deadline if known is None else 0)
+            old, self._pool, self._given_up = self._pool, self._make_pool(), None
             self._generation += 1
             old.close()
             self._report(f"{self.location}: reconnected after {time.monotonic() - begun:.1f} s")
@@ -153,6 +171,8 @@ class PostgresConnection:
                 attempts += 1
                 if time.monotonic() + pause > deadline:
                     self._report(f"{self.location}: gave up after {attempts} attempts")
+                    self._given_up = error
+                    self._pool.close()  # whoever waits for a connection of it need not wait longer
                     raise self._error(error) from error
                 failed = f"{self.location}: attempt {attempts} failed ({_one_line(error)})"
                 self._report(f"{failed}; the next is in {pause:g} s")
@@ -162,33 +182,26 @@ class PostgresConnection:
 
     # Schema
 
-    def _migrate(self, connection: Connection) -> int:
-        """Run the missing migrations, each once, however many processes start together."""
-        steps = migrations("postgres")
-        found = self._schema_of(connection)
-        if found < len(steps):
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-                connection.execute("""
-                    CREATE TABLE IF NOT EXISTS metier_migrations (number integer PRIMARY KEY, name text NOT NULL,
-                    applied_at timestamptz NOT NULL DEFAULT now())""")
-                for step in steps[self._schema_of(connection) :]:
-                    for statement in step.statements:
-                        connection.execute(statement.encode())
-                    statement = "INSERT INTO metier_migrations (number, name) VALUES (%s, %s)"
-                    connection.execute(statement, (step.number, step.name))
-        return len(steps)
+    def _make_tables(self, connection: Connection) -> None:
+        """Make the tables of an empty database, once, however many processes start together."""
+        if not self._is_empty(connection):
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+            # This also lets the connection see what another process made while this one waited.
+            connection.execute("CREATE TABLE IF NOT EXISTS metier_schema (version integer NOT NULL)")
+            if self._is_empty(connection):
+                for statement in statements("postgres"):
+                    connection.execute(statement.encode())
+                connection.execute("INSERT INTO metier_schema (version) VALUES (%s)", (SCHEMA,))
 
-    def _schema_of(self, connection: Connection) -> int:
-        """Return the number of the last migration that ran. This needs no other privilege than reading."""
-        exists = connection.execute("SELECT to_regclass('metier_migrations') IS NOT NULL").fetchone()
+    def _is_empty(self, connection: Connection) -> bool:
+        """Return whether there are no tables yet. This needs no other privilege than reading."""
+        exists = connection.execute("SELECT to_regclass('metier_schema') IS NOT NULL").fetchone()
         if not exists or not exists[0]:
-            return 0
-        row = connection.execute("SELECT coalesce(max(number), 0) FROM metier_migrations").fetchone()
-        assert row
-        if row[0] > len(migrations("postgres")):
-            raise newer_schema(self.location, row[0], len(migrations("postgres")))
-        return int(row[0])
+            return True
+        row = connection.execute("SELECT version FROM metier_schema").fetchone()
+        return check_schema(row[0] if row else 0, self.location) == 0
 
     # Changes by other hosts
 

@@ -32,34 +32,6 @@ FROM {} AS new (stream_id, next_seq, first_ms, last_ms) WHERE old.stream_id = ne
 UPDATE_STREAM: Final = _UPDATE_FROM.format("(VALUES (%s, %s::int8, %s::int8, %s::int8))")
 UPDATE_STREAMS: Final = _UPDATE_FROM.format("unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[])")
 SELECT_TEXTS: Final = "SELECT id, body FROM metier_events WHERE id = ANY(%s)"
-# The rows of VALUES are inserted in their order, so positions rise with seq. `{}` stands for the rows.
-INSERT_EVENTS: Final = "INSERT INTO metier_events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES {}"
-INSERT_USES: Final = "INSERT INTO metier_artifact_uses (session_id, digest) VALUES {} ON CONFLICT DO NOTHING"
-INSERT_ARTIFACT: Final = """
-INSERT INTO metier_artifacts (digest, touched_ms, size, content) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"""
-RESTORE_STATE: Final = """
-INSERT INTO metier_states AS old (session_id, key, version, saved_ms, value)
-VALUES (%s, %s, %s, %s, %s) ON CONFLICT (session_id, key) DO UPDATE
-SET version = excluded.version, saved_ms = excluded.saved_ms, value = excluded.value
-WHERE old.version < excluded.version"""
-
-ALL: Final = """
-SELECT position, body FROM metier_events
-WHERE position > %(cursor)s AND position <= %(end)s AND seq > %(after)s AND timestamp_ms >= %(since)s
-AND (%(types)s::text[] IS NULL OR type = ANY(%(types)s)) ORDER BY position LIMIT %(limit)s"""
-OF_SESSION: Final = """
-SELECT position, body FROM metier_events
-WHERE session_id = %(session)s
-AND position > %(cursor)s AND position <= %(end)s AND seq > %(after)s AND timestamp_ms >= %(since)s
-AND (%(types)s::text[] IS NULL OR type = ANY(%(types)s)) ORDER BY position LIMIT %(limit)s"""
-OF_STREAM: Final = """
-SELECT position, body FROM metier_events
-WHERE stream_id = %(stream)s AND (%(session)s::text IS NULL OR session_id = %(session)s)
-AND position > %(cursor)s AND position <= %(end)s AND seq > %(after)s AND timestamp_ms >= %(since)s
-AND (%(types)s::text[] IS NULL OR type = ANY(%(types)s)) ORDER BY seq LIMIT %(limit)s"""
-COUNTS: Final = """
-SELECT (SELECT count(DISTINCT session_id) FROM metier_streams), (SELECT count(*) FROM metier_streams),
-(SELECT coalesce(sum(next_seq), 0)::int8 FROM metier_streams), (SELECT count(*) FROM metier_artifacts),
-(SELECT coalesce(sum(size), 0)::int8 FROM metier_artifacts), (SELECT count(*) FROM metier_states),
-(SELECT sum(pg_total_relation_size(name::regclass))::int8 FROM unnest(array['metier_streams',
-'metier_events', 'metier_artifacts', 'metier_artifact_uses', 'metier_states', 'metier_notices']) AS name)"""
+SIZE: Final = """
+SELECT sum(pg_total_relation_size(name::regclass))::int8 FROM unnest(array['metier_streams',
+'metier_events', 'metier_artifacts', 'metier_artifact_uses', 'metier_states', 'metier_notices']) AS name"""

@@ -250,8 +250,8 @@ class Store(Protocol):
         """Write the lines of an export. Content that is already stored is skipped, so an import can be repeated.
 
         All lines are checked before anything is written: their form, digests, gaps in seq, and differences from what is
-        stored. A session whose end line does not fit, or a file that was cut before one, is refused (reason "changed");
-        older exports have no end lines. An error names the number of the line.
+        stored. A session whose end line does not fit, or a file that was cut before one, is refused (reason "changed"),
+        and so is a session whose record has another version (reason "version"). An error names the number of the line.
         """
         ...
 

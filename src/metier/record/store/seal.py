@@ -2,25 +2,19 @@
 
 The line has the number of the session's lines and the SHA-256 of their texts: no line can be changed, removed, added or
 moved without a difference. It protects against accidents and careless edits, and not against somebody who computes it
-again. Files from before there were such lines are still read.
+again.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
 
 from metier.files.shapes import as_table
 from metier.record.store.values import encode
-
-_CHAIN: Final = re.compile(r"[0-9a-f]{64}")
-"""The value of `chain` in a frame. Frames are chained since exports have end lines."""
+from metier.values.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class SealProblem:
+class SealProblem(Value):
     """Something that is wrong with an exported file: the number of the line where it shows, and what it is."""
 
     line: int
@@ -58,8 +52,6 @@ class SealCheck:
     """Checks the lines of an exported file in their order. Problems are returned, and the check goes on."""
 
     def __init__(self) -> None:
-        self._sealed = False
-        """Whether there was an end line in the file."""
         self._number = 0
         self._empty = False
         """Whether the last text was empty. Splitting a file at line ends leaves such a text at its end."""
@@ -69,7 +61,7 @@ class SealCheck:
         """Begin the lines of the next session."""
         self._seal = Seal()
         self._sessions: set[str] = set()
-        self._frames = self._chained = False
+        self._frames = False
 
     def line(self, number: int, text: str) -> SealProblem | None:
         """Check the next line, with or without its line end. All lines of the file count, also blank ones."""
@@ -83,23 +75,19 @@ class SealCheck:
         record = _parsed(text)
         if is_end(record):
             problem = self._problem(text, record)
-            self._sealed = True
             self._begin()
             return SealProblem(number, problem) if problem else None
         self._seal.add(text)
         if "session_id" in record:
             self._sessions.add(str(record["session_id"]))
-        if "seq" in record:
-            self._frames = True
-            self._chained |= _CHAIN.fullmatch(str(record.get("chain"))) is not None
+        self._frames |= "seq" in record
         return None
 
     def finish(self) -> SealProblem | None:
-        """Check that the file ends with the end of a session, if it has such lines or was written with them."""
-        if not self._seal.lines or not (self._sealed or self._chained):
+        """Check that the file ends with the end of a session."""
+        if not self._seal.lines:
             return None
-        cut = "the file was cut" if not self._sealed else "the file was cut, or lines were added"
-        return SealProblem(self._number, f"no end line follows: {cut}")
+        return SealProblem(self._number, "no end line follows: the file was cut, or lines were added")
 
     def _problem(self, text: str, record: Mapping[str, object]) -> str:
         """Return what is wrong with an end line or the lines before it, or nothing."""

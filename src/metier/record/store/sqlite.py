@@ -4,74 +4,40 @@ Writers queue for the file's write lock, so positions are in the order of commit
 misses nothing. `sqlite_file` opens and locks the file and makes commits durable.
 """
 
+import functools
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
 from metier.errors import StoreError
-from metier.record.store.base import NOTICES_MS, TOUCH_MS, BaseStore, Notice, now_ms
+from metier.record.store import sql
+from metier.record.store.base import NOTICES_MS, Selection, now_ms
 from metier.record.store.group import GroupCommit
-from metier.record.store.selection import Selection, newest_first
+from metier.record.store.sql import Execute, Record, Result, SqlStore, Value
 from metier.record.store.sqlite_file import SqliteFile, busy_error
-from metier.record.store.together import parts, values_of, with_rows
-from metier.record.store.values import (
-    GRACE_MS,
-    Document,
-    Frame,
-    Imported,
-    Page,
-    Pruned,
-    Stats,
-    Summary,
-    parse_frame,
-    parse_value,
-)
+from metier.record.store.values import GRACE_MS, Frame, Imported, Page, Pruned, parse_frame
 from metier.record.store.writes import (
     AppendBatch,
     EventRow,
     RestoreBatch,
     StateChange,
     StreamHead,
-    digests_in,
     new_rows,
     number_group,
 )
 
-_ALL: Final = """
-SELECT position, body FROM events
-WHERE position > :cursor AND seq > :after AND timestamp_ms >= :since
-AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types))) ORDER BY position LIMIT :limit"""
-_OF_SESSION: Final = """
-SELECT position, body FROM events
-WHERE session_id = :session AND position > :cursor AND seq > :after AND timestamp_ms >= :since
-AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types))) ORDER BY position LIMIT :limit"""
-_OF_STREAM: Final = """
-SELECT position, body FROM events
-WHERE stream_id = :stream AND (:session IS NULL OR session_id = :session)
-AND position > :cursor AND seq > :after AND timestamp_ms >= :since
-AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types))) ORDER BY seq LIMIT :limit"""
-
-_INSERT_EVENTS: Final = "INSERT INTO events (id, session_id, stream_id, seq, timestamp_ms, type, body) VALUES {}"
 _UPDATE_STREAMS: Final = """
-INSERT INTO streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
+INSERT INTO metier_streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
 VALUES {} ON CONFLICT (stream_id) DO UPDATE SET next_seq = excluded.next_seq,
 first_ms = min(first_ms, excluded.first_ms), last_ms = max(last_ms, excluded.last_ms)"""
-_INSERT_USES: Final = "INSERT OR IGNORE INTO artifact_uses (session_id, digest) VALUES {}"
-_RESTORE_STATE: Final = """
-INSERT INTO states (session_id, key, version, saved_ms, value) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (session_id, key) DO UPDATE
-SET version = excluded.version, saved_ms = excluded.saved_ms, value = excluded.value
-WHERE states.version < excluded.version"""
-
-_Record: TypeAlias = tuple[Any, ...]
-"""A row of a result. The schema says what is in it."""
 
 
-class SqliteStore(BaseStore):
+class SqliteStore(SqlStore):
     """A `Store` in one SQLite file."""
 
+    _kind = "sqlite"
     _poll_seconds: ClassVar[float] = 0.02
 
     def __init__(self, path: str, *, patience: float = 30.0) -> None:
@@ -118,7 +84,7 @@ class SqliteStore(BaseStore):
                 self._select_streams(db, {batch.stream_id for batch in appends}),
                 self._select_texts(db, [id_ for batch in appends for id_ in batch.ids]),
             )
-            self._insert_artifacts(db, group.artifacts)
+            sql.insert_artifacts(_execute(db), group.artifacts)
             self._insert(db, group.rows, group.streams)
             frames = iter(group.outcomes)
             return [next(frames) if isinstance(write, AppendBatch) else self._save(db, write) for write in writes]
@@ -140,16 +106,14 @@ class SqliteStore(BaseStore):
             streams = batch.new_streams()
             streams.update(self._select_streams(db, streams))
             rows = new_rows(batch.frames, streams, self._select_texts(db, batch.ids))
-            new_artifacts = self._insert_artifacts(db, batch.artifacts)
+            new_artifacts = sql.insert_artifacts(_execute(db), batch.artifacts)
             self._insert(db, rows, streams)
-            now = now_ms()
-            states = [(state.session_id, state.key, state.version, now, state.text) for state in batch.states]
-            saved = db.executemany(_RESTORE_STATE, states).rowcount if states else 0
+            saved = sql.restore_states(_execute(db), batch.states)
         return Imported(len(rows), new_artifacts, saved)
 
     def _write_artifacts(self, artifacts: Mapping[str, bytes]) -> None:
         with self._file.writing() as db:
-            self._insert_artifacts(db, artifacts)
+            sql.insert_artifacts(_execute(db), artifacts)
 
     def _write_notice(self, channel: str, payload: str) -> None:
         now = now_ms()
@@ -170,63 +134,30 @@ class SqliteStore(BaseStore):
         return dict(db.execute(query, (json.dumps(ids),)).fetchall())
 
     @staticmethod
-    def _insert_artifacts(db: sqlite3.Connection, artifacts: Mapping[str, bytes]) -> int:
-        """Write the artifacts that are new, and return their number."""
-        if not artifacts:
-            return 0
-        count, now = 0, now_ms()
-        query = "SELECT digest, touched_ms FROM artifacts WHERE digest IN (SELECT value FROM json_each(?))"
-        found: dict[str, int] = dict(db.execute(query, (json.dumps(list(artifacts)),)).fetchall())
-        for digest, content in artifacts.items():
-            if digest not in found:
-                statement = "INSERT INTO artifacts (digest, touched_ms, size, content) VALUES (?, ?, ?, ?)"
-                db.execute(statement, (digest, now, len(content), content))
-                count += 1
-            elif found[digest] < now - TOUCH_MS:
-                db.execute("UPDATE artifacts SET touched_ms = ? WHERE digest = ?", (now, digest))
-        return count
-
-    @staticmethod
     def _insert(db: sqlite3.Connection, rows: Sequence[EventRow], streams: Mapping[str, StreamHead]) -> None:
-        _insert_together(db, _INSERT_EVENTS, rows)
-        heads: dict[str, tuple[int, int, int]] = {}
-        for row in rows:
-            _, first, last = heads.get(row.stream_id, (0, row.timestamp_ms, row.timestamp_ms))
-            heads[row.stream_id] = (row.seq + 1, min(first, row.timestamp_ms), max(last, row.timestamp_ms))
+        heads = sql.heads_after(rows)
         changed = [(id_, streams[id_].session_id, streams[id_].kind, *head) for id_, head in heads.items()]
-        _insert_together(db, _UPDATE_STREAMS, changed)
-        uses = {(row.session_id, digest) for row in rows for digest in digests_in(row.text)}
-        _insert_together(db, _INSERT_USES, sorted(uses))
+        for statement, values in (
+            (sql.INSERT_EVENTS, rows),
+            (_UPDATE_STREAMS, changed),
+            (sql.INSERT_USES, sql.uses_of(rows)),
+        ):
+            for part in sql.parts(values):
+                db.execute(_own(sql.with_rows(statement, part)), sql.values_of(part))
 
     # Reading
 
-    def _read_frames(self, selection: Selection) -> list[Frame]:
+    def _rows(self, query: str, *values: Value) -> list[Record]:
         with self._file.reading() as db:
-            rows = self._select(db, selection)
-        return [parse_frame(text) for _, text in (reversed(rows) if selection.newest else rows)]
+            return db.execute(_own(query), values).fetchall()
 
     def _read_page(self, selection: Selection) -> Page:
+        query, values = sql.selecting(selection)
         with self._file.reading() as db:
-            rows = self._select(db, selection)
+            rows: list[tuple[int, str]] = db.execute(_own(query), values).fetchall()
             full = len(rows) == selection.limit
             end = rows[-1][0] if full else max(self._last_position(db), selection.cursor)
         return Page(tuple(parse_frame(text) for _, text in rows), end)
-
-    @staticmethod
-    def _select(db: sqlite3.Connection, selection: Selection) -> list[tuple[int, str]]:
-        """Return the positions and texts of the selected events."""
-        values = {
-            "cursor": selection.cursor,
-            "session": selection.session_id,
-            "stream": selection.stream_id,
-            "types": None if selection.types is None else json.dumps(list(selection.types)),
-            "after": selection.after,
-            "since": -1 if selection.since_ms is None else selection.since_ms,
-            "limit": -1 if selection.limit is None else selection.limit,
-        }
-        query = _ALL if selection.session_id is None else _OF_SESSION
-        query = query if selection.stream_id is None else _OF_STREAM
-        return db.execute(newest_first(query) if selection.newest else query, values).fetchall()
 
     @staticmethod
     def _last_position(db: sqlite3.Connection) -> int:
@@ -236,102 +167,29 @@ class SqliteStore(BaseStore):
         with self._file.reading() as db:
             return self._last_position(db)
 
-    def last_seq(self, stream_id: str) -> int:
-        found = self._rows("SELECT next_seq FROM streams WHERE stream_id = ?", stream_id)
-        return int(found[0][0]) - 1 if found else -1
-
-    def sessions(self) -> list[Summary]:
-        query = """
-            SELECT session_id, min(first_ms), max(last_ms), sum(next_seq) FROM streams
-            GROUP BY session_id ORDER BY min(first_ms), session_id"""
-        return [Summary(*row) for row in self._rows(query)]
-
-    def _read_artifact(self, digest: str) -> bytes | None:
-        found = self._rows("SELECT content FROM artifacts WHERE digest = ?", digest)
-        return bytes(found[0][0]) if found else None
-
-    def artifacts(self, session_id: str | None = None) -> list[str]:
-        if session_id is None:
-            return [row[0] for row in self._rows("SELECT digest FROM artifacts ORDER BY digest")]
-        query = "SELECT digest FROM artifact_uses JOIN artifacts USING (digest) WHERE session_id = ? ORDER BY digest"
-        return [row[0] for row in self._rows(query, session_id)]
-
-    def load_state(self, session_id: str, key: str) -> Document | None:
-        found = self._rows("SELECT version, value FROM states WHERE session_id = ? AND key = ?", session_id, key)
-        return Document(key, found[0][0], parse_value(found[0][1])) if found else None
-
-    def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
-        query = """
-            SELECT session_id, key, version, value FROM states
-            WHERE (session_id = ?1 OR ?1 IS NULL) AND (key = ?2 OR ?2 IS NULL) ORDER BY session_id, key"""
-        rows = self._rows(query, session_id, key)
-        return [(session, Document(name, version, parse_value(text))) for session, name, version, text in rows]
-
-    def _read_notices(self, channel: str, after: int) -> list[Notice]:
-        query = "SELECT number, payload FROM notices WHERE number > ? AND channel = ? ORDER BY number"
-        return [Notice(*row) for row in self._rows(query, after, channel)]
-
     def _last_notice(self) -> int:
         return int(self._rows("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'")[0][0])
 
-    def stats(self) -> Stats:
-        query = """
-            SELECT (SELECT count(DISTINCT session_id) FROM streams), (SELECT count(*) FROM streams),
-            (SELECT coalesce(sum(next_seq), 0) FROM streams), (SELECT count(*) FROM artifacts),
-            (SELECT coalesce(sum(size), 0) FROM artifacts), (SELECT count(*) FROM states)"""
-        sessions, streams, events, artifacts, artifact_bytes, states = self._rows(query)[0]
-        return Stats(
-            kind="sqlite",
-            location=self.location,
-            schema=self._file.schema,
-            sessions=sessions,
-            streams=streams,
-            events=events,
-            artifacts=artifacts,
-            artifact_bytes=artifact_bytes,
-            states=states,
-            bytes=self._file.size(),
-        )
-
-    def _rows(self, query: str, *values: str | int | None) -> list[_Record]:
-        with self._file.reading() as db:
-            return db.execute(query, values).fetchall()
+    def _size(self) -> int:
+        return self._file.size()
 
     # Retention
 
     def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
-        sessions = events = 0
-        for summary in self.sessions():
-            if summary.last_ms < older_than_ms and summary.id not in keep_sessions:
-                removed = self._remove_session(summary.id, older_than_ms)
-                sessions, events = sessions + (removed > 0), events + removed
-        with self._file.writing() as db:
-            statement = """
-                DELETE FROM states WHERE saved_ms < ? AND session_id NOT IN (SELECT session_id FROM streams)
-                AND session_id NOT IN (SELECT value FROM json_each(?))"""
-            db.execute(statement, (older_than_ms, json.dumps(list(keep_sessions))))
-            statement = """
-                DELETE FROM artifacts WHERE touched_ms <= ? AND digest NOT IN (SELECT digest FROM artifact_uses)
-                RETURNING size"""
-            sizes = [row[0] for row in db.execute(statement, (now_ms() - grace_ms,)).fetchall()]
+        pruned = super().prune(older_than_ms, keep_sessions, grace_ms=grace_ms)
         self._file.shrink()
-        return Pruned(sessions, events, len(sizes), sum(sizes))
+        return pruned
 
-    def _remove_session(self, session_id: str, older_than_ms: int) -> int:
-        """Remove a session, unless it got new events since it was listed, and return the number of its events."""
+    def _removing(self, work: Callable[[Execute], Result]) -> Result:
         with self._file.writing() as db:
-            last = db.execute("SELECT max(last_ms) FROM streams WHERE session_id = ?", (session_id,)).fetchone()[0]
-            if last is None or last >= older_than_ms:
-                return 0
-            for statement in (
-                "DELETE FROM streams WHERE session_id = ?",
-                "DELETE FROM artifact_uses WHERE session_id = ?",
-                "DELETE FROM states WHERE session_id = ?",
-            ):
-                db.execute(statement, (session_id,))
-            return db.execute("DELETE FROM events WHERE session_id = ?", (session_id,)).rowcount
+            return work(_execute(db))
 
 
-def _insert_together(db: sqlite3.Connection, statement: str, rows: Sequence[tuple[str | int, ...]]) -> None:
-    for part in parts(rows):
-        db.execute(with_rows(statement, part), values_of(part))
+@functools.cache
+def _own(statement: str) -> str:
+    """A statement as SQLite has it: here tables need no prefix, because the file has no others."""
+    return statement.replace("metier_", "").replace("%s", "?")
+
+
+def _execute(db: sqlite3.Connection) -> Execute:
+    return lambda statement, values: db.execute(_own(statement), values)

@@ -20,7 +20,7 @@ from typing import Final
 
 from metier.errors import StoreError, StoreReason
 from metier.record.store.checks import invalid_text
-from metier.record.store.migrations import migrations, newer_schema
+from metier.record.store.schema import SCHEMA, check_schema, statements
 
 _APPLICATION: Final = 0x4D455452
 """The application id in the file's header ("METR")."""
@@ -50,7 +50,7 @@ class SqliteFile:
         with self._translated(opening=True):
             self._writer = self._connect()
             try:
-                self.schema = self._retried(self._prepare)
+                self._retried(self._prepare)
                 self._reader = self._connect()
             except BaseException:
                 self._writer.close()
@@ -123,34 +123,33 @@ class SqliteFile:
             raise
         return db
 
-    def _prepare(self) -> int:
-        """Check that the file is a Metier store before changing it, then run the missing migrations."""
-        db, steps = self._writer, migrations("sqlite")
+    def _prepare(self) -> None:
+        """Check that the file is a Metier store before changing it, then make the tables if it is empty."""
+        db = self._writer
         db.execute("BEGIN")
         try:
-            version = self._schema_of(db)
+            empty = self._is_empty(db)
         finally:
             _roll_back(db)
-        if version == 0:
+        if empty:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}").fetchall()
-        if version < len(steps):
+        if empty:
             db.execute("BEGIN IMMEDIATE")
             try:
-                for step in steps[self._schema_of(db) :]:
-                    for statement in step.statements:
+                if self._is_empty(db):  # no other process was first
+                    for statement in statements("sqlite"):
                         db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION}")
-                db.execute(f"PRAGMA user_version = {len(steps)}")
+                    db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    db.execute(f"PRAGMA user_version = {SCHEMA}")
                 db.execute("COMMIT")
             except BaseException:
                 _roll_back(db)
                 raise
-        return len(steps)
 
-    def _schema_of(self, db: sqlite3.Connection) -> int:
-        """Return the schema of the file, 0 for an empty one, or refuse a file that is not ours.
+    def _is_empty(self, db: sqlite3.Connection) -> bool:
+        """Return whether the file has no tables yet, or refuse a file that is not ours.
 
         The caller has begun a transaction, so that all statements see one state of the file: another process may be
         creating the store at this moment.
@@ -162,11 +161,9 @@ class SqliteFile:
         ):
             message = "is the SQLite database of another application"
             raise StoreError(message, reason="unopenable", store=self._path, hint=_ELSEWHERE)
-        if version > len(migrations("sqlite")):
-            raise newer_schema(self._path, version, len(migrations("sqlite")))
-        return version
+        return check_schema(version, self._path) == 0
 
-    def _retried(self, attempt: Callable[[], int]) -> int:
+    def _retried(self, attempt: Callable[[], None]) -> None:
         """Retry while the file is busy: a change of the journal mode can fail at once, whatever the timeout is."""
         deadline = time.monotonic() + self._patience
         while True:

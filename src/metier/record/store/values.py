@@ -6,12 +6,12 @@ frame into text. Stores keep that text and never encode a frame again, so a read
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from metier import limits
 from metier.errors import StoreError
+from metier.values.value import Count, Value, field
 
 EVENT_BYTES: Final = 4 * limits.MIB
 """The largest text of one event. A page of events must fit into memory; larger content belongs in an artifact."""
@@ -44,93 +44,80 @@ class EncodedFrame(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Value):
     """An event that has no seq yet. An id is written only once, so it is safe to repeat an append."""
+
+    unshown = ("encoded",)
+    uncompared = ("encoded",)
+    unhashed = ("data",)
 
     id: str
     timestamp_ms: int
     type: str
-    data: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    encoded: EncodedFrame | None = field(default=None, compare=False, repr=False)
+    data: Mapping[str, object] = field(default_factory=dict[str, object])
+    encoded: EncodedFrame | None = None
     """The frame as text, from a writer that had to make it anyway. A store then need not make it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Value):
     """A document of session state. Its version starts at 1 and rises by 1 with every save."""
+
+    unhashed = ("value",)
 
     key: str
     version: int
-    value: Any = field(hash=False)
+    value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Value):
     """Events for a follower, and the cursor of the next page."""
 
     frames: tuple[Frame, ...]
     cursor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Value):
     """One session of a store: the times of its first and last event, and the number of its events."""
 
     id: str
     first_ms: int
     last_ms: int
-    events: int
-
-    def as_dict(self) -> dict[str, str | int]:
-        return {"id": self.id, "first_ms": self.first_ms, "last_ms": self.last_ms, "events": self.events}
+    events: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Value, kw_only=True):
     """How much a store holds. `bytes` is its size on disk, or for a store in memory the size of its content."""
 
     kind: str
     location: str
-    schema: int
-    sessions: int
-    streams: int
-    events: int
-    artifacts: int
-    artifact_bytes: int
-    states: int
-    bytes: int
-
-    def as_dict(self) -> dict[str, str | int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+    schema: Count
+    sessions: Count
+    streams: Count
+    events: Count
+    artifacts: Count
+    artifact_bytes: Count
+    states: Count
+    bytes: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Value):
     """How much a prune removed."""
 
-    sessions: int = 0
-    events: int = 0
-    artifacts: int = 0
-    artifact_bytes: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+    sessions: Count = 0
+    events: Count = 0
+    artifacts: Count = 0
+    artifact_bytes: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Value):
     """How much an import wrote. Content that was already in the store is not counted."""
 
-    events: int = 0
-    artifacts: int = 0
-    states: int = 0
+    events: Count = 0
+    artifacts: Count = 0
+    states: Count = 0
 
     def __add__(self, other: "Imported") -> "Imported":
         return Imported(self.events + other.events, self.artifacts + other.artifacts, self.states + other.states)
-
-    def as_dict(self) -> dict[str, int]:
-        return {"events": self.events, "artifacts": self.artifacts, "states": self.states}
 
 
 def canonical(frame: Mapping[str, object]) -> str:

@@ -7,8 +7,9 @@ pure, and a store of your own can use them.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from metier.errors import StateConflict, StoreError, StreamConflict
 from metier.files.digests import PATTERN
@@ -21,6 +22,7 @@ from metier.record.store.checks import (
     document_text,
 )
 from metier.record.store.values import Document, Draft, Frame, canonical, parse_frame
+from metier.values.value import Value, replace
 
 _QUOTED_DIGEST: Final = re.compile(rf'"({PATTERN})"')
 
@@ -46,8 +48,7 @@ class StateRow(NamedTuple):
     text: str
 
 
-@dataclass(slots=True)
-class StreamHead:
+class StreamHead(Struct):
     """The head of a stream: whose it is, and the seq of its next event."""
 
     id: str
@@ -56,8 +57,7 @@ class StreamHead:
     next_seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
+class StateChange(Value):
     """A document to save as text, if the store has the expected version of it (`None`: any version)."""
 
     session_id: str
@@ -72,8 +72,7 @@ class StateChange:
         return version + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendBatch:
+class AppendBatch(Value, kw_only=True):
     """The checked and copied arguments of one append. Artifacts are by digest."""
 
     session_id: str
@@ -92,8 +91,7 @@ class AppendBatch:
         return StreamHead(self.stream_id, self.session_id, self.stream_kind)
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreBatch:
+class RestoreBatch(Value):
     """The checked and copied arguments of one restore. Artifacts are by digest."""
 
     frames: list[Frame]
@@ -206,8 +204,7 @@ def number_drafts(
     return frames, rows
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedGroup:
+class NumberedGroup(Value):
     """The appends of one transaction with their numbers: the outcome of each, and all that is to be written."""
 
     outcomes: list[list[Frame] | StoreError]

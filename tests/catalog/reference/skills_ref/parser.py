@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from metier.model import metadata_of
+from metier.values.skill import metadata_of
 from skills_ref import judge, parse, phrases, plain
 
 

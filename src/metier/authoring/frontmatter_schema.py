@@ -1,0 +1,143 @@
+"""The frontmatter of a SKILL.md as JSON Schema, for editors and other programs.
+
+The schema is generated from the rules by which `metier.catalog.validate` judges. What that accepts, the schema accepts.
+The reverse does not hold: a schema does not see the name of the folder, and its patterns leave letters outside of ASCII
+alone, because the dialects of regular expressions differ there.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from metier import limits
+from metier.catalog import validate
+from metier.hosts.schema import Profile, Rules
+from metier.values.skill import STANDARD_KEYS, JsonObject
+from metier.values.value import replace
+
+Draft = Literal["2020-12", "07"]
+
+_DRAFTS: Final[Mapping[Draft, str]] = {
+    "2020-12": "https://json-schema.org/draft/2020-12/schema",
+    "07": "http://json-schema.org/draft-07/schema#",
+}
+
+_MEANINGS: Final[Mapping[str, str]] = {
+    "name": "The name of the skill: that of its folder, in lower-case letters, digits and single hyphens.",
+    "description": "What the skill does and when to use it. A model sees only this before it loads the skill.",
+    "license": "The name of a license, or of a file in the skill's folder that has it.",
+    "compatibility": "What the skill needs, such as a product, programs or access to the network.",
+    "metadata": "Further properties, as text.",
+    "allowed-tools": "Tools that the skill may use without asking, separated by spaces: `Read Bash(git add *)`.",
+    "argument-hint": "What to type after the name of the skill, such as `[issue]`.",
+    "arguments": "Names of the arguments, for `$name` in the body.",
+    "disable-model-invocation": "With true, only a user can call the skill.",
+    "user-invocable": "With false, only the model can load the skill.",
+    "when_to_use": "When to use the skill, in addition to the description.",
+    "paths": "Globs of files. The model sees the skill only while it works on such a file.",
+    "globs": "Globs of files that the skill is about.",
+    "alwaysApply": "With true, the skill is always in the prompt.",
+    "model": "The model to use while the skill is active.",
+    "context": "With `fork`, the skill runs in a context of its own.",
+    "agent": "The agent that runs the skill in a context of its own.",
+    "hooks": "Commands that run while the skill is active.",
+    "version": "The version of the skill.",
+    "hide": "With true, the model does not see the skill.",
+    "enabled": "With false, the skill is switched off.",
+}
+
+_TEXT: Final = ["string", "number", "boolean"]
+"""A number and a word such as `yes` count as text, as the author wrote them."""
+
+_ASCII_NAME: Final = "^[a-z0-9]+(?:-[a-z0-9]+)*$"
+_PART: Final = "[^\\t\\n -,./:-@A-Z\\[-`{-~-]+"
+_UNICODE_NAME: Final = rf"^\s*{_PART}(?:-{_PART})*\s*$"
+_SAFE_NAME: Final = r"^(?!\s*\.{1,2}\s*$)[^/\\]*$"
+_REORDERED: Final = r"[\u202a-\u202e\u2066-\u2069]"
+_NO_COMMA: Final = r"^[^,(]*(?:\([\s\S]*)?$"
+
+
+def frontmatter_schema(
+    profile: Profile, *, strict: bool = False, ascii_only: bool = False, draft: Draft = "2020-12"
+) -> JsonObject:
+    """The schema of what a host accepts. `strict` and `ascii_only` are the options of `metier validate`."""
+    rules = validate.strict(profile) if strict else profile.validation
+    if ascii_only:
+        rules = replace(rules, name_pattern="ascii", name_breach="error")
+    known = dict.fromkeys((*STANDARD_KEYS, *validate.keys_of(profile), *rules.own_keys))
+    if rules.unknown_keys == "error":
+        known = dict.fromkeys((*STANDARD_KEYS, *rules.own_keys))
+    properties = {key: {"description": _MEANINGS.get(key, f"A key of {profile.name}.")} for key in known}
+    for key, part in _parts(rules).items():
+        properties[key] |= part
+    required = [key for key, needed in (("name", _needs_name(rules)), ("description", _needs_text(rules))) if needed]
+    schema: JsonObject = {
+        "$schema": _DRAFTS[draft],
+        "title": f"Frontmatter of SKILL.md, {profile.name}{', strict' if strict else ''}",
+        "type": "object",
+        "properties": properties,
+    }
+    if required:
+        schema["required"] = required
+    if rules.unknown_keys == "error":
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _needs_name(rules: Rules) -> bool:
+    return rules.name_missing == "error" and rules.name_source == "frontmatter"
+
+
+def _needs_text(rules: Rules) -> bool:
+    return rules.description_missing == "error"
+
+
+def _parts(rules: Rules) -> dict[str, JsonObject]:
+    """What each key of the standard must be. Only what is an error counts."""
+    optional: list[str] = [*_TEXT, "null"]
+    parts: dict[str, JsonObject] = {"name": _name(rules), "description": _description(rules)}
+    if rules.optional_breach == "error":
+        parts["license"] = {"type": optional}
+        parts["compatibility"] = {"type": optional, "minLength": 1, "maxLength": limits.COMPATIBILITY_LENGTH}
+        parts["metadata"] = {"type": ["object", "null"], "additionalProperties": {"type": _TEXT}}
+        parts["allowed-tools"] = (
+            {"type": ["string", "array", "null"]}
+            if rules.allowed_tools_forms
+            else {"type": ["string", "null"], "pattern": _NO_COMMA}
+        )
+    return parts
+
+
+def _name(rules: Rules) -> JsonObject:
+    if rules.name_source == "folder":
+        return {}
+    patterns = [_SAFE_NAME]
+    if rules.name_breach == "error":
+        patterns += {"ascii": [_ASCII_NAME], "unicode": [_UNICODE_NAME], "any": []}[rules.name_pattern]
+        patterns += [_at_most(rules.name_length)] if rules.name_length else []
+    return _text(rules, patterns, needed=_needs_name(rules))
+
+
+def _description(rules: Rules) -> JsonObject:
+    limited = rules.description_breach == "error" and rules.description_length
+    patterns = [_at_most(rules.description_length)] if limited else []
+    return _text(rules, patterns, needed=_needs_text(rules))
+
+
+def _text(rules: Rules, patterns: list[str], *, needed: bool) -> JsonObject:
+    """A text that matches all patterns. One that is not needed may be empty, and is then taken as missing."""
+    part: JsonObject = {"not": {"type": "string", "pattern": _REORDERED}}
+    if needed:
+        patterns = [r"\S", *patterns]
+        part["type"] = _TEXT
+    else:
+        patterns = [rf"^\s*$|{pattern}" for pattern in patterns]
+        if rules.optional_breach == "error":
+            part["type"] = [*_TEXT, "null"]
+    if patterns:
+        part["allOf"] = [{"pattern": pattern} for pattern in patterns]
+    return part
+
+
+def _at_most(length: int) -> str:
+    """Blanks around a text do not count, so `maxLength` would be too strict."""
+    return rf"^\s*[\s\S]{{0,{length}}}\s*$"

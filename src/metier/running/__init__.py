@@ -1,0 +1,1 @@
+"""Running scripts of skills: what a run is given, the sandbox, packages and secrets."""

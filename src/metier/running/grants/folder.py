@@ -1,0 +1,155 @@
+"""The folder of the user in which a script runs.
+
+A run happens in the working folder, which the script can read; what it writes there stays in memory. The home folder,
+what contains it, and folders of the system are not shown unless a rule or the person says so, because a script could
+read everything there. The invariant: what a question names is what the script is shown, and nothing else of the user.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Self
+
+from metier.errors import PolicyDenied
+from metier.files.text import storable_text
+from metier.hosts.settings import Settings
+from metier.policy.decide import Policy
+from metier.running.grants import RunGrant
+from metier.running.sandbox import Job, Outcome, is_within
+from metier.running.scripts import WantedRun
+from metier.values.results import Request
+from metier.values.skill import JsonObject
+
+READS: Final = "run_project"
+WRITES: Final = "run_project_write"
+
+_SYSTEM: Final = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys"),
+    *("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/sbin", "/usr/share", "/usr/local/bin"),
+    *("/usr/local/lib", "/skill", "/init", "/metier-work"),
+)
+"""Folders of the system, and those that a sandbox has at this place. Nothing in them or above them is shown."""
+_SHARED: Final = ("/home", "/root", "/tmp", "/var", "/Users")  # noqa: S108 - folders of other people and programs
+_NETWORK: Final = (
+    "it ran in an empty folder, because it has the network; --folder or a rule that allows run_project shows yours"
+)
+_WAY_TO_WRITE: Final = "a run with --write, or a rule of the user that allows run_project_write, brings changes back"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderGrant(RunGrant):
+    """The folder that a script is shown. Empty paths: it runs in an empty folder."""
+
+    kind: ClassVar[str] = "folder"
+
+    path: str = ""
+    """The whole folder that it can read."""
+    cwd: str = ""
+    """The current folder, which is that folder or lies in it."""
+    note: str = field(default="", compare=False)
+    """Why there is no folder, if that may surprise."""
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.path) and WRITES in self.tools
+
+    @classmethod
+    def check(cls, run: WantedRun) -> None:
+        if not run.write:
+            return
+        request, policy = run.request(WRITES), run.policy
+        decision = policy.decide(request)
+        if decision.verdict == "deny" and decision.rule is not None:
+            raise policy.denied(request, decision)
+        if decision.verdict == "deny" and policy.name == "read-only":
+            raise PolicyDenied(WRITES, request.skill_name, "the policy 'read-only' lets nothing be written")
+
+    @classmethod
+    def plan(cls, run: WantedRun) -> Self:
+        chosen, tools = cls.chosen(run.settings, run.policy, run.request(READS), run.folder), run.allowed(cls.kind)
+        asked = bool(chosen.path) and run.write and WRITES not in tools
+        return replace(chosen, tools=(*tools, WRITES) if asked else tools, asked=asked)
+
+    @classmethod
+    def chosen(cls, settings: Settings, policy: Policy, about: Request, named: str | None = None) -> Self:
+        """The folder for a script that `about` is about, which a person may have named."""
+        place = settings.place
+        reading, writing = (policy.decide(replace(about, tool=tool)) for tool in (READS, WRITES))
+        by_rule = "allow" in (reading.verdict, writing.verdict)
+        if reading.verdict == "deny" and reading.rule is not None:
+            return cls(note="it ran in an empty folder, because a rule denies run_project")
+        if named is None and not by_rule:
+            if settings.profile.run.folder == "none":
+                return cls()
+            if policy.decide(replace(about, tool="run_network")).verdict == "allow":  # it could send the folder away
+                return cls(note=_NETWORK)
+        cwd = os.path.realpath(named if named is not None else place.cwd)
+        path = os.path.realpath(place.project) if by_rule and named is None else cwd
+        if not is_within(cwd, path):
+            path = cwd
+        flaw = _flaw(path)
+        why = flaw or ("" if by_rule or named is not None else _too_wide(path, place.home))
+        if why:
+            how = "" if flaw else "; --folder or a rule that allows run_project shows it"
+            return cls(note=f"it ran in an empty folder: {storable_text(path)} {why}{how}")
+        return cls(path=path, cwd=cwd)
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        sees = "It sees only its own files and an empty work folder."
+        if self.writable:
+            changes = "Its changes there come back as a list of plain files."
+            sees = f"It sees its own files, reads the folder {self.path} and writes to it. {changes}"
+        elif self.path:
+            kept = "What it changes there is dropped, and new files are kept aside."
+            sees = f"It sees its own files and reads the folder {self.path}. {kept}"
+        yield "Files", sees
+
+    def covers(self) -> Mapping[str, str]:
+        return {"writes" if self.writable else "reads": storable_text(self.path)} if self.path else {}
+
+    def lasts(self) -> tuple[str, str]:
+        doing = "writes to" if self.writable else "reads"
+        return f"where it {doing} the folder {self.path}" if self.path else "", ""
+
+    def shown(self) -> JsonObject:
+        return {"project": storable_text(self.path)}
+
+    def data(self) -> JsonObject:
+        paths = {"path": storable_text(self.path), "cwd": storable_text(self.cwd)}
+        return {**super().data(), **paths} if self.path else super().data()
+
+    def into(self, job: Job, run: WantedRun) -> Job:
+        if not self.path:
+            return job
+        # A script never writes into folders that are searched for skills, even if it may write.
+        inside = self.path.rstrip("/") + "/"
+        roots = tuple(path.removeprefix(inside) for path in run.roots if path.startswith(inside))
+        return replace(job, project=self.path, project_writable=self.writable, project_protected=roots, cwd=self.cwd)
+
+    def notes(self, run: WantedRun, outcome: Outcome) -> Iterator[str]:
+        if self.note:
+            yield self.note
+        if outcome.refused and self.cwd and not self.writable:
+            yield _WAY_TO_WRITE
+
+
+GRANT: Final = FolderGrant
+
+
+def _flaw(folder: str) -> str:
+    """Why a folder can never be shown at its own path, as the end of a sentence."""
+    if not os.path.isdir(folder):
+        return "is not a folder"
+    if any(is_within(folder, place) or is_within(place, folder) for place in _SYSTEM):
+        return "belongs to the system"
+    return ""
+
+
+def _too_wide(folder: str, home: str) -> str:
+    """Why a folder is not shown by default, as the end of a sentence."""
+    real_home = os.path.realpath(home)
+    if folder == real_home:
+        return "is the home folder, which scripts are not shown by default"
+    if is_within(real_home, folder) or any(is_within(place, folder) for place in _SHARED):
+        return "holds the folders of users, which scripts are not shown by default"
+    return ""

@@ -1,0 +1,170 @@
+"""The package.json and the package-lock.json that npm gets. They are written here, and never those of the skill.
+
+For npm, a dependency can also be a repository, an address, a file, a folder or another name for a package, and looking
+some of these up runs their code. A skill names packages of a registry, with versions and hashes. Everything else that
+it names is refused, in every row of its lock, also in those that would not be installed. The lock that is written has
+no addresses: npm asks the registry of the user for each file and compares its hash.
+"""
+
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from metier.files.json_text import parse_json
+from metier.files.shapes import as_table, is_list, is_table
+
+Row = dict[str, object]
+Rows = dict[str, Row]
+"""The packages of a lock by their places, such as `node_modules/a/node_modules/b`."""
+
+_ROWS: Final = 10_000
+_SHOWN: Final = 120
+_NAMED: Final = r"(?:@[A-Za-z0-9][\w.~-]*/)?[A-Za-z0-9][\w.~-]*"
+_NAME: Final = re.compile(_NAMED, re.ASCII)
+_PLACE: Final = re.compile(rf"node_modules/{_NAMED}(?:/node_modules/{_NAMED})*", re.ASCII)
+_MORE: Final = r"(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?"
+_EXACT: Final = re.compile(rf"\d+\.\d+\.\d+{_MORE}", re.ASCII)
+_PARTIAL: Final = rf"v?(?:\d+|[xX*])(?:\.(?:\d+|[xX*])){{0,2}}{_MORE}"
+_BOUND: Final = rf"(?:(?:[<>]=?|=|\^|~>?) *)?{_PARTIAL}"
+_BOUNDS: Final = re.compile(rf"(?:{_PARTIAL} +- +{_PARTIAL}|{_BOUND}(?:(?: +|(?=[<>=^~])){_BOUND})*)?", re.ASCII)
+_TAG: Final = re.compile(r"[A-Za-z][\w-]*(?:\.[\w-]+)*", re.ASCII)
+_FILE: Final = re.compile(r"\.(?:tgz|tar|tar\.gz)\s*\Z", re.IGNORECASE)
+"""The end of what npm takes for a file, also where all of it is a version."""
+_HASH: Final = "(?:sha512-{0}{{86}}==|sha384-{0}{{64}}|sha256-{0}{{43}}=|sha1-{0}{{27}}=)".format("[A-Za-z0-9+/]")
+_HASHES: Final = re.compile(rf"{_HASH}(?: {_HASH})*")
+_EDGES: Final = ("dependencies", "optionalDependencies", "peerDependencies")
+_ELSEWHERE: Final = ("link", "inBundle", "bundled", "bundleDependencies", "bundledDependencies")
+_CPUS: Final = {"x86_64": "x64", "aarch64": "arm64", "i686": "ia32", "armv7l": "arm", "ppc64le": "ppc64"}
+
+
+class EntriesRefused(ValueError):
+    """What is in a lock and is no package of a registry: each entry, with what is wrong with it."""
+
+
+def is_registry_package(name: str, bound: object) -> bool:
+    """Whether npm asks a registry for this name and these versions, and can take them for nothing else."""
+    if not isinstance(bound, str) or len(bound) > 500 or len(name) > 214 or not _NAME.fullmatch(name):
+        return False
+    if _FILE.search(name) or _FILE.search(bound) or name.lower() == "node_modules":
+        return False
+    return bool(_TAG.fullmatch(bound)) or all(_BOUNDS.fullmatch(part.strip(" ")) for part in bound.split("||"))
+
+
+def written_manifest(dependencies: Mapping[str, object]) -> bytes:
+    """The package.json for dependencies that were checked."""
+    return _as_json({"name": "skill", "version": "0.0.0", "private": True, "dependencies": dependencies})
+
+
+def written_lock(data: bytes, dependencies: Row, *, aliases: bool = False) -> bytes:
+    """The package-lock.json with what is installed here of another one, for `dependencies`. Raises `EntriesRefused`.
+
+    `aliases`: packages of a registry may use another name for a package, because npm wrote the lock and not a skill.
+    """
+    try:
+        table: object = parse_json(data)
+    except (ValueError, RecursionError):
+        raise EntriesRefused("it is not valid JSON") from None
+    rows = as_table(as_table(table).get("packages"))
+    if as_table(table).get("lockfileVersion") not in (2, 3) or not 0 < len(rows) <= _ROWS:
+        raise EntriesRefused(f"it has no list of up to {_ROWS:,} packages; npm 7 or later writes one")
+    if wrong := [f"{place or 'its root'} {why}" for place, row in rows.items() for why in _wrong(place, row, aliases)]:
+        raise EntriesRefused(*wrong)
+    packages = _for_here({place: as_table(row) for place, row in rows.items()}, dependencies)
+    return _as_json({"lockfileVersion": 3, "requires": True, "packages": packages})
+
+
+def rows_of(document: bytes | str) -> tuple[Rows, Row]:
+    """The packages of a lock that was written here, and the dependencies that it is for."""
+    rows: Rows = parse_json(document)["packages"]
+    return rows, as_table(rows.pop("")["dependencies"])
+
+
+def name_at(place: str, row: Row) -> str:
+    """The name that a registry has for the package at a place."""
+    return str(row.get("name") or place.rpartition("node_modules/")[2])
+
+
+def _wrong(place: str, row: object, aliases: bool) -> Iterator[str]:
+    """What keeps a row from being a package of a registry."""
+    if not is_table(row):
+        yield "is not a table"
+        return
+    for key in _ELSEWHERE if place else (*_ELSEWHERE, "workspaces"):
+        if row.get(key):
+            yield f"has {key}, which no package of a registry alone has"
+    for key in _EDGES if place else (*_EDGES, "devDependencies"):
+        for name, bound in as_table(row.get(key)).items():
+            if not is_registry_package(name, bound) and not (aliases and _is_alias(name, bound)):
+                yield f"asks for {f'{name}@{bound}'[:_SHOWN]!r}"
+    if not place:
+        return
+    real, version, address = name_at(place, row), str(row.get("version")), str(row.get("resolved") or "")
+    if not _PLACE.fullmatch(place) or not (aliases or place.endswith(f"node_modules/{real}")):
+        yield f"is not the place of a package with its name, {real!r}"
+    elif not _EXACT.fullmatch(version) or not is_registry_package(real, version):
+        yield f"has no exact version: {version[:_SHOWN]!r}"
+    elif not _HASHES.fullmatch(str(row.get("integrity"))):
+        yield "has no hash"
+    elif address and not (re.match("https?://", address) and f"/{real}/" in unquote(address)):
+        yield f"is not from a registry: {address[:_SHOWN]!r}"
+
+
+def _is_alias(name: str, bound: object) -> bool:
+    alias = re.fullmatch(rf"npm:({_NAMED})@(.*)", str(bound), re.ASCII)
+    return alias is not None and is_registry_package(name, "*") and is_registry_package(alias[1], alias[2])
+
+
+def _for_here(rows: Rows, dependencies: Row) -> Rows:
+    """What npm needs of the rows that dependencies lead to on this platform. Node finds each in the nearest folder."""
+    kept: Rows = {"": {"dependencies": dependencies}}
+    waiting = [""]
+    while waiting:
+        row = kept[folder := waiting.pop()]
+        for key in _EDGES:
+            edges: Row = {}
+            for name, bound in as_table(row.get(key)).items():
+                above = folder
+                while (place := f"{above}/node_modules/{name}".lstrip("/")) not in rows and above:
+                    above = above.rpartition("node_modules/")[0].rstrip("/")
+                if place in rows and _fits(rows[place]):
+                    start, at, end = str(bound).rpartition("@")
+                    exact = f"{start}{at}{rows[place]['version']}"
+                    edges[name] = exact if _TAG.fullmatch(end) else bound  # npm would look a tag up again
+                    if place not in kept:
+                        kept[place] = _carried(rows[place])
+                        waiting.append(place)
+                elif key != "optionalDependencies":
+                    edges[name] = bound
+            row[key] = edges
+    return dict(sorted(kept.items()))
+
+
+def _carried(row: Row) -> Row:
+    kept: Row = {key: row[key] for key in ("name", "version", "integrity", *_EDGES) if row.get(key)}
+    if row.get("optional") is True or row.get("devOptional") is True:
+        kept["optional"] = True
+    kept["bin"] = {name: path for name, path in as_table(row.get("bin")).items() if isinstance(path, str)}
+    peers = as_table(row.get("peerDependenciesMeta"))
+    kept["peerDependenciesMeta"] = {name: {"optional": True} for name in peers if as_table(peers[name]).get("optional")}
+    return kept
+
+
+def _fits(row: Row) -> bool:
+    """Whether a package is for this platform. Its lists can also say what is not meant (`!win32`)."""
+    libc = ("glibc" if platform.libc_ver()[0] == "glibc" else "musl") if sys.platform == "linux" else ""
+    machine = platform.machine().lower()
+    for key, value in {"os": sys.platform, "cpu": _CPUS.get(machine, machine), "libc": libc}.items():
+        listed = row.get(key)
+        words = [str(word) for word in listed] if is_list(listed) else []
+        wanted = [word for word in words if not word.startswith("!")]
+        if f"!{value}" in words or (wanted and value not in wanted and wanted != ["any"]):
+            return False
+    return True
+
+
+def _as_json(table: Mapping[str, object]) -> bytes:
+    return json.dumps(table, indent=1).encode()

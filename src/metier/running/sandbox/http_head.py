@@ -1,0 +1,138 @@
+"""Reads the head of a request to a proxy, strictly, and writes the one that the server gets.
+
+Whatever two programs could read in two ways is refused: a line that ends in anything but CR LF, a folded header, two
+lengths of a body, a Host header that names another host than the request line. The invariant: the head that goes to a
+server is written anew from what was checked, and says that the connection ends after this request.
+"""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from metier.limits import KIB
+from metier.values.network import canonical_host, split_port
+from metier.values.value import Value
+
+HEAD_BYTES: Final = 32 * KIB
+HEADERS: Final = 100
+
+_REQUEST_LINE: Final = re.compile(rb"([A-Z][A-Z-]{0,30}) ([\x21-\x7e]{1,8192}) HTTP/1\.([01])")
+_HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_DROPPED: Final = frozenset(
+    b"connection host keep-alive te trailer upgrade http2-settings content-length transfer-encoding "
+    b"proxy-authorization proxy-authenticate proxy-connection".split()
+)
+"""Headers for the connection to the proxy, and those that are written anew."""
+
+
+class BadProxyRequest(ValueError):
+    """The request is not one that a proxy can pass on."""
+
+
+class ProxyRequest(Value):
+    """A request that was understood. `head` is what the server gets; it is empty for a tunnel."""
+
+    host: str
+    port: int
+    tunnel: bool
+    head: bytes = b""
+    length: int = 0
+    """The bytes of the body."""
+    chunked: bool = False
+    """Whether the body comes in chunks instead."""
+
+
+def read_request(head: bytes) -> ProxyRequest:
+    """Understand a head, without the empty line at its end. Raises `BadProxyRequest`."""
+    first, *lines = head.split(b"\r\n")
+    match = _REQUEST_LINE.fullmatch(first)
+    if match is None:
+        raise BadProxyRequest("the request line is not valid")
+    if len(lines) > HEADERS:
+        raise BadProxyRequest("there are too many headers")
+    method, target, minor = match.groups()
+    headers: list[tuple[bytes, bytes]] = []
+    for line in lines:
+        header = _HEADER.fullmatch(line)
+        if header is None:
+            raise BadProxyRequest("a header is not valid")
+        headers.append((header[1], header[2]))
+    if method == b"CONNECT":
+        host, port = _authority(target.decode("ascii"), None)
+        _check_host(headers, host, port, None)
+        return ProxyRequest(host, port, tunnel=True)
+    host, port, path = _absolute(target.decode("ascii"))
+    _check_host(headers, host, port, 80)
+    if minor == b"1" and not _values(headers, b"host"):
+        raise BadProxyRequest("there is no Host header")
+    length, chunked = _body(headers)
+    named = f"[{host}]" if ":" in host else host
+    written = [
+        b"%s %s HTTP/1.1" % (method, path.encode("ascii")),
+        b"Host: " + (named if port == 80 else f"{named}:{port}").encode("ascii"),
+        *(b"%s: %s" % header for header in headers if header[0].lower() not in _dropped(headers)),
+        *([b"Transfer-Encoding: chunked"] if chunked else []),
+        *([b"Content-Length: %d" % length] if _values(headers, b"content-length") else []),
+        b"Connection: close",
+    ]
+    return ProxyRequest(
+        host, port, tunnel=False, head=b"\r\n".join(written) + b"\r\n\r\n", length=length, chunked=chunked
+    )
+
+
+def _absolute(target: str) -> tuple[str, int, str]:
+    """The host, the port and the path of an address that is requested over plain HTTP."""
+    if not target.lower().startswith("http://") or "\\" in target or "#" in target:
+        raise BadProxyRequest("the request line must have an address with http://")
+    try:
+        parts = urlsplit(target)
+    except ValueError as error:
+        raise BadProxyRequest("the address is not valid") from error
+    host, port = _authority(parts.netloc, 80)
+    path = target[len("http://") + len(parts.netloc) :]
+    return host, port, path if path.startswith("/") else f"/{path}"
+
+
+def _authority(text: str, default: int | None) -> tuple[str, int]:
+    try:
+        name, port = split_port(text)
+        host = canonical_host(name)
+    except ValueError as error:
+        raise BadProxyRequest(f"the host {error}") from error
+    port = port or default
+    if port is None:
+        raise BadProxyRequest("the host has no port")
+    return host, port
+
+
+def _check_host(headers: list[tuple[bytes, bytes]], host: str, port: int, default: int | None) -> None:
+    for value in (found := _values(headers, b"host")):
+        try:
+            named = _authority(value.decode("ascii"), default or port)
+        except UnicodeError as error:
+            raise BadProxyRequest("the Host header is not valid") from error
+        if named != (host, port) or len(found) > 1:
+            raise BadProxyRequest("the Host header names another host")
+
+
+def _body(headers: list[tuple[bytes, bytes]]) -> tuple[int, bool]:
+    """The length of the body, and whether it comes in chunks."""
+    lengths, codings = _values(headers, b"content-length"), _values(headers, b"transfer-encoding")
+    if len(lengths) + len(codings) > 1:
+        raise BadProxyRequest("the length of the body is given twice")
+    if codings and codings[0].lower() != b"chunked":
+        raise BadProxyRequest("the body has an unknown transfer coding")
+    if lengths and not _LENGTH.fullmatch(lengths[0]):
+        raise BadProxyRequest("the length of the body is not valid")
+    return int(lengths[0]) if lengths else 0, bool(codings)
+
+
+def _dropped(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """The headers that do not go to the server, with those that a Connection header names."""
+    named = b",".join(_values(headers, b"connection")).lower().split(b",")
+    return _DROPPED | {name.strip() for name in named}
+
+
+def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key.lower() == name]

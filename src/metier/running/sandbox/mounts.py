@@ -1,0 +1,283 @@
+"""The file system that a sandboxed script sees, as arguments for bubblewrap.
+
+The order matters: later mounts cover earlier ones, and the root becomes read-only at the end. The files of the skill
+are written into that root, in memory. What needs more than bubblewrap can do is prepared by `stage.py` (see there), and
+then taken from its scratch folder. A folder of the user has the path that it has on the host, so that the words of a
+person and of a skill mean the same file. The invariant: every writable folder is in memory and has a size limit, and no
+folder of the host can be written to.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from metier.files.digests import digest_of
+from metier.files.tree import SkillTree
+from metier.limits import MIB
+from metier.running.sandbox import PROJECT_DIR, SKILL_DIR, WORK_DIR, Job, is_within
+from metier.running.sandbox.identity import Identity, readable_by_all
+from metier.running.sandbox.interpreter import Program
+from metier.running.sandbox.modules import shown, variables_for
+from metier.running.sandbox.network import proxy_variables
+from metier.values.value import Value
+
+_TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
+_OTHER_WORK_DIR: Final = "/metier-work"
+_SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC: Final = ("alternatives",)
+_ETC_COPIED: Final = ("ld.so.cache", "localtime")
+"""Small files are copied, because each mount adds half a millisecond to every run."""
+_ETC_NETWORK: Final = ("resolv.conf", "hosts", "gai.conf", "protocols", "services")
+_ETC_TLS: Final = (
+    *("ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates"),
+    *("pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies"),
+)
+_COPIED_BYTES: Final = 4 * MIB
+_DEVICES: Final = ("null", "zero", "random", "urandom")
+_MASKED: Final = ("cmdline", "keys")
+"""Files of /proc that describe the host, are readable by everyone and are not covered by a namespace."""
+INIT: Final = "/init"
+"""The shell that starts the script, from a file that can be executed but not read, which hides its memory."""
+LAYER: Final = "/tmp/.project-changes/upper"  # noqa: S108 (where stage.py keeps what was written to the project)
+_STAGED_SKILL: Final = "/tmp/skill"  # noqa: S108
+_STAGED_PROJECT: Final = "/tmp/project"  # noqa: S108
+_STAGED_PROGRAM: Final = "/tmp/program"  # noqa: S108
+_DIRECT_FILES: Final = 200
+"""How many files of a skill bubblewrap writes itself. Each needs a descriptor, and more are unpacked by stage.py."""
+ENTRIES_FACTOR: Final = 20
+"""How many files and folders a run may create, for each file that is collected."""
+
+
+class SandboxView(Value):
+    """The arguments, and the content of the files that they name by placeholder, which a descriptor replaces."""
+
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+    stage: tuple[str, ...] = ()
+    """The steps that stage.py takes first. Empty if it is not needed."""
+
+
+def work_place(job: Job) -> str:
+    """Where the work folder is: elsewhere if the folder of the user is at its usual place."""
+    taken = job.project is not None and is_within(os.path.realpath(job.project), WORK_DIR)
+    return _OTHER_WORK_DIR if taken else WORK_DIR
+
+
+def writable_places(job: Job) -> tuple[str, ...]:
+    """The folders that every script can write to, the work folder first."""
+    return (work_place(job), *_TEMPORARY)
+
+
+def given_files(job: Job) -> dict[str, str]:
+    """The digests of the files that were put into the current folder, by their path in the project or work folder."""
+    inner = os.path.relpath(os.path.realpath(job.cwd), os.path.realpath(job.project or job.cwd)) if job.cwd else "."
+    prefix = "" if inner == "." else f"{inner}/"
+    return {prefix + name: digest_of(data) for name, data in job.files.items()}
+
+
+def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: str) -> dict[str, str]:
+    """The variables that every script gets, and the granted ones."""
+    fixed = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": temporary,
+        "TMPDIR": temporary,
+        "LANG": "C.UTF-8",
+        "SKILL_DIR": skill,
+        "WORK_DIR": work,
+    }
+    if job.project is not None:
+        fixed["PROJECT_DIR"] = project
+    if job.packages is not None and job.packages.root:
+        fixed["PYTHONPATH"] = skill
+    return {**fixed, **job.env}
+
+
+def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Identity) -> SandboxView:
+    """Everything that a script sees. Without a program, there is no skill; this only tests the sandbox."""
+    files = _files(job, identity)
+    arguments = [*_isolation(job, identity), *_system(), *_etc(job, files), *_proc(), *_devices()]
+    with open("/bin/sh", "rb") as shell:
+        files["@init"] = shell.read()
+    arguments += ["--perms", "0111", "--file", "@init", INIT]
+    work = work_place(job)
+    for place in writable_places(job):
+        mode = "0700" if place == work else "1777"
+        arguments += ["--perms", mode, "--size", str(job.limits.work_bytes), "--tmpfs", place]
+    stage: list[str] = []
+    if tree is not None and program is not None:
+        arguments += _skill(tree, files, stage)
+        arguments += shown(job, program, files, stage)
+        arguments += _granted(job, program, identity, stage)
+        arguments += _given(job, work, identity, files, stage)
+    for place in ("/dev", "/"):
+        arguments += ["--remount-ro", place]
+    project = os.path.realpath(job.project) if job.project is not None else ""
+    variables = fixed_variables(job, SKILL_DIR, work, project, "/tmp")  # noqa: S108
+    if program is not None and program.libraries:
+        variables["LD_LIBRARY_PATH"] = program.libraries
+    for name, value in (variables_for(job, variables) | (proxy_variables(job) if job.hosts else {})).items():
+        arguments += ["--setenv", name, value]
+    if stage and not identity.switch:
+        stage = ["user", str(os.geteuid()), str(os.getegid()), *stage]
+    return SandboxView((*arguments, "--chdir", work), files, tuple(stage))
+
+
+def _files(job: Job, identity: Identity) -> dict[str, bytes]:
+    """The files of /etc that are written for the sandbox or copied from the host, by placeholder."""
+    files = {
+        "@passwd": f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode(),
+        "@group": f"skill:x:{identity.uid}:\n".encode(),
+        "@nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    if not job.network:
+        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
+    for name in _ETC_COPIED:
+        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
+            files[f"@{name}"] = file.read(_COPIED_BYTES)
+    return files
+
+
+def _isolation(job: Job, identity: Identity) -> list[str]:
+    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "skill"]
+    if not job.network:
+        arguments.append("--unshare-net")
+    arguments += ["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+    if not identity.switch:
+        return [*arguments, "--as-pid-1", "--unshare-user", "--uid", str(identity.uid), "--gid", str(identity.uid)]
+    # Needed to change from root to the id of the run. They are dropped before the script starts.
+    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+        arguments += ["--cap-add", capability]
+    return arguments
+
+
+def _etc(job: Job, files: Mapping[str, bytes]) -> list[str]:
+    arguments = ["--dir", "/etc"]
+    network = (*(_ETC_NETWORK if job.network else ()), *(_ETC_TLS if job.network or job.hosts else ()))
+    for name in (*_ETC, *network):
+        mount = _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+        parts = name.split("/")[:-1] if mount else ()
+        # A folder that bubblewrap creates for a mount is readable only by root, whose scripts have another user id.
+        for depth in range(len(parts)):
+            arguments += ["--dir", f"/etc/{'/'.join(parts[: depth + 1])}"]
+        arguments += mount
+    for placeholder in tuple(files):
+        arguments += ["--perms", "0444", "--file", placeholder, f"/etc/{placeholder[1:]}"]
+    return arguments
+
+
+def _proc() -> list[str]:
+    arguments = ["--proc", "/proc"]
+    for name in _MASKED:
+        if os.path.exists(f"/proc/{name}"):
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return arguments
+
+
+def _devices() -> list[str]:
+    arguments = ["--perms", "0755", "--tmpfs", "/dev"]
+    for name in _DEVICES:
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    return arguments
+
+
+def _system() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+        else:
+            arguments += _read_only(path, path)
+    return arguments + _read_only("/nix/store", "/nix/store")
+
+
+def _skill(tree: SkillTree, files: dict[str, bytes], stage: list[str]) -> list[str]:
+    """The files of the skill, as they were taken, in the sandbox's own root. Nothing of its folder is mounted."""
+    if len(tree.files) > _DIRECT_FILES:
+        files["@skill"] = packed(tree)
+        stage += ["skill", "@skill"]
+        return ["--ro-bind", _STAGED_SKILL, SKILL_DIR]
+    arguments = ["--dir", SKILL_DIR]
+    for number, file in enumerate(tree.files):
+        place = f"{SKILL_DIR}/{file.path}"
+        if file.target:
+            arguments += ["--symlink", file.link_text, place]
+        else:
+            files[f"@skill-{number}"] = file.data
+            arguments += ["--perms", "0555" if file.executable else "0444", "--file", f"@skill-{number}", place]
+    return arguments
+
+
+def packed(tree: SkillTree) -> bytes:
+    """A tree in the form that stage.py unpacks."""
+
+    def entries() -> Iterator[tuple[str, bytes, bytes]]:
+        for file in tree.files:
+            kind = b"link" if file.target else b"program" if file.executable else b"file"
+            yield file.path, kind, os.fsencode(file.link_text) if file.target else file.data
+
+    return _packed(entries())
+
+
+def _packed(entries: Iterable[tuple[str, bytes, bytes]]) -> bytes:
+    parts: list[bytes] = []
+    for path, kind, data in entries:
+        parts += [os.fsencode(path), b"\0", kind, b"\0", str(len(data)).encode(), b"\0", data]
+    return b"".join(parts)
+
+
+def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -> list[str]:
+    """The folders of the host that the script needs. They are shown by stage.py, which hides where they are."""
+    arguments: list[str] = []
+    if program.mount is not None:
+        stage += ["show", program.mount[0], "program", ""]
+        arguments += ["--perms", "0755", "--dir", os.path.dirname(program.mount[1])]
+        arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
+    if job.project is None:
+        return arguments
+    project = os.path.realpath(job.project)
+    layered = job.project_writable or job.cwd is not None
+    own = identity.switch and (layered or not readable_by_all(project))
+    owner = str(identity.uid) if own else ""
+    for above in reversed(_above(project)):
+        arguments += ["--perms", "0755", "--dir", above]  # bubblewrap would make them for root alone
+    if layered:
+        step, entries = "write" if job.project_writable else "layer", str(job.limits.files * ENTRIES_FACTOR)
+        stage += [step, project, "project", owner, str(job.limits.work_bytes), entries]
+        arguments += ["--bind", _STAGED_PROJECT, project]
+    else:
+        stage += ["show", project, "project", owner]
+        arguments += ["--ro-bind", _STAGED_PROJECT, project]
+    if not is_within(project, PROJECT_DIR):
+        arguments += ["--symlink", project, PROJECT_DIR]
+    return arguments
+
+
+def _above(folder: str) -> list[str]:
+    """The folders above a folder, the nearest first, without the root."""
+    found: list[str] = []
+    while (folder := os.path.dirname(folder)) != "/":
+        found.append(folder)
+    return found
+
+
+def _given(job: Job, work: str, identity: Identity, files: dict[str, bytes], stage: list[str]) -> list[str]:
+    """The files that the run was given, in the current folder."""
+    if not job.files:
+        return []
+    if job.cwd is not None:
+        files["@given"] = _packed((name, b"file", data) for name, data in job.files.items())
+        inner = os.path.relpath(os.path.realpath(job.cwd), os.path.realpath(job.project or job.cwd))
+        stage += ["put", "@given", os.path.normpath(f"project/{inner}"), str(identity.uid) if identity.switch else ""]
+        return []
+    arguments: list[str] = []
+    for number, (name, data) in enumerate(job.files.items()):
+        files[f"@given-{number}"] = data
+        arguments += ["--perms", "0666", "--file", f"@given-{number}", f"{work}/{name}"]
+    return arguments
+
+
+def _read_only(source: str, place: str) -> list[str]:
+    return ["--ro-bind", source, place] if os.path.exists(source) else []

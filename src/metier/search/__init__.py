@@ -1,0 +1,103 @@
+"""The rules of a search that come before and after any ranking by words.
+
+An exact path comes first, then an exact name, then names that start with the query, then skills that share words with
+it. Equal scores put the project's skills before the user's and then go by path, so the order is always the same.
+Copies of a skill are folded into one hit, so that eight results are eight different skills.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from metier.values.results import Hit, IndexProgress, LikeIt, Reason, SearchResult
+from metier.values.skill import SCOPE_ORDER, Skill
+
+EXACT_PATH: Final = 1000
+EXACT_NAME: Final = 900
+PREFIX: Final = 700
+OVERLAP: Final = 100
+
+LONG: Final = 80
+"""The characters from which a description is so particular that two skills do not share it by chance."""
+
+_WORDS: Final = re.compile(r"[^a-z0-9]+")
+
+
+def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
+    """Return the score and reason of a skill whose path or name matches the query, and `None` for any other."""
+    place = os.path.normpath(os.path.join(cwd, query))
+    if place == skill.path or (place == skill.dir and os.sep in query):  # a single word is a name, not a folder
+        return EXACT_PATH, "exact_path"
+    if query == skill.name:
+        return EXACT_NAME, "exact_name"
+    if skill.name.startswith(query):
+        return PREFIX, "prefix"
+    return None
+
+
+def tokens(text: str) -> set[str]:
+    """The words of a text for `overlap`."""
+    return {word for word in _WORDS.split(text.lower()) if word}
+
+
+def overlap(skills: Iterable[Skill], query: str, cwd: str) -> list[Hit]:
+    """Search without an index: count the words of the query in name and description, as Codelia does."""
+    wanted = tokens(query)
+    hits: list[Hit] = []
+    for skill in skills:
+        rule = exact(skill, query, cwd)
+        if rule is not None:
+            hits.append(Hit(skill, rule[0], rule[1]))
+            continue
+        shared = wanted & tokens(f"{skill.name} {skill.description}")
+        if shared:
+            hits.append(Hit(skill, OVERLAP + len(shared), "token_overlap", tuple(sorted(shared))))
+    return in_order(hits)
+
+
+def in_order(hits: Iterable[Hit]) -> list[Hit]:
+    """Sort hits by score, then the project's before the user's, then by path."""
+    return sorted(hits, key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
+
+
+def clamp(limit: int | None, default: int, largest: int) -> int:
+    """Return the number of results to show: the limit, or the default, from 1 to the largest."""
+    return min(max(default if limit is None else limit, 1), largest)
+
+
+def cut(query: str, hits: Sequence[Hit], wanted: int, indexing: IndexProgress | None = None) -> SearchResult:
+    """Return the first hits as a result. If there are more than `wanted`, it is truncated."""
+    return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]), indexing)
+
+
+def fold(hits: Iterable[Hit]) -> list[Hit]:
+    """One hit of each group of copies, with the others in `like`: the first that no other skill shadows.
+
+    A shadowed skill with the same description is a copy, and so is a skill of another name with the same long one: a
+    short description, such as "Ships a version.", is too little to tell.
+    """
+    first: dict[tuple[str, str], Hit] = {}
+    for hit in hits:
+        key = _fold_key(hit.skill)
+        known = first.get(key)
+        if known is None:
+            first[key] = hit
+        elif hit.reason in ("exact_path", "exact_name") or _both_offered(known, hit):
+            first[hit.skill.path, ""] = hit
+        else:
+            kept, other = (hit, known) if known.shadowed_by and not hit.shadowed_by else (known, hit)
+            copy = LikeIt(other.skill.name, other.skill.path)
+            first[key] = replace(kept, like=(*known.like, copy))
+    return list(first.values())
+
+
+def _both_offered(one: Hit, other: Hit) -> bool:
+    """Whether both have one name and neither is shadowed. Then only path and scope tell them apart."""
+    return one.skill.name == other.skill.name and not one.shadowed_by and not other.shadowed_by
+
+
+def _fold_key(skill: Skill) -> tuple[str, str]:
+    about = " ".join(skill.description.lower().split())
+    return ("" if len(about) >= LONG else skill.name, about)

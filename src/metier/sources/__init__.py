@@ -1,0 +1,1 @@
+"""Where skills come from besides folders: installed ones, and the servers of others."""

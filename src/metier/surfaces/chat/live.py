@@ -1,0 +1,187 @@
+"""The items of a running turn: sent to every follower as they change, and stored soon, or at once when it matters.
+
+Invariant: items are stored in the order in which they were shown, even if the turn is stopped meanwhile. So of several
+frames of one item, the last one is its last state. What changes often is stored with the next item that matters.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple, Protocol
+
+from metier.errors import MetierError
+from metier.record.writer import system_clock
+from metier.surfaces.chat.chat_store import ChatStore
+from metier.surfaces.chat.items import Item, TextItem
+
+KEEP_SECONDS: Final = 1.0
+"""How soon an item is stored that need not be stored at once, such as the growing text of an answer."""
+KEEP_CHARACTERS: Final = 20_000
+"""A text of so many more characters is stored a second later, since it is stored as a whole each time."""
+
+_LOG: Final = logging.getLogger("metier")
+
+
+class TurnMessage(NamedTuple):
+    """What a follower is told: a whole item, text to append to one, or the start or end of a turn.
+
+    A page is told `ready` when its stream is open, and `idle` if no turn is running then.
+    """
+
+    event: Literal["ready", "idle", "item", "delta", "start", "end"]
+    data: Mapping[str, object]
+
+
+def ended(skills: Sequence[str]) -> TurnMessage:
+    return TurnMessage("end", {"status": "idle", "skills": list(skills)})
+
+
+def idle(skills: Sequence[str]) -> TurnMessage:
+    return TurnMessage("idle", ended(skills).data)
+
+
+def begun(started_ms: int) -> TurnMessage:
+    """A turn is running, since that time."""
+    return TurnMessage("start", {"status": "running", "elapsed_ms": max(0, system_clock() - started_ms)})
+
+
+class Wakeup(Protocol):
+    """How one follower waits. It belongs to the event loop of the turn."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends, and the follower should stop."""
+        ...
+
+    def wake(self) -> None:
+        """End the wait: there may be something new."""
+        ...
+
+    async def wait(self) -> bool:
+        """Wait for `wake`. Return false if there was none for so long that the client should hear a heartbeat."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Follower:
+    wakeup: Wakeup
+    messages: list[TurnMessage] = field(default_factory=list[TurnMessage])
+
+    def tell(self, message: TurnMessage) -> None:
+        self.messages.append(message)
+        self.wakeup.wake()
+
+    def take(self) -> list[TurnMessage]:
+        """What is to be told. Texts for one item are joined: a follower that is slow hears less often, not later."""
+        taken: list[TurnMessage] = []
+        pieces: list[str] = []
+        for message in self.messages:
+            last = taken[-1] if taken else None
+            if message.event == "delta" and last and last.event == "delta" and last.data["id"] == message.data["id"]:
+                pieces.append(str(message.data["text"]))
+                continue
+            _join(taken, pieces)
+            taken.append(message)
+        _join(taken, pieces)
+        self.messages = []
+        return taken
+
+
+def _join(taken: list[TurnMessage], pieces: list[str]) -> None:
+    if pieces:
+        last = taken[-1].data
+        taken[-1] = TurnMessage("delta", {"id": last["id"], "text": "".join((str(last["text"]), *pieces))})
+        pieces.clear()
+
+
+class LiveTurn:
+    """The items of one turn and its followers. Lives in the event loop."""
+
+    def __init__(self, chat_id: str, store: ChatStore) -> None:
+        self.items: list[Item] = []
+        self._chat_id, self._store = chat_id, store
+        self._followers: set[_Follower] = set()
+        self._last: TurnMessage | None = None
+        self._unkept: dict[str, Item] = {}
+        self._keeping = asyncio.Lock()
+        self._soon: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    async def follow(self, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+        """Every item as it is now, then every change, then the end; `None` when a heartbeat is due."""
+        follower = _Follower(wakeup, [TurnMessage("item", item.as_dict()) for item in self.items])
+        if self._last is not None:
+            follower.messages.append(self._last)
+        self._followers.add(follower)
+        try:
+            while True:
+                for message in follower.take():
+                    yield message
+                    if message.event == "end":
+                        return
+                if not follower.messages and not await wakeup.wait():
+                    yield None
+        finally:
+            self._followers.discard(follower)
+
+    def show(self, *shown: Item, stored: bool = False) -> None:
+        """Tell the followers about new or changed items. They are stored soon, unless they are `stored` otherwise."""
+        for item in shown:
+            if item not in self.items:
+                self.items.append(item)
+            self._tell(TurnMessage("item", item.as_dict()))
+            if not stored:
+                self._keep_soon(item)
+
+    def grow(self, item: TextItem, text: str) -> None:
+        """Append to the text of an answer."""
+        item.text += text
+        self._tell(TurnMessage("delta", {"id": item.id, "text": text}))
+        self._keep_soon(item)
+
+    async def keep(self, *shown: Item) -> None:
+        """Show items and store them, and what was shown before, before this returns, also if the turn is stopped."""
+        self.show(*shown)
+        await self._written()
+
+    async def end(self, store: Callable[[Sequence[Item]], Awaitable[Sequence[str]]]) -> None:
+        """End the turn for all followers. `store` stores what is left, and returns the skills of the chat."""
+        if self._soon is not None:
+            self._soon.cancel()
+        async with self._keeping:
+            self._last = ended(await store(list(self._unkept.values())))
+        self._tell(self._last)
+
+    def _keep_soon(self, item: Item) -> None:
+        self._unkept[item.id] = item
+        if self._soon is None or self._soon.done():
+            characters = len(item.text) if isinstance(item, TextItem) else 0
+            self._soon = asyncio.create_task(self._write_after(KEEP_SECONDS + characters // KEEP_CHARACTERS))
+
+    async def _write_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        try:
+            await self._written()
+        except MetierError as error:  # it is stored with the next items; if that fails, too, the turn ends
+            _LOG.warning("items of chat %s could not be stored yet: %s", self._chat_id, error)
+
+    async def _written(self) -> None:
+        """Wait until all is stored. A write goes on if this is cancelled, so that no later one overtakes it."""
+        self._writing = asyncio.create_task(self._write())
+        await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        async with self._keeping:
+            unkept, self._unkept = self._unkept, {}
+            try:
+                if unkept:
+                    copies = [replace(item) for item in unkept.values()]
+                    await asyncio.to_thread(self._store.keep, self._chat_id, copies)
+            except MetierError:
+                self._unkept = unkept | self._unkept
+                raise
+
+    def _tell(self, message: TurnMessage) -> None:
+        for follower in self._followers:
+            follower.tell(message)

@@ -1,0 +1,242 @@
+"""`doctor`: what works on this machine, what is missing, and where each setting comes from; or what a skill lacks."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import click
+
+from metier import Skills, __version__
+from metier.errors import SandboxUnavailable, ScriptRefused
+from metier.files.source import DiskFiles, take_folder
+from metier.files.tree import SkillTree
+from metier.policy.decide import Policy
+from metier.policy.rules import skill_request
+from metier.running.capabilities.look import PACKAGE, NamedCapabilities, look
+from metier.running.capabilities.sources import language_of
+from metier.running.grants.secrets import TOOL
+from metier.running.sandbox.interpreter import SYSTEM_FOLDERS, VISIBLE, find_program
+from metier.running.secrets.storage import SecretStorage
+from metier.surfaces.cli import output
+from metier.surfaces.cli.completion import complete_skill
+from metier.surfaces.cli.context import Context
+from metier.surfaces.cli.frame import command
+from metier.values.skill import SKILL_FILE, Diagnostic, Skill
+
+if TYPE_CHECKING:
+    from metier.hosts.schema import RunRules
+    from metier.running.sandbox.probe import ProbeFinding
+
+
+class Part(NamedTuple):
+    """A part of the runtime that needs something of the machine."""
+
+    name: str
+    works: bool
+    about: str
+
+
+@command("doctor", "metier doctor --profile omp", "metier doctor release-notes")
+@click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
+def doctor_command(context: Context, skill_name: str | None) -> int:
+    """Show what works here, what is missing, and where each setting comes from.
+
+    With a SKILL, show what its scripts need: interpreters, programs, secrets and packages. Exits with 1 if one is
+    missing, and says how to get it.
+    """
+    skills = context.discover()
+    if skill_name is not None:
+        return _examine_skill(context, skills, skill_name)
+    sandbox, promises = _sandbox(skills.profile.run)
+    parts = [sandbox, _cache(skills.settings.cache_folder)]
+    if context.as_json:
+        output.json_out(_report(skills, parts, promises))
+    else:
+        _print(skills, parts, promises)
+    sys.stdout.flush()
+    return 0
+
+
+def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> dict[str, object]:
+    return {
+        **_facts(skills),
+        "parts": [part._asdict() for part in parts],
+        "sandbox": [finding._asdict() for finding in promises],
+        "settings": dict(skills.settings.origins),
+        "roots": [{"path": r.path, "source": r.source, "exists": os.path.isdir(r.path)} for r in skills.roots],
+        "counts": skills.counts.as_dict(),
+        "diagnostics": [diagnostic.as_dict() for diagnostic in _of_settings(skills)],
+    }
+
+
+def _print(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> None:
+    output.facts(_facts(skills).items(), whole=("cwd", "project", "home", "config"))
+    click.echo()
+    rows = [(part.name, _yes(part.works), part.about) for part in parts]
+    output.table(("part", "works", "about"), rows, whole=True)
+    if promises:
+        click.echo()
+        output.table(("sandbox promise", "kept"), [(one.promise, _yes(one.held)) for one in promises], 0)
+    if skills.settings.origins:
+        click.echo()
+        output.table(("setting", "set by"), sorted(skills.settings.origins.items()), whole=True)
+    click.echo()
+    rows = [(root.source, str(skills.catalog.per_root.get(root.path, "-")), root.path) for root in skills.roots]
+    output.table(("source", "skills", "searched"), rows, whole=True)
+    counts = skills.counts
+    click.echo(
+        f"\n{counts.found:,} found: {counts.loaded:,} offered, {counts.shadowed:,} shadowed, "
+        f"{counts.skipped:,} left out, {counts.errors:,} broken"
+    )
+    for diagnostic in _of_settings(skills):
+        output.diagnostic(diagnostic, skills.settings.place.cwd)
+
+
+def _facts(skills: Skills) -> dict[str, str]:
+    place = skills.settings.place
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+        "profile": skills.profile.name,
+        "cwd": place.cwd,
+        "project": place.project,
+        "home": place.home,
+        "config": skills.settings.config_folder,
+    }
+
+
+def _of_settings(skills: Skills) -> list[Diagnostic]:
+    """The diagnostics that are not about a skill."""
+    return [diagnostic for diagnostic in skills.diagnostics if not diagnostic.path.endswith(SKILL_FILE)]
+
+
+def _sandbox(rules: "RunRules") -> "tuple[Part, list[ProbeFinding]]":
+    """The sandbox of this machine, and the results of a few attempts to break out of it."""
+    from metier.running.sandbox.cgroup import find_place
+    from metier.running.sandbox.probe import examine
+    from metier.running.sandbox.runners import choose
+
+    try:
+        runner = choose(rules.sandbox, image=rules.image)
+    except SandboxUnavailable as error:
+        return Part("sandbox", False, str(error)), []
+    findings = examine(runner)
+    held = sum(finding.held for finding in findings)
+    memory = "control group" if runner.name == "container" or find_place() is not None else "watched"
+    text = f"{runner.name} keeps {held} of {len(findings)} promises; memory: {memory}"
+    return Part("sandbox", held == len(findings), text), findings
+
+
+def _cache(folder: str) -> Part:
+    existing = folder
+    while existing and not os.path.isdir(existing):
+        existing = os.path.dirname(existing)
+    works = bool(existing) and os.access(existing, os.W_OK)
+    return Part("cache", works, f"caches scans in {folder}" if folder else "off: cache = false")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"
+
+
+# --- what a skill lacks ---
+
+State = Literal["here", "missing", "hidden", "not-given", "wanted"]
+"""`hidden` is a program that is here and that a sandbox does not see. A package is `wanted`: a run installs it."""
+_LACKS = ("missing", "hidden", "not-given")
+
+
+class Need(NamedTuple):
+    """One thing that scripts of the skill need."""
+
+    kind: Literal["interpreter", "program", "secret", "package"]
+    name: str
+    state: State
+    where: tuple[str, ...]
+    help: str = ""
+
+
+def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
+    """Print what a skill needs. Exits with 1 if it lacks something."""
+    skill = skills.catalog.find(skill_name)
+    tree = take_folder(DiskFiles().folder(skill), skill.inner)
+    named = look(tree, skill.frontmatter)
+    needs = [
+        *_interpreters(tree, skills.profile.run.folders),
+        *_programs(named),
+        *_secrets(named, skill, tree.digest, skills),
+        *_packages(named),
+    ]
+    lacks = [need for need in needs if need.state in _LACKS]
+    if context.as_json:
+        found = {"skill": skill.name, "path": skill.path, "ready": not lacks}
+        output.json_out({**found, "needs": [need._asdict() for need in needs]})
+    elif needs:
+        rows = [(need.kind, need.name, need.state, ", ".join(need.where)) for need in needs]
+        output.table(("need", "name", "state", "named in"), rows, whole=True)
+        for need in needs:
+            if need.help:
+                click.echo(output.safe(f"{need.name}: {need.help}"))
+    else:
+        click.echo("its scripts need nothing that could be missing")
+    return bool(lacks)
+
+
+def _interpreters(tree: SkillTree, folders: tuple[str, ...]) -> Iterator[Need]:
+    needed: dict[tuple[str, State, str], list[str]] = {}
+    for file in tree.files:
+        if file.target or file.path.split("/", 1)[0] not in folders or "/" not in file.path:
+            continue
+        try:
+            program = find_program(tree, file.path)
+        except ScriptRefused as error:
+            if error.reason == "interpreter-missing" or (language_of(file) and error.reason != "not-executable"):
+                name = language_of(file) or "?"
+                needed.setdefault((name, "missing", str(error).partition(": ")[2]), []).append(file.path)
+            continue
+        needed.setdefault((program.kind, "here", ""), []).append(file.path)
+    for (name, state, text), where in needed.items():
+        yield Need("interpreter", name, state, tuple(where), text)
+
+
+def _programs(named: NamedCapabilities) -> Iterator[Need]:
+    for one in named.programs:
+        state, text = _look_for(one.name)
+        yield Need("program", one.name, state, one.where, text)
+
+
+def _look_for(name: str) -> tuple[State, str]:
+    places = [name] if os.path.isabs(name) else [os.path.join(folder, name) for folder in SYSTEM_FOLDERS]
+    if any(os.access(path, os.X_OK) and os.path.realpath(path).startswith(VISIBLE) for path in places):
+        return "here", ""
+    elsewhere = shutil.which(name)
+    if elsewhere is not None:
+        folders = ", ".join(SYSTEM_FOLDERS)
+        return "hidden", f"it is at {elsewhere}, which a sandbox does not see; install it for all users, in {folders}"
+    return "missing", "install it with the package manager of the system"
+
+
+def _secrets(named: NamedCapabilities, skill: Skill, digest: str, skills: Skills) -> Iterator[Need]:
+    policy, stored = Policy.configured(skills.settings), SecretStorage(skills.settings.config_folder).names()
+    variables = {name for name in skills.profile.run.env if name in skills.settings.place.env}
+    for one in named.secrets:
+        request = skill_request(TOOL, skill, digest=digest, name=one.name)
+        is_given = policy.decide(request).verdict == "allow"
+        allow = "" if is_given else f"`metier secret allow {one.name} {skill.name}`"
+        if one.name in variables or (is_given and one.name in stored):
+            yield Need("secret", one.name, "here", one.where)
+        elif one.name in stored:
+            yield Need("secret", one.name, "not-given", one.where, f"give it with {allow}")
+        else:
+            then = f", and give it with {allow}" if allow else ""
+            yield Need("secret", one.name, "missing", one.where, f"set it with `metier secret set {one.name}`{then}")
+
+
+def _packages(named: NamedCapabilities) -> Iterator[Need]:
+    for one in named.imports:
+        if one.kind == PACKAGE:
+            yield Need("package", one.name, "wanted", one.where)

@@ -1,0 +1,182 @@
+"""What commands are made with: examples for their help, the options that all share, and a `Context` to work with.
+
+Shared options may come before or after the name of a command, and the later one wins. A command returns its exit code
+if that is not 0. A wrong name of a command is answered with the right one: the closest, or what it is called here.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import click
+
+from metier.surfaces.cli import output
+from metier.surfaces.cli.completion import complete_folder, complete_profile, complete_skill
+from metier.surfaces.cli.context import Context
+
+Function = Callable[..., int | None]
+CommandT = TypeVar("CommandT", bound=click.Command)
+
+
+class SuggestingGroup(click.Group):
+    """A group that says which command was probably meant."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """What a command of another program is called here, in words."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"there is no command {name!r}{self._instead(ctx, name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _instead(self, ctx: click.Context, name: str) -> str:
+        if known := self.elsewhere.get(name.casefold()):
+            return f"; use {known}."
+        from difflib import get_close_matches
+
+        names = self.list_commands(ctx)
+        begun = [one for one in names if len(name) > 1 and one.startswith(name.casefold())]
+        close = begun[:3] or get_close_matches(name.casefold(), names, 1)
+        if close:
+            return f". Did you mean {' or '.join(close)}?"
+        return f". Commands: {', '.join(names)}." if len(names) <= 10 else "."
+
+
+def command(
+    name: str, *examples: str, of: click.Group | None = None, sessions: bool = False
+) -> Callable[[Function], click.Command]:
+    """Make a function a command, which gets the `Context` as its first argument.
+
+    With `of`, it is a command of that group. With `sessions`, it has the options of commands that open sessions.
+    """
+
+    def decorate(function: Function) -> click.Command:
+        made = with_options(click.command(name, epilog=_epilog(examples))(called(function)), sessions)
+        if of is not None:
+            of.add_command(made)
+        return made
+
+    return decorate
+
+
+def group(
+    name: str, *examples: str, sessions: bool = False, invoke_without_command: bool = False
+) -> Callable[[Function], click.Group]:
+    """Make a function a group of commands, as `command` does."""
+    make = click.group(name, SuggestingGroup, epilog=_epilog(examples), invoke_without_command=invoke_without_command)
+    return lambda function: with_options(make(called(function)), sessions)
+
+
+def with_options(made: CommandT, sessions: bool = False) -> CommandT:
+    """Add the shared options after those of the command."""
+    made.params += (*_SHARED, *(_SESSIONS if sessions else ()))
+    return made
+
+
+def called(function: Function) -> Callable[..., None]:
+    """Call a function with the `Context` of this call instead of the shared options."""
+
+    @functools.wraps(function)
+    def wrapper(**given: Any) -> None:
+        context = click.get_current_context().ensure_object(Context)
+        for option in (*_SHARED, *_SESSIONS):
+            if option.name in given:
+                value = given.pop(option.name)
+                if option.multiple:
+                    setattr(context, option.name, getattr(context, option.name) + value)
+                elif value is not None:  # an option that was not given leaves the earlier value
+                    setattr(context, option.name, value)
+        if code := function(context, **given):
+            raise click.exceptions.Exit(code)
+
+    return wrapper
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    lines = "\n".join(f"  {example}" for example in examples)
+    return f"{'Example' if len(examples) == 1 else 'Examples'}:\n\n\b\n{lines}"
+
+
+def _session_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an id that no store can hold before anything is opened."""
+    if value is None:
+        return None
+    from metier.errors import ConfigError, StoreError
+    from metier.record.store import check_name
+
+    try:
+        return check_name(value, "the session id")
+    except StoreError as error:
+        raise ConfigError(error.message, key="--session", hint=error.hint) from error
+
+
+def _print_schema(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Print what `--json` prints as a JSON Schema, and exit."""
+    if not wanted or context.resilient_parsing:
+        return
+    from metier.surfaces.cli import shapes
+
+    output.json_out(shapes.schema_of(context.command_path.partition("metier")[2].strip()))
+    context.exit()
+
+
+_SHARED: Final = (
+    click.Option(["--cwd"], metavar="DIR", help="Work in this folder.", shell_complete=complete_folder),
+    click.Option(["--home"], metavar="DIR", help="Use this folder as the home folder.", shell_complete=complete_folder),
+    click.Option(
+        ["--profile"],
+        metavar="NAME|FILE",
+        help="Apply the rules of this host (see `metier profiles`).",
+        shell_complete=complete_profile,
+    ),
+    click.Option(
+        ["--skills"],
+        metavar="DIR",
+        multiple=True,
+        help="Search this folder first. Can be repeated.",
+        shell_complete=complete_folder,
+    ),
+    click.Option(["--store"], metavar="URL", help="Use this event store (see `metier doctor`)."),
+    click.Option(["--session"], metavar="ID", help="Use or continue this session.", callback=_session_id),
+    click.Option(["--json", "as_json"], is_flag=True, default=None, help="Print JSON."),
+    click.Option(
+        ["--json-schema"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_schema,
+        help="Print the JSON Schema of --json and exit.",
+    ),
+    click.Option(["-q", "--quiet"], is_flag=True, default=None, help="Print less."),
+    click.Option(["-v", "--verbose"], is_flag=True, default=None, help="Print more."),
+)
+
+_SESSIONS: Final = (
+    click.Option(
+        ["--only"],
+        multiple=True,
+        metavar="NAME",
+        help="Limit the session to this skill. Can be repeated.",
+        shell_complete=complete_skill,
+    ),
+    click.Option(
+        ["--preload"],
+        multiple=True,
+        metavar="NAME",
+        help="Put this skill into the system prompt. Can be repeated.",
+        shell_complete=complete_skill,
+    ),
+    click.Option(
+        ["--no-read-tool"],
+        is_flag=True,
+        default=None,
+        help="The host gives its model no tool to read files with.",
+    ),
+)
+
+# --- arguments and options of several commands ---
+
+name_argument = click.argument("name", shell_complete=complete_skill)

@@ -1,0 +1,107 @@
+"""`profiles` and `schema`: the hosts whose rules are known, and what they accept as frontmatter."""
+
+from typing import cast
+
+import click
+
+from metier.authoring.frontmatter_schema import Draft, frontmatter_schema
+from metier.files.shapes import is_table
+from metier.hosts import comparison, documentation, profiles
+from metier.hosts.documentation import Documentation
+from metier.hosts.profiles import Profile, Raw
+from metier.surfaces.cli import output
+from metier.surfaces.cli.completion import complete_profile
+from metier.surfaces.cli.context import Context
+from metier.surfaces.cli.frame import command
+
+
+@command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare")
+@click.argument("name", required=False, shell_complete=complete_profile)
+@click.option("--compare", is_flag=True, help="Compare the main rules of all hosts, one line each.")
+def profiles_command(context: Context, name: str | None, compare: bool) -> None:
+    """List the known hosts, or show the rules of one and where each rule comes from.
+
+    With --compare, NAME is how a skill's name relates to its folder, WINS is whose skill is used if two have one name,
+    and SURE is how many of the rules have a source.
+    """
+    names = [name] if name else profiles.names()
+    built = [(profiles.build(profiles.load(each)), documentation.load(each)) for each in names]
+    if compare:
+        rows = [comparison.row(profile, sources)._asdict() for profile, sources in built]
+        if context.as_json:
+            output.json_out(rows)
+        else:
+            output.table(comparison.NARROW, [[row[column] for column in comparison.NARROW] for row in rows], 1)
+    elif context.as_json:
+        described = [_described(profile, sources) for profile, sources in built]
+        output.json_out(described[0] if name else described)
+    elif name:
+        _rules(*built[0])
+    else:
+        output.table(("profile", "summary"), [(profile.name, profile.summary) for profile, _ in built])
+
+
+def _described(profile: Profile, sources: Documentation | None) -> Raw:
+    return {**profiles.describe(profile), "documentation": sources.as_dict() if sources else None}
+
+
+def _rules(profile: Profile, sources: Documentation | None) -> None:
+    described = profiles.describe(profile)
+    output.facts((key, str(described[key])) for key in ("name", "summary", "enabled"))
+    for root in profile.roots:
+        click.echo(f"  searches {root.path} at {root.at} ({root.source}, {root.scope}, priority {root.priority})")
+    for folder in profile.directories:
+        click.echo(f"  searches {folder}")
+    for section in ("project", "discovery", "validation", "collisions", "filters", "catalog", "toggles"):
+        values: object = described[section]
+        click.secho(f"[{section}]", bold=True)
+        for key, value in values.items() if is_table(values) else ():
+            click.echo(f"  {key} = {value!r}")
+    if sources:
+        _documentation(sources)
+
+
+def _documentation(sources: Documentation) -> None:
+    """Each source once, with the rules that come from it. An address is never wrapped."""
+    counts = ", ".join(f"{count} {certainty}" for certainty, count in sources.counts().items())
+    click.secho("[documentation]", bold=True)
+    for line in (f"page = {sources.page}", f"version = {sources.version}", f"rules = {counts}"):
+        click.echo(f"  {line}")
+    rules: dict[str, list[str]] = {}
+    for rule, (certainty, at, why) in sources.rules.items():
+        rules.setdefault(f"{certainty}: {at or why}", []).append(rule)
+    for source, names in rules.items():
+        click.echo(f"  {source}")
+        click.echo(output.wrap(", ".join(names), "    ", "    "))
+
+
+@command(
+    "schema",
+    "metier schema --strict > .metier/skill.schema.json",
+    "metier schema --host claude-code",
+    "metier schema --strict --draft 07 > skill.schema.json",
+)
+@click.option(
+    "--host",
+    metavar="NAME|FILE",
+    shell_complete=complete_profile,
+    help="Use the rules of this host instead of those of the profile in use.",
+)
+@click.option("--strict", is_flag=True, help="Use the rules of `metier validate --strict`, with the keys of the host.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Allow only a-z, 0-9 and hyphens in names.")
+@click.option(
+    "--draft",
+    type=click.Choice(["2020-12", "07"]),
+    default="2020-12",
+    show_default=True,
+    help="The draft of JSON Schema. Some editors know only 07.",
+)
+def schema_command(context: Context, host: str | None, strict: bool, ascii_only: bool, draft: str) -> None:
+    """Print the JSON Schema of a skill's frontmatter.
+
+    It accepts everything that `metier validate` accepts with the same options. It cannot check what is not in the
+    frontmatter, such as the name of the folder.
+    """
+    profile = profiles.build(profiles.load(host)) if host else context.settings().profile
+    chosen = cast("Draft", draft)
+    output.json_out(frontmatter_schema(profile, strict=strict, ascii_only=ascii_only, draft=chosen))

@@ -1,0 +1,247 @@
+"""`events`, `replay` and `store`: the record, shown, run again, counted, moved and deleted."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+import click
+
+from metier import replay
+from metier.errors import ConfigError
+from metier.files.digests import is_digest
+from metier.files.shapes import is_list, is_table
+from metier.files.text import printable
+from metier.hosts import profiles
+from metier.record import retention
+from metier.record.store import Frame, Store, canonical
+from metier.record.streams import RETENTION, is_internal
+from metier.record.writer import system_clock
+from metier.surfaces.cli import output
+from metier.surfaces.cli.context import Context
+from metier.surfaces.cli.failure import CommandRefusal
+from metier.surfaces.cli.frame import command, group
+
+_HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
+"""What only programs need."""
+_SHOWN: Final = 20
+"""How many differences are printed."""
+
+
+@command("events", "metier events --type skill_loaded", "metier events --follow --json")
+@click.option("--type", "types", multiple=True, metavar="T", help="Show only events of this type. Can be repeated.")
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="Show the last N events.")
+@click.option("--follow", is_flag=True, help="Keep showing new events until interrupted.")
+def events_command(context: Context, types: tuple[str, ...], limit: int, follow: bool) -> None:
+    """Show the record: what was loaded, read, run and refused, and when.
+
+    Exits with 1 if events of a shown session were changed, removed or added after they were written.
+    """
+    with context.open_store() as store:
+        cursor = store.cursor()
+        shown = store.read(context.session, types=types or None, limit=limit, newest=True)
+        timeline = _Timeline(context.as_json)
+        timeline.show(shown)
+        if not follow:
+            if not shown and not context.quiet:
+                context.note("no events yet; load a skill first")
+            _check(context, store, shown)
+            return
+        # Events between the cursor and the read were already shown, and come again.
+        known = {frame["stream_id"]: frame["seq"] for frame in shown}
+        while True:
+            page = store.page(cursor, context.session, types=types or None)
+            timeline.show([f for f in page.frames if f["seq"] > known.get(f["stream_id"], -1)])
+            if page.cursor == cursor:
+                store.wait(cursor, 1.0)
+            cursor = page.cursor
+
+
+def _check(context: Context, store: Store, shown: list[Frame]) -> None:
+    """Fail if the events of a shown session do not fit together."""
+    wrong: list[str] = []
+    for session in dict.fromkeys(frame["session_id"] for frame in shown if frame["stream_kind"] == "session"):
+        for one in replay.verify_chain(store, session):
+            context.note(f"error: session {session}: {one.detail}")
+            wrong.append(session)
+    if wrong:
+        sessions = ", ".join(dict.fromkeys(wrong))
+        raise CommandRefusal(f"events were changed after they were written: {sessions}", "CONFLICT")
+
+
+class _Timeline:
+    """Prints frames as JSON lines, or as text with a heading for each session and day."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json, self._heading = as_json, ""
+
+    def show(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._as_json:
+                click.echo(canonical(frame))
+                continue
+            when = datetime.fromtimestamp(frame["timestamp_ms"] / 1000, UTC).astimezone()
+            heading = f"{when:%Y-%m-%d}  session {frame['session_id']}"
+            if heading != self._heading:
+                click.secho(printable(heading), bold=True)
+                self._heading = heading
+            facts = printable(", ".join(_facts(frame)))
+            line = f"{when:%H:%M:%S} {frame['seq']:>5}  {printable(frame['type']):<22} {facts}"
+            click.echo(line.rstrip())
+        sys.stdout.flush()
+
+
+def _facts(frame: Mapping[str, object]) -> Iterator[str]:
+    """The facts of a frame that matter to a person, without digests, tables and false flags."""
+    for key, value in frame.items():
+        if key in _HIDDEN or value is False or is_digest(value):
+            continue
+        if is_table(value):
+            if key in ("args", "arguments"):
+                yield from _facts(value)
+        elif is_list(value):
+            yield f"{len(value)} {key}"
+        else:
+            text = str(value)
+            # On a terminal, prose is shortened. A path, a URL or an id is of no use in parts.
+            prose = output.on_terminal() and len(text) > 48 and " " in text and not text.startswith(("/", "~", "."))
+            short = f"{text[:45]}..." if prose else text
+            yield short if key in ("name", "operation", "status") else f"{key}={short}"
+
+
+# --- replay ---
+
+
+@command("replay", "metier replay", "metier replay --verify record.jsonl", "metier replay --drift SESSION")
+@click.argument("source", required=False, metavar="[SESSION|FILE]")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Accept a record that can be checked but not run: a redacted one, or one of another version.",
+)
+@click.option("--drift", is_flag=True, help="Run on the current files, and show what would differ.")
+def replay_command(context: Context, source: str | None, verify: bool, drift: bool) -> int:
+    """Run a recorded session again, offline, and compare every byte. Exits with 1 if it differs.
+
+    The record itself is checked first, for gaps, broken chains and lines, mixed sessions, and changed or missing
+    artifacts.
+    """
+    with context.open_store() as store:
+        record = _record(context, store, source)
+        if drift:
+            context.profile = context.profile or _profile(record)
+            outcome = _outcome(record, replay.drift(record, context.discover()))
+        elif verify and replay.unrunnable(record):
+            outcome = _outcome(record, replay.verify(record))
+        else:
+            outcome = replay.replay(record)
+    result = "nothing has drifted" if drift else "identical, byte for byte"
+    if outcome.not_compared and outcome.identical:
+        result += f"; {outcome.not_compared:,} frames of operations that never ended were not compared"
+    if verify and not drift and (why := replay.unrunnable(record)):
+        result = f"the record is valid; it {why} and cannot be run again"
+    if not outcome.identical:
+        result = f"{len(outcome.differences):,} differences"
+    if not context.as_json:
+        _show(outcome.differences)
+    context.done(outcome.as_dict(), f"{len(record.frames):,} frames: {result}")
+    return not outcome.identical
+
+
+def _outcome(record: replay.Record, differences: Sequence[replay.Difference]) -> replay.ReplayOutcome:
+    return replay.ReplayOutcome(session_id="", frames=record.frames, outputs=(), differences=differences)
+
+
+def _show(differences: Sequence[replay.Difference]) -> None:
+    for one in differences[:_SHOWN]:
+        click.echo(printable(f"{one.index}: {one.kind}: {one.detail}"))
+        if one.expected or one.found:
+            click.echo(output.cut(printable(f"  was: {one.expected}"), output.width()))
+            click.echo(output.cut(printable(f"  now: {one.found}"), output.width()))
+
+
+def _profile(record: replay.Record) -> str | None:
+    """The recorded profile, if it is a built-in one."""
+    name = record.frames[0].get("profile") if record.frames else None
+    return name if name in profiles.names() else None
+
+
+def _record(context: Context, store: Store, source: str | None) -> replay.Record:
+    if source and replay.looks_like_file(source):
+        return replay.from_file(source)
+    wanted = source or context.session
+    if wanted is None:
+        sessions = sorted((one for one in store.sessions() if not is_internal(one.id)), key=lambda one: one.last_ms)
+        if not sessions:
+            raise ConfigError("there is no session in the store yet", key="SESSION", hint="load a skill first")
+        wanted = sessions[-1].id
+    record = replay.from_store(store, wanted)
+    if not record.frames:
+        message = f"there is no session {wanted!r} in the store; `metier store stats` lists them"
+        raise CommandRefusal(message, "NOT_FOUND")
+    return record
+
+
+# --- store ---
+
+
+@group("store", "metier store stats")
+def store_group(context: Context) -> None:
+    """Count, move and delete the events in the store."""
+
+
+@command("stats", "metier store stats --json", of=store_group)
+def store_stats(context: Context) -> None:
+    """Count the contents of the store, and list its latest sessions.
+
+    `keeps` is the bound of the store. Sessions beyond it are deleted once a day, except those of the last day.
+    """
+    config = context.settings()
+    bound = retention.Bound(config.store_days, config.store_megabytes)
+    with context.open_store() as store:
+        stats, sessions = store.stats().as_dict(), [one for one in store.sessions() if not is_internal(one.id)]
+        stats["content_bytes"] = retention.content_bytes(store)
+    sessions.sort(key=lambda one: -one.last_ms)
+    if context.as_json:
+        stats |= {"store_days": bound.days, "store_megabytes": bound.megabytes}
+        output.json_out(stats | {"latest": [one.as_dict() for one in sessions[:50]]})
+        return
+    stats["keeps"] = f"{bound} (store_days, store_megabytes)"
+    output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())
+    if sessions:
+        click.echo()
+        output.table(("session", "events"), [(one.id, f"{one.events:,}") for one in sessions[:20]], 0)
+
+
+@command("prune", "metier store prune --days 30", of=store_group)
+@click.option(
+    "--days", type=click.IntRange(0), required=True, help="Delete sessions without an event for this many days."
+)
+@click.option("--keep", multiple=True, metavar="SESSION", help="Keep this session. Can be repeated.")
+def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
+    """Delete old sessions, and the artifacts that are no longer needed."""
+    now = system_clock()
+    with context.open_store() as store:
+        pruned = retention.prune(store, now - days * retention.DAY_MS, (*keep, RETENTION), "command", now)
+    counts = f"{pruned.sessions:,} sessions, {pruned.events:,} events and {pruned.artifacts:,} artifacts"
+    context.answer(pruned.as_dict(), f"{counts} were deleted")
+
+
+@command("export", "metier store export --session ID > record.jsonl", of=store_group)
+def store_export(context: Context) -> None:
+    """Print events and artifacts as JSON lines: all, or those of one --session."""
+    with context.open_store() as store:
+        for line in store.export_lines(context.session):
+            click.echo(line)
+
+
+@command("import", "metier store import < record.jsonl", of=store_group)
+@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+def store_import(context: Context, file: TextIO) -> None:
+    """Read the JSON lines of an export. Events that are already stored are skipped."""
+    from metier.record.store.lines import read_lines
+
+    with context.open_store() as store:
+        imported = store.import_lines(read_lines(file))
+    counts = f"{imported.events:,} events and {imported.artifacts:,} artifacts"
+    context.answer(imported.as_dict(), f"{counts} were imported")

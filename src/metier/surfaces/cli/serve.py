@@ -1,0 +1,125 @@
+"""`serve` and `rpc`: the runtime for other programs."""
+
+import contextlib
+import html
+import os
+import pathlib
+import webbrowser
+from typing import Any
+
+import click
+
+from metier.surfaces import web
+from metier.surfaces.cli import output
+from metier.surfaces.cli.context import Context
+from metier.surfaces.cli.frame import command
+
+
+@command("rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', sessions=True)
+def rpc_command(context: Context) -> None:
+    """Serve JSON-RPC 2.0 on standard input and output, one message per line.
+
+    Calls that name no session use that of --session, or a new one.
+    """
+    from metier.surfaces.rpc import pipe
+
+    pipe.main(context.open_app("rpc"), context.session)
+
+
+@command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", sessions=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
+@click.option(
+    "--socket",
+    type=click.Path(dir_okay=False),
+    help="Listen on a Unix socket that only you can open, instead of an address. It needs no token.",
+)
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Ask for no token. Every user and program of this machine can then read your chats and answer approvals. "
+    "On loopback only.",
+)
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name. Can be repeated.")
+@click.option("--open", "opens", is_flag=True, help="Open the web app in a browser, signed in.")
+@click.option(
+    "--publish",
+    is_flag=True,
+    help="Publish the skills at /.well-known/agent-skills/index.json. Everyone who can connect may fetch them, without "
+    "the token.",
+)
+@click.option("--runs", metavar="N", type=click.IntRange(1), help="Run at most this many scripts at a time.")
+@click.option(
+    "--rate",
+    default=web.RATE,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="N",
+    help="Requests per second from one address. 0 means no limit.",
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Trust the client addresses that this proxy reports. Can be repeated.",
+)
+def serve_command(context: Context, socket: str | None, opens: bool, **given: Any) -> None:
+    """Serve the web app, the HTTP API, JSON-RPC and MCP.
+
+    Clients need a token, because every user of this machine can connect. It is read from METIER_TOKEN, or else from the
+    file `token` in your configuration folder, which is made on first use. Open the link that is printed to sign in a
+    browser; the link works once. Programs send `Authorization: Bearer TOKEN`.
+    """
+    if socket and opens:
+        raise click.UsageError("a browser cannot open a socket; leave out --open or --socket")
+    app = context.open_app("http")
+    token = os.environ.get("METIER_TOKEN", "")
+    options = web.Options(token=token, socket=socket or "", **given)
+    page = BrowserPage(app.config.config_folder)
+
+    def started(server: web.Started) -> None:
+        if options.no_token and not socket:
+            context.note("warning: no token: every user and program of this machine can use this server")
+        if context.as_json:
+            link = server.link if not token else ""
+            output.json_out({"address": server.address, "link": link or None})
+        else:
+            context.hint(f"listening on {server.address}")
+            if server.link and not token:
+                context.hint(f"to sign in, open {server.link}")
+        if opens:
+            page.open(server)
+
+    try:
+        web.serve(app, options, started)
+    finally:
+        page.remove()
+
+
+class BrowserPage:
+    """Opens a browser, signed in. Other users can read the command line of a browser, so it gets the path of a file.
+
+    The file is a page that only the user can read and that leads to the link.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._file = folder, ""
+
+    def open(self, server: web.Started) -> None:
+        from metier.surfaces.web.token_file import write_private
+
+        if not server.link:
+            webbrowser.open(server.address)
+            return
+        self._file = os.path.join(self._folder, f"sign-in-{os.getpid()}.html")
+        link = html.escape(server.link)
+        text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={link}">'
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        write_private(self._file, f'{text}<title>Metier</title><a href="{link}">Sign in to Metier</a>\n', replace=True)
+        webbrowser.open(pathlib.Path(self._file).as_uri())
+
+    def remove(self) -> None:
+        if self._file:
+            with contextlib.suppress(OSError):
+                os.unlink(self._file)

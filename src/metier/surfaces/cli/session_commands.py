@@ -1,0 +1,401 @@
+"""The operations of a session as commands: what a host would get.
+
+`search`, `prompt`, `load`, `read`, `invoke`, `end-turn`, `output`, `compact`, `tools`, `commands`, `may-use` and
+`call`. Each opens a session, performs one operation and prints its result.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from metier import limits
+from metier.errors import ConfigError
+from metier.files.json_text import parse_json
+from metier.files.text import blank_controls, printable
+from metier.session.queries import CatalogPrompt, SystemPrompt
+from metier.skills import Skills
+from metier.surfaces.cli import output
+from metier.surfaces.cli.completion import complete_file, complete_skill
+from metier.surfaces.cli.context import Context
+from metier.surfaces.cli.frame import command
+from metier.values.results import Hit, Prompt, SearchResult
+from metier.values.skill import JsonObject
+
+
+def standard_input() -> str:
+    """All of standard input as text, within the bound of an operation."""
+    try:
+        text = sys.stdin.read(limits.OPERATION_BYTES + 1)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    if len(text) > limits.OPERATION_BYTES:
+        raise ConfigError(f"standard input has more than {limits.OPERATION_BYTES:,} bytes")
+    return text
+
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["user", "model"]),
+    default="user",
+    help="Who asks. For a model, what is hidden from models does not exist.",
+)
+
+
+def _none_for_none(_context: click.Context, _option: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...] | None:
+    return files or None
+
+
+file_option = click.option(
+    "--file",
+    "files",
+    multiple=True,
+    metavar="F",
+    help="A file being worked on; decides about skills with paths.",
+    callback=_none_for_none,
+)
+
+
+@command(
+    "search",
+    'metier search "profile a csv file"',
+    "metier search pdf --limit 3 --json",
+    'metier search "check a csv file" --explain',
+    sessions=True,
+)
+@click.argument("query")
+@click.option("--limit", type=int, metavar="N", help="How many to show.")
+@click.option("--scope", metavar="S", help="Only skills of this scope.")
+@click.option("--context", metavar="TEXT", help="What else is known: languages, names of files. It counts little.")
+@click.option("--explain", is_flag=True, help="Say why each skill was found.")
+@click.option("--wait", is_flag=True, help="Wait until the text of all skills is indexed.")
+@by_option
+def search_command(context: Context, /, query: str, explain: bool, wait: bool, **fields: Any) -> int:
+    """Find skills by what they are for, the best first. Exits with 1 if none shares a word with the query.
+
+    A fit is strong if enough of the query was found. The right skill may be a weak one if the query is vague.
+
+    With --session the search belongs to that session, and is recorded there.
+    """
+    session = (
+        context.open_session() if context.session else context.discover_for_session().session(only=context.only or None)
+    )
+    if wait:
+        session.skills.wait_for_index()
+    skills, result = session.skills, session.search(query, **fields)
+    if explain or output.on_terminal():
+        result = skills.explain(result)
+    if context.as_json:
+        output.json_out(_explained(result) if explain else result.as_dict())
+    elif not result.results:
+        context.hint(f"no skill matches {query!r}")
+    else:
+        if explain:
+            _explain(result, ranked=skills.profile.search.scoring == "ranked")
+        else:
+            _show(result, skills)
+        if result.weak:
+            context.hint("no skill fits this well; these are the nearest")
+        if result.truncated:
+            context.hint("more skills match; --limit shows more")
+    for line in _left_out(skills, query):
+        context.hint(line)
+    if result.indexing:
+        done, total = result.indexing
+        known = f"the text of {total:,} skills is being indexed, {done:,} so far"
+        context.hint(f"searched names and descriptions only: {known}; --wait waits for it")
+    return not result.results
+
+
+def _left_out(skills: Skills, query: str) -> Iterator[str]:
+    """A line for each skill that the query names and no search finds: it was left out, or it is broken."""
+    words = {query.strip(), *query.split()}
+
+    def named(path: str) -> bool:
+        return os.path.basename(os.path.dirname(path)) in words
+
+    for skipped in skills.skipped:
+        if skipped.name in words or named(skipped.path):
+            yield printable(f"left out: {skipped.path}: {skipped.detail or skipped.reason}")
+    odd = (note for note in skills.warnings if note.code == "wrong-case")
+    for note in (*skills.errors, *odd):
+        if named(note.path):
+            yield printable(f"broken: {note.path}: {note.message}")
+
+
+def _show(result: SearchResult, skills: Skills) -> None:
+    """The hits as a table. A column says how well each fits if some are weak."""
+    weak = any(hit.fit == "weak" for hit in result.results)
+    heading = ("score", *(("fit",) if weak else ()), "name", "why", "description")
+    rows = [
+        (f"{hit.score:g}", *((hit.fit,) if weak else ()), hit.skill.name, hit.reason, hit.skill.description)
+        for hit in result.results
+    ]
+    # Where names may repeat, or some are shadowed or have copies, only scope and path say which skill is meant.
+    repeats = skills.profile.collisions.rule == "ambiguous" and not skills.profile.resources.hide_paths
+    placed = repeats or any(hit.shadowed_by or hit.like for hit in result.results)
+    below = [_place(hit) for hit in result.results] if placed else []
+    output.table(heading, rows, mark=_marker(result), below=below)
+
+
+def _place(hit: Hit) -> str:
+    shadowed = f"  shadowed by {hit.shadowed_by}" if hit.shadowed_by else ""
+    like = f"  and {len(hit.like):,} like it" if hit.like else ""
+    return f"{hit.skill.scope}  {hit.skill.path}{shadowed}{like}"
+
+
+_WHY: Final[Mapping[str, str]] = {
+    "exact_path": "the query is its path",
+    "exact_name": "the query is its name",
+    "prefix": "its name begins with the query",
+    "token_overlap": "it shares words with the query",
+}
+
+
+_FITS: Final[Mapping[str, str]] = {
+    "strong": "strong",
+    "weak": "weak: too little of the query was found to be sure, so read the description",
+    "": "",
+}
+
+
+def _explain(result: SearchResult, ranked: bool) -> None:
+    """Each hit with the reasons for it, and the score below which a hit is weak."""
+    from metier.search.finder import THRESHOLD
+
+    mark = _marker(result)
+    for number, hit in enumerate(result.results, 1):
+        spelled = hit.reason == "token_overlap" and not hit.matched
+        why = "its name is spelled much like the query" if spelled else _WHY[hit.reason]
+        click.secho(f"{number}. {printable(hit.skill.name)}", bold=True)
+        facts = (
+            ("score", f"{hit.score:g}"),
+            ("fit", _FITS[hit.fit]),
+            ("why", f"{why} ({hit.reason})"),
+            ("matched", ", ".join(hit.matched)),
+            ("description", hit.skill.description),
+            ("file", hit.file),
+            ("shadowed by", hit.shadowed_by),
+            ("like it", ", ".join(one.path for one in hit.like)),
+            ("scope", hit.skill.scope),
+            ("path", hit.skill.path),
+        )
+        output.facts(facts, mark)
+        click.echo()
+    words = f"words 100 to 200, and a hit below {THRESHOLD:g} is weak" if ranked else "words 100 and one each"
+    click.echo(output.wrap(f"A path scores 1000, a name 900, the beginning of a name 700, {words}."))
+
+
+def _explained(result: SearchResult) -> JsonObject:
+    data = result.as_dict()
+    for row, hit in zip(data["results"], result.results, strict=True):
+        row["matched"] = list(hit.matched)
+    return data
+
+
+def _marker(result: SearchResult) -> Callable[[str], str]:
+    """Sets the words that matched in bold."""
+    from metier.search.words import spans, terms
+
+    wanted = {term for hit in result.results for word in hit.matched for term in terms(word)}
+
+    def mark(line: str) -> str:
+        for start, end in reversed(spans(line, wanted)):
+            line = line[:start] + click.style(line[start:end], bold=True) + line[end:]
+        return line
+
+    return mark
+
+
+budget_option = click.option(
+    "--budget",
+    type=click.IntRange(0),
+    metavar="N",
+    help="At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
+)
+
+
+@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
+@click.option("--message", metavar="TEXT", help="The user's message; it adds skills where the list is cut.")
+@budget_option
+@file_option
+@click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
+@click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
+@click.option("--base", default="", metavar="TEXT", help="The host's own prompt, which comes first; implies --full.")
+def prompt_command(context: Context, format_: str | None, full: bool, base: str, **fields: Any) -> None:
+    """Show what goes into the system prompt.
+
+    With --session, its skills count as offered to the model of that session.
+    """
+    if format_:
+        context.overrides["prompt.format"] = format_
+    session = context.open_session()
+    offers = context.session is not None  # without a session to go on with, only a person looks at it
+    whole = bool(full or base)
+    prompt = session.perform(CatalogPrompt(**fields), offers=offers and not whole)
+    if whole:
+        text = session.perform(SystemPrompt(base=base, **fields), offers=offers).text
+        prompt = Prompt(text, prompt.shown, prompt.total, prompt.truncated)
+    if context.as_json:
+        output.json_out(prompt.as_dict())
+        return
+    if prompt.text:
+        click.echo(output.safe(prompt.text))
+    context.hint(f"{prompt.shown:,} of {prompt.total:,} skills, {len(prompt.text):,} characters")
+
+
+@command("load", 'metier load release-notes --args "v1.0..v1.1"', "metier load --path ./pdf/SKILL.md", sessions=True)
+@click.argument("name", required=False, shell_complete=complete_skill)
+@click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
+@click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
+@click.option("--parent", metavar="NAME", help="The skill that asks for this one, if one does.")
+@by_option
+def load_command(context: Context, name: str | None, path: str | None, **fields: Any) -> None:
+    """Show what the model gets when it activates a skill."""
+    if not name and not path:
+        raise ConfigError("name a skill, or give its --path", key="NAME")
+    loaded = context.open_session().load(name, path=path, **fields)
+    context.answer(loaded.as_dict(), loaded.text)
+
+
+@command(
+    "read",
+    "metier read csv-profile references/pitfalls.md",
+    "metier read skill://csv-profile/references/pitfalls.md",
+    sessions=True,
+)
+@click.argument("name", shell_complete=complete_skill)
+@click.argument("path", required=False, shell_complete=complete_file)
+@click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
+@by_option
+def read_command(context: Context, **fields: Any) -> None:
+    """Read a file of a skill, by name and path or by a skill:// URL."""
+    resource = context.open_session().read(**fields)
+    if context.as_json:
+        output.json_out(resource.as_dict())
+    elif resource.data is not None:
+        click.echo(resource.data, nl=False)
+    else:
+        click.echo(output.safe(resource.text), nl=not resource.text.endswith("\n"))
+
+
+@command(
+    "invoke", 'metier invoke "/release-notes v1.0..v1.1"', "echo 'use $csv-profile' | metier invoke -", sessions=True
+)
+@click.argument("message")
+def invoke_command(context: Context, message: str) -> int:
+    """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
+    text = standard_input() if message == "-" else message
+    invocation = context.open_session().invoke(text)
+    if context.as_json:
+        output.json_out(invocation.as_dict())
+        return invocation.skill is None
+    for choice in invocation.choices:
+        click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
+        for candidate in choice.candidates:
+            click.echo(f"  {blank_controls(candidate.path)} ({candidate.scope})", err=True)
+    if invocation.skill is None:
+        click.echo("the message calls no skill", err=True)
+        return 1
+    called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
+    output.facts((*(("skill", one) for one in called), ("message", invocation.message)), whole=("skill",))
+    if invocation.loaded is not None:
+        click.echo("\n" + output.safe(invocation.loaded.text))
+    return 0
+
+
+@command("end-turn", "metier end-turn --session ID", sessions=True)
+def end_turn_command(context: Context) -> None:
+    """Begin the user's next turn: what skills were granted for the last one is gone."""
+    session = context.open_session()
+    session.end_turn()
+    if context.as_json:
+        output.json_out({})
+    else:
+        context.hint(f"the turn of session {printable(session.id)} ended")
+
+
+@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", sessions=True)
+@click.argument("ref")
+@click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
+@click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
+@click.option("--grep", metavar="TEXT", help="Only the lines that contain this text, with their numbers.")
+def output_command(context: Context, **fields: Any) -> None:
+    """Show again what a session was given, by its ref."""
+    text = context.open_session().output(**fields)
+    context.answer({"text": text}, text)
+
+
+@command("compact", "metier compact --session ID --budget 8000", sessions=True)
+@click.option(
+    "--budget",
+    type=click.IntRange(0),
+    default=limits.COMPACTION_CHARACTERS,
+    metavar="N",
+    help="At most this many characters.",
+)
+def compact_command(context: Context, budget: int) -> None:
+    """Show what belongs back into a context that its host compacted."""
+    compaction = context.open_session().compact(budget)
+    if context.as_json:
+        output.json_out(compaction.as_dict())
+    elif compaction.text:
+        click.echo(output.safe(compaction.text))
+    else:
+        context.hint("the session has loaded nothing; --session names a session")
+
+
+@command("tools", "metier tools --profile remcochat --json", sessions=True)
+@budget_option
+def tools_command(context: Context, budget: int | None) -> None:
+    """List the tools that a model is given.
+
+    --budget limits a list of skills in a description, as in the prompt.
+    """
+    tools = context.open_session().tools(budget)
+    if context.as_json:
+        output.json_out([tool.as_dict() for tool in tools])
+    elif tools:
+        rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
+        output.table(("tool", "arguments", "description"), rows)
+    else:
+        context.hint("no tools are offered")
+
+
+@command("commands", "metier commands --profile omp", sessions=True)
+def commands_command(context: Context) -> None:
+    """List the slash commands that a host may offer to a user, one per skill."""
+    commands = context.open_session().commands()
+    if context.as_json:
+        output.json_out({"commands": commands})
+        return
+    for name in commands:
+        click.echo(printable(name))
+    if not commands:
+        context.hint("no commands are offered: this host has none, or there are no skills here")
+
+
+@command("may-use", 'metier may-use Bash --command "git status"', sessions=True)
+@click.argument("tool")
+@click.option("--command", default="", metavar="C", help="The command that it would run.")
+def may_use_command(context: Context, tool: str, command: str) -> int:
+    """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
+    allowed = context.open_session().may_use(tool, command)
+    context.answer({"allowed": allowed}, "allowed" if allowed else "refused")
+    return 0 if allowed else 3
+
+
+@command("call", 'metier call skill_load \'{"name": "pdf"}\'', "metier call skill_search - < args.json", sessions=True)
+@click.argument("tool")
+@click.argument("arguments", default="{}", metavar="JSON")
+def call_command(context: Context, tool: str, arguments: str) -> int:
+    """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
+    try:
+        given: Any = parse_json(standard_input() if arguments == "-" else arguments)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
+    result = context.open_session().call(tool, given)
+    output.json_out(result.as_dict())
+    return 0 if result.ok else 3 if result.rule else 1

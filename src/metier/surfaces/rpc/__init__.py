@@ -1,0 +1,290 @@
+"""JSON-RPC 2.0 over lines of text: every operation of a session, and the two methods that Codelia names.
+
+The dispatcher turns a message into an operation and its result into an answer; it decides nothing. Whatever arrives is
+answered or, if it is a notification, ignored; nothing that arrives can end it. A client that says so is asked what
+policy wants to have confirmed: the server sends it a request, `session.ask`, and other calls are answered meanwhile.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from metier import limits
+from metier.app import App
+from metier.errors import BadArguments, MetierError, StoreError
+from metier.record.usage import SORTS, usage
+from metier.session.context import Approve
+from metier.session.operation import Operation, check_values
+from metier.session.operations import OPERATIONS, Call
+from metier.session.queries import CatalogPrompt
+from metier.session.session import Session
+from metier.skills import Skills
+from metier.surfaces.rpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    REFUSED,
+    Approval,
+    Questions,
+    RpcError,
+    error_answer,
+    is_id,
+    is_object,
+    one_line,
+    read_message,
+)
+from metier.values.json_schema import Schema, mismatch
+from metier.values.skill import JsonObject
+
+BATCH: Final = 100
+_LOG: Final = logging.getLogger("metier")
+
+Params = Mapping[str, object]
+
+
+class Dispatcher:
+    """Answers messages for one client."""
+
+    def __init__(
+        self,
+        app: App,
+        surface: str = "rpc",
+        *,
+        session_id: str | None = None,
+        questions: Questions | None = None,
+    ) -> None:
+        """Without `questions`, this client cannot be asked."""
+        self.app, self.surface, self.questions = app, surface, questions
+        self.own = session_id
+        """The session of calls that name none: a new one, unless an id is given."""
+        self._asking: dict[str, tuple[Approve, bool | None]] = {}
+        """The sessions whose questions this client answers, with their option `tools`."""
+
+    def handle(self, text: str | bytes) -> str | None:
+        """The answer to a message or a batch, as one line; `None` where none is due."""
+        try:
+            return self.answer(read_message(text))
+        except RpcError as error:
+            return one_line(error_answer(None, error))
+
+    def answer(self, message: object) -> str | None:
+        """The answer to a message or a batch that was read, as one line."""
+        if not isinstance(message, list):
+            answer = self._answer(message)
+            return one_line(answer) if answer is not None else None
+        batch = cast("list[object]", message)
+        if not batch or len(batch) > BATCH:
+            return one_line(error_answer(None, RpcError(INVALID_REQUEST, f"a batch has 1 to {BATCH} messages")))
+        answers = [answer for one in batch if (answer := self._answer(one)) is not None]
+        return one_line(answers) if answers else None
+
+    def _answer(self, message: object) -> JsonObject | None:
+        known = cast("JsonObject", message).get("id") if is_object(message) else None
+        id_ = known if is_id(known) else None
+        try:
+            method, params, wanted = _request(message)
+        except RpcError as error:
+            return error_answer(id_, error)
+        try:
+            answer: JsonObject = {"jsonrpc": "2.0", "id": id_, "result": self._call(method, params)}
+        except RpcError as error:
+            answer = error_answer(id_, error)
+        except MetierError as error:
+            answer = error_answer(id_, _rpc_error(error))
+        except Exception:  # noqa: BLE001 - nothing that arrives can end the server, and clients see no details
+            _LOG.exception("a call over JSON-RPC failed")
+            answer = error_answer(id_, RpcError(INTERNAL_ERROR, "something went wrong here; it is in the server's log"))
+        return answer if wanted else None
+
+    def _call(self, method: str, params: Params) -> object:
+        handler = METHODS.get(method)
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}", {"methods": sorted(METHODS)})
+        return handler(self, params)
+
+    def session(self, params: Params) -> Session:
+        """The session that a call names, else this client's own."""
+        wanted = params.get("session_id")
+        if wanted is not None and not isinstance(wanted, str):
+            raise RpcError(INVALID_PARAMS, "session_id must be text")
+        if wanted and not self.app.exists(wanted):
+            raise RpcError(INVALID_PARAMS, f"there is no session {wanted!r}")
+        known = wanted or self.own
+        approve, tools = self._asking.get(known or "", (None, None))
+        session = self.app.session(known, approve=approve, tools=tools, surface=self.surface)
+        if not wanted:
+            self.own = session.id
+        return session
+
+    def create(self, id_: str | None, *, asks: bool, seconds: int, tools: bool | None = None, **given: Any) -> Session:
+        """Open a session. With `asks`, this client is asked what policy wants to have confirmed."""
+        if asks and self.questions is None:
+            raise RpcError(INVALID_PARAMS, "asks: this connection has no way to ask; use `metier rpc`")
+        approve = Approval(self.questions, seconds) if asks and self.questions is not None else None
+        session = self.app.session(id_, approve=approve, tools=tools, surface=self.surface, **given)
+        if approve is not None:
+            approve.session_id = session.id
+            self._asking[session.id] = (approve, tools)
+        return session
+
+
+def _request(message: object) -> tuple[str, Params, bool]:
+    if not is_object(message):
+        raise RpcError(INVALID_REQUEST, "a message is a JSON object")
+    given = cast("JsonObject", message)
+    method, params = given.get("method"), given.get("params", {})
+    if given.get("jsonrpc") != "2.0" or not isinstance(method, str):
+        raise RpcError(INVALID_REQUEST, 'a message has "jsonrpc": "2.0" and a method')
+    if given.get("id") is not None and not is_id(given["id"]):
+        raise RpcError(INVALID_REQUEST, "an id is text or a number")
+    if not isinstance(params, dict):
+        raise RpcError(INVALID_PARAMS, "params must be an object with named values")
+    return method, cast("Params", params), "id" in given
+
+
+def _rpc_error(error: MetierError) -> RpcError:
+    if isinstance(error, BadArguments):
+        return RpcError(INVALID_PARAMS, error.message)
+    invalid = isinstance(error, StoreError) and error.reason == "invalid"  # a session id that no store can hold
+    return RpcError(INVALID_PARAMS if invalid else REFUSED, str(error), _data(error))
+
+
+def _data(error: MetierError) -> JsonObject:
+    known = ("reason", "candidates", "available", "rule", "path")
+    return {"type": type(error).__name__} | {key: getattr(error, key) for key in known if getattr(error, key, None)}
+
+
+# --- methods ---
+
+TEXT: Final[Schema] = {"type": "string"}
+FLAG: Final[Schema] = {"type": "boolean"}
+TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
+
+BEGIN: Final[Mapping[str, Schema]] = {
+    "cwd": {**TEXT, "description": "The working directory; the server's own by default."},
+    "tools": {**FLAG, "description": "Whether the model can call tools."},
+    "only": {**TEXTS, "description": "Limit the session to skills of these names."},
+    "preload": {**TEXTS, "description": "Skills that stand in the system prompt from the first request on."},
+    "has_read_tool": {**FLAG, "description": "Whether the host gives its model a tool to read files with."},
+}
+"""What a new session may be given, over JSON-RPC and HTTP."""
+
+
+_ASKS: Final[Mapping[str, Schema]] = {
+    "asks": {**FLAG, "description": "Whether the client answers `session.ask`, a request that the server sends to it."},
+    "ask_seconds": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "How long an answer is waited for; 300 by default.",
+    },
+}
+
+
+def _checked(params: Params, known: Mapping[str, Schema]) -> JsonObject:
+    given = {key: value for key, value in params.items() if value is not None}
+    wrong = mismatch(given, {"type": "object", "properties": known, "additionalProperties": False}, "")
+    if wrong:
+        raise RpcError(INVALID_PARAMS, wrong)
+    check_values(given)
+    return given
+
+
+def _skills_list(client: Dispatcher, params: Params) -> JsonObject:
+    given = _checked(params, {"cwd": TEXT, "force_reload": FLAG})
+    return _catalog(client.app.skills(given.get("cwd"), reload=bool(given.get("force_reload"))))
+
+
+def _catalog(skills: Skills) -> JsonObject:
+    return {
+        "skills": [skill.as_dict() for skill in skills],
+        "errors": [{"path": error.path, "message": error.message} for error in skills.errors],
+        "diagnostics": [warning.as_dict() for warning in skills.warnings],
+    }
+
+
+def _context_inspect(client: Dispatcher, params: Params) -> JsonObject:
+    given = _checked(params, {"cwd": TEXT, "include_skills": FLAG, "session_id": TEXT})
+    session = _inspected(client, given.get("cwd"), params)
+    place = session.skills.settings.place
+    shown: JsonObject = {"cwd": place.cwd, "project": place.project, "profile": session.profile.name}
+    if given.get("include_skills"):
+        listed = session.perform(CatalogPrompt(), offers=False)  # a person looks, and no model
+        shown["skills"] = _catalog(session.skills) | {"truncated": listed.truncated}
+        shown["loaded_versions"] = session.loaded_versions()
+    return shown
+
+
+def _inspected(client: Dispatcher, cwd: str | None, params: Params) -> Session:
+    """The session whose context is shown, so that its skills and what it loaded are of one place.
+
+    Another folder than the session's has loaded nothing: it is shown as a new session would find it. Nothing is begun.
+    """
+    session = client.session(params) if params.get("session_id") or client.own else None
+    skills = client.app.skills(cwd) if cwd is not None or session is None else session.skills
+    if session is not None:
+        at, wanted = session.skills.settings.place.cwd, skills.settings.place.cwd
+        if at == wanted:
+            return session
+        if params.get("session_id"):
+            message = f"session {session.id!r} works in {at}, not in {wanted}; give one of the two"
+            raise RpcError(INVALID_PARAMS, message)
+    return skills.session(only=client.app.defaults.get("only"))
+
+
+USAGE: Final[Mapping[str, Schema]] = {
+    "session": {**TEXT, "description": "Count only this session."},
+    "since": {**TEXT, "description": "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01."},
+    "skill": {**TEXT, "description": "Return only the skill of this name."},
+    "sort": {"enum": list(SORTS), "description": "What comes first; `context` by default."},
+}
+"""What usage is counted by, over JSON-RPC and HTTP."""
+
+
+def _usage(client: Dispatcher, params: Params) -> JsonObject:
+    return usage(client.app.store, **_checked(params, USAGE)).as_dict()
+
+
+def _create(client: Dispatcher, params: Params) -> JsonObject:
+    given = _checked(params, {"session_id": TEXT, **BEGIN, **_ASKS})
+    asks, seconds = bool(given.pop("asks", False)), int(given.pop("ask_seconds", limits.ANSWER_SECONDS))
+    session = client.create(given.pop("session_id", None), asks=asks, seconds=seconds, **given)
+    client.own = session.id
+    return {"session_id": session.id}
+
+
+def _of_session(show: Callable[[Session], object]) -> Callable[[Dispatcher, Params], object]:
+    def handler(client: Dispatcher, params: Params) -> object:
+        _checked(params, {"session_id": TEXT})
+        return show(client.session(params))
+
+    return handler
+
+
+def read_operation(kind: type[Operation[Any]], given: Mapping[str, object]) -> Operation[Any]:
+    """An operation from the parameters of a message. In those, the arguments of a tool call are `args`."""
+    if kind is Call:
+        wrong = mismatch(given.get("args", {}), {"type": ["object", "null"]}, "args")
+        if wrong:
+            raise BadArguments(wrong, field="args")
+        given = {"arguments" if key == "args" else key: value for key, value in given.items()}
+    return kind.from_dict(given)
+
+
+def _operation(kind: type[Operation[Any]]) -> Callable[[Dispatcher, Params], object]:
+    def handler(client: Dispatcher, params: Params) -> object:
+        operation = read_operation(kind, {key: value for key, value in params.items() if key != "session_id"})
+        return operation.data(client.session(params).perform(operation))
+
+    return handler
+
+
+METHODS: Final[Mapping[str, Callable[[Dispatcher, Params], object]]] = {
+    "skills.list": _skills_list,
+    "context.inspect": _context_inspect,
+    "session.create": _create,
+    **{f"session.{name}": _operation(kind) for name, kind in OPERATIONS.items()},
+    "session.events": _of_session(lambda session: session.events),
+    "session.state": _of_session(lambda session: session.state()),
+    "usage.count": _usage,
+}

@@ -1,0 +1,288 @@
+"""The chat over HTTP: chats, their turns as server-sent events, the model that answers, and commands.
+
+The messages of a stream are `item` (a whole item, whenever it changes), `delta` (text to append to an item) and `end`.
+A client may leave: the turn continues, and `GET .../stream` joins it again, through any server of the store.
+"""
+
+import functools
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from metier.errors import BadArguments, report_missing
+from metier.record.streams import chat_stream
+from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
+from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
+from metier.surfaces.chat.model_choice import PROVIDERS, ModelChoice
+from metier.surfaces.web import sse
+from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, RequestRefused, encode, query
+from metier.surfaces.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
+from metier.values.json_schema import Schema
+
+if TYPE_CHECKING:
+    from metier.surfaces.chat.live import TurnMessage
+    from metier.surfaces.web.api import Api
+
+COMMANDS: Final = 50
+"""Commands that are offered at once."""
+
+ITEM: Final[Schema] = record({"id": TEXT, "type": TEXT, "at_ms": WHOLE})
+_CHAT: Final = record({"id": TEXT, "title": TEXT, "skills": many(TEXT), "model": TEXT, "status": TEXT})
+_LISTED: Final = record({**_CHAT["properties"], "created_ms": WHOLE, "updated_ms": WHOLE})
+_WHOLE_CHAT: Final = record({**_CHAT["properties"], "items": many(ITEM)})
+_LABEL: Final = {"title": TEXT, "pinned": FLAG}
+_TURN: Final = {200: {sse.EVENT_STREAM: TEXT}}
+_NOTHING: Final[dict[int, dict[str, Schema]]] = {204: {}}
+_MODEL: Final = record(
+    {
+        "provider": TEXT,
+        "model": TEXT,
+        "base_url": TEXT,
+        "has_key": FLAG,
+        **dict.fromkeys(("tools", "images", "offline"), FLAG),
+    }
+)
+_WANTED: Final = {**dict.fromkeys(("model", "base_url", "api_key"), MAYBE), "confirmed": FLAG, "chat": TEXT}
+_PROVIDER: Final = {"provider": {"enum": list(PROVIDERS)}}
+_UNCONFIRMED: Final = {409: "the address is on this machine, and was not confirmed"}
+
+
+def _id(request: Request) -> str:
+    return request.path_params["chat_id"]
+
+
+# --- chats ---
+
+
+@Endpoint(
+    "GET",
+    "/api/chats",
+    "The chats, the most recently used first",
+    answers={200: {JSON: record({"chats": many(_LISTED)})}},
+)
+def list_chats(api: "Api", request: Request, given: None) -> object:
+    chats = [
+        {
+            "id": chat_id,
+            "title": head.title,
+            "created_ms": head.created_ms,
+            "updated_ms": head.updated_ms,
+            "skills": list(head.skills),
+            "model": head.model,
+            "status": head.shown_status,
+        }
+        for chat_id, head in api.chats.store.chats()[:LISTED]
+    ]
+    return {"chats": chats}
+
+
+@Endpoint("POST", "/api/chats", "Create a chat", answers={201: {JSON: record({"id": NAME})}})
+def create_chat(api: "Api", request: Request, given: None) -> object:
+    return {"id": api.chats.store.create()}
+
+
+@Endpoint("GET", "/api/chats/{chat_id}", "A chat with its items", answers={200: {JSON: _WHOLE_CHAT}})
+def read_chat(api: "Api", request: Request, given: None) -> object:
+    head, items = api.chats.read(_id(request))
+    turn = api.chats.turn(_id(request))
+    return {
+        "id": _id(request),
+        "title": head.title,
+        "model": head.model,
+        "skills": turn.skills if turn is not None else list(head.skills),
+        "status": turn.status if turn is not None else head.shown_status,
+        "items": [item.as_dict() for item in items],
+    }
+
+
+@Endpoint(
+    "PATCH",
+    "/api/chats/{chat_id}",
+    "Rename or pin a chat; an empty title is the one that the chat gave itself",
+    body=record({}, _LABEL),
+    answers={200: {JSON: record(_LABEL)}},
+)
+def change_chat(api: "Api", request: Request, given: dict[str, Any]) -> object:
+    changes: dict[str, object] = dict(given)
+    if "title" in given:
+        changes["title"] = title = " ".join(str(given["title"]).split())
+        if len(title) > LABEL_CHARACTERS:
+            raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
+    label = api.chats.store.change(_id(request), **changes)
+    return {"title": label.get("title", ""), "pinned": label.get("pinned", False)}
+
+
+@Endpoint("DELETE", "/api/chats/{chat_id}", "Hide a chat", answers=_NOTHING)
+def hide_chat(api: "Api", request: Request, given: None) -> None:
+    api.chats.store.hide(_id(request))
+
+
+@Endpoint("POST", "/api/chats/{chat_id}/restore", "Put a hidden chat back into the list", answers=_NOTHING)
+def restore_chat(api: "Api", request: Request, given: None) -> None:
+    api.chats.store.unhide(_id(request))
+
+
+# --- turns ---
+
+
+@Endpoint(
+    "POST",
+    "/api/chats/{chat_id}/messages",
+    "Send a message, or another one in the place of an earlier one; the answer is a stream",
+    body=record({"text": TEXT}, {"replaces": MAYBE}),
+    answers=_TURN,
+)
+async def send_message(api: "Api", request: Request, given: dict[str, Any]) -> Response:
+    text: str = given["text"]
+    if not text.strip():
+        raise RequestRefused("the message is empty")
+    if len(text) > MESSAGE_CHARACTERS:
+        raise RequestRefused(f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
+    return await _begin(api, _id(request), text, given.get("replaces") or "")
+
+
+@Endpoint("POST", "/api/chats/{chat_id}/retry", "Answer the last message again; the answer is a stream", answers=_TURN)
+async def retry(api: "Api", request: Request, given: None) -> Response:
+    return await _begin(api, _id(request), None)
+
+
+async def _begin(api: "Api", chat_id: str, text: str | None, replaces: str = "") -> Response:
+    try:
+        turn = await api.chats.start(chat_id, text, replaces)
+    except BadArguments as error:
+        raise RequestRefused(str(error)) from error
+    return _stream(api, "", turn.live.follow)  # the turn runs here and wakes its followers itself
+
+
+@Endpoint("GET", "/api/chats/{chat_id}/stream", "Follow the turn that is running", answers=_TURN)
+async def join(api: "Api", request: Request, given: None) -> Response:
+    await run_in_threadpool(api.chats.store.head, _id(request))
+    return _stream(api, chat_stream(_id(request)), functools.partial(api.chats.follow, _id(request)))
+
+
+def _stream(
+    api: "Api", stream_id: str, source: "Callable[[sse.Subscriber], AsyncGenerator[TurnMessage | None]]"
+) -> Response:
+    async def write(message: "TurnMessage") -> bytes:
+        return sse.message(message.event, encode(api.hide_paths(message.data)))
+
+    return sse.respond(api.feed.follow(stream_id, source, write))
+
+
+@Endpoint("POST", "/api/chats/{chat_id}/stop", "Stop the turn that is running", answers=_NOTHING)
+async def stop(api: "Api", request: Request, given: None) -> None:
+    await api.chats.stop(_id(request))
+
+
+@Endpoint(
+    "POST",
+    "/api/chats/{chat_id}/answers/{ask_id}",
+    "Answer a question of the policy",
+    body=record({"answer": {"enum": ["once", "always", "no"]}}),
+    answers=_NOTHING,
+)
+async def answer_ask(api: "Api", request: Request, given: dict[str, Any]) -> None:
+    if not await api.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
+        raise Conflict("this question does not wait for an answer")
+
+
+@Endpoint(
+    "POST",
+    "/api/chats/{chat_id}/choices/{choice_id}",
+    "Pick one of several skills that bear a name; null picks none",
+    body=record({"skill_id": MAYBE}),
+    answers=_NOTHING,
+)
+async def pick_skill(api: "Api", request: Request, given: dict[str, Any]) -> None:
+    if not await api.chats.answer(_id(request), request.path_params["choice_id"], given.get("skill_id") or ""):
+        raise Conflict("no choice with this skill waits for an answer")
+
+
+# --- the model ---
+
+
+@Endpoint(
+    "GET",
+    "/api/model",
+    "The model that answers, in all chats or in one",
+    query={"chat": TEXT},
+    refusals={404: "there is no such chat"},
+    answers={200: {JSON: _MODEL}},
+)
+def show_model(api: "Api", request: Request, given: None) -> object:
+    return api.chats.choice_of(query(request, "chat") or "").as_dict()
+
+
+@Endpoint(
+    "PUT",
+    "/api/model",
+    "Choose the model that answers, in all chats or in one; an address on this machine must be confirmed",
+    body=record(_PROVIDER, {**_WANTED, **dict.fromkeys(("tools", "images"), FLAG)}),
+    answers={200: {JSON: _MODEL}},
+    refusals=_UNCONFIRMED,
+)
+def choose_model(api: "Api", request: Request, given: dict[str, Any]) -> object:
+    return api.chats.choose(given).as_dict()
+
+
+async def _requested(api: "Api", given: dict[str, Any]) -> ModelChoice:
+    """The model of a request. The same rules hold as for choosing one: which addresses a page may name."""
+    given["model"] = given.get("model") or "any"
+    return await run_in_threadpool(api.chats.requested, given)
+
+
+@Endpoint(
+    "POST",
+    "/api/model/list",
+    "The names of a provider's models",
+    body=record(_PROVIDER, _WANTED),
+    answers={200: {JSON: record({"models": many(TEXT)})}},
+    refusals=_UNCONFIRMED,
+)
+async def list_models(api: "Api", request: Request, given: dict[str, Any]) -> object:
+    try:
+        from metier.surfaces.chat.models import model_names
+    except ImportError as error:
+        report_missing(error, "the chat", "web")
+    return {"models": await model_names(await _requested(api, given))}
+
+
+@Endpoint(
+    "POST",
+    "/api/model/test",
+    "Whether a model answers",
+    body=record(_PROVIDER, _WANTED),
+    answers={200: {JSON: record({"message": TEXT})}},
+    refusals=_UNCONFIRMED,
+)
+async def test_model(api: "Api", request: Request, given: dict[str, Any]) -> object:
+    try:
+        from metier.surfaces.chat.models import answer_time
+    except ImportError as error:
+        report_missing(error, "the chat", "web")
+    choice = await _requested(api, given)
+    return {"message": f"{choice.name} answered in {await answer_time(choice):.1f} seconds."}
+
+
+# --- commands ---
+
+
+@Endpoint(
+    "GET",
+    "/api/commands",
+    "Commands that begin with the typed text, then those that match it",
+    query={"q": TEXT},
+    answers={200: {JSON: record({"commands": many(OBJECT)})}},
+)
+def list_commands(api: "Api", request: Request, given: None) -> object:
+    typed = (query(request, "q") or "").lstrip("/").strip()[:200]
+    return {"commands": api.chats.commands(typed, COMMANDS)}
+
+
+ENDPOINTS: Final = (
+    *(list_chats, create_chat, read_chat, hide_chat, send_message, retry, join, stop, answer_ask, pick_skill),
+    *(show_model, choose_model, list_commands, change_chat, restore_chat, list_models, test_model),
+)

@@ -1,0 +1,87 @@
+"""Mounts the MCP server in the web server, at `/mcp`, behind the same gate.
+
+It runs in a task of its own, so that it can end before the web server waits for open responses; otherwise an open
+stream of a client would keep the server from ending. Calls under way are finished first, within a time limit.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import Receive, Scope, Send
+
+from metier.app import App
+from metier.errors import MissingExtra
+from metier.surfaces.web.endpoints import refusal
+from metier.surfaces.web.guard import Gate
+
+if TYPE_CHECKING:
+    from metier.surfaces.mcp.http import HttpApp
+
+PATIENCE_SECONDS: Final = 4.0
+"""For calls under way when the server ends. Streams that a client opened with a call end with them."""
+
+
+class McpMount:
+    """An ASGI application that answers inside `lifespan`, until `end` is called."""
+
+    def __init__(self, app: App, gate: Gate, *, watch: bool) -> None:
+        """With `watch`, the skills on disk are watched, and clients are told about changes."""
+        self.missing = ""
+        """Why MCP is not available, and what to do about it."""
+        self._inner: HttpApp | None = None
+        self._ending = asyncio.Event()
+        self._calls = 0
+        try:
+            from metier.surfaces.mcp.http import http_app
+        except MissingExtra as error:
+            self.missing = str(error)
+            return
+        bracketed = [f"[{name}]" if ":" in name else name for name in sorted(gate.hosts)]
+        hosts = [form for name in bracketed for form in (name, f"{name}:*")]
+        origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
+        self._inner = http_app(app, hosts=hosts, origins=origins, watch=watch)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._inner is None:
+            await refusal(501, "NOT_INSTALLED", self.missing)(scope, receive, send)
+            return
+        if self._ending.is_set():
+            await refusal(503, "ENDING", "the server is ending; try again")(scope, receive, send)
+            return
+        calls = scope["method"] == "POST"
+        self._calls += calls
+        try:
+            await self._inner(scope, receive, send)
+        finally:
+            self._calls -= calls
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None, None]:
+        if self._inner is None:
+            yield
+            return
+        self._ending.clear()
+        ready = asyncio.Event()
+        task = asyncio.create_task(self._run(self._inner, ready))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            yield
+        finally:
+            self.end()
+            await task
+
+    async def _run(self, inner: "HttpApp", ready: asyncio.Event) -> None:
+        async with inner.lifespan():
+            ready.set()
+            await self._ending.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while self._calls:
+                        await asyncio.sleep(0.05)
+
+    def end(self) -> None:
+        self._ending.set()

@@ -1,0 +1,272 @@
+"""What all pages share: templates, static files, headers, and the filters that show values of a skill.
+
+A page is complete without scripts; they only make it quicker to use. Nothing is loaded from other sites and no script
+or style is inline, as the Content-Security-Policy requires. The address of static files contains the digest of all of
+them, so a browser can cache them forever and still gets a new version at once.
+"""
+
+import gzip
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from inspect import iscoroutinefunction
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from metier.app import App
+from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
+from metier.files.text import utf8, visible
+from metier.skills import Skills
+from metier.surfaces.chat.chat_store import NoSuchChat
+from metier.surfaces.web.hide_paths import PathHider
+from metier.surfaces.web.markdown import answer_html, to_html
+
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+THEMES: Final = ("light", "dark")
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_COMPRESSED: Final = 1_000
+"""Answers of at least this many bytes are compressed."""
+
+_FIELDS: Final = 100
+"""Fields of a form; no form here has as many."""
+
+Form = Mapping[str, str]
+"""The fields of a form, by name."""
+
+Page = Callable[[Request], Response] | Callable[[Request, Form], Response] | Callable[[Request], Awaitable[Response]]
+"""What answers requests. One that is no coroutine function is called in a worker thread, with the form of a POST."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A static file, read once."""
+
+    content: bytes
+    packed: bytes
+    media_type: str
+    etag: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the pages of one `App` need."""
+
+    app: App
+    hide_paths: PathHider
+    locked: bool = False
+    """Whether people sign in, and so can sign out."""
+
+    def skills(self) -> Skills:
+        return self.app.skills()
+
+    # --- static files ---
+
+    @cached_property
+    def assets(self) -> Mapping[str, Asset]:
+        folder = os.path.join(_HERE, "static")
+        found: dict[str, Asset] = {}
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), "rb") as stream:
+                content = stream.read()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+            media_type = _TYPES[os.path.splitext(name)[1]]
+            found[name] = Asset(content, gzip.compress(content, 9, mtime=0), media_type, etag)
+        return found
+
+    @cached_property
+    def version(self) -> str:
+        """The digest of all static files, which is part of their addresses."""
+        return hashlib.sha256("".join(f"{n}{a.etag}" for n, a in self.assets.items()).encode()).hexdigest()[:12]
+
+    async def static(self, request: Request) -> Response:
+        asset = self.assets.get(request.path_params["name"])
+        if asset is None:
+            return Response(status_code=404)
+        current = request.path_params["version"] == self.version
+        headers = {
+            "etag": asset.etag,
+            "cache-control": "public, max-age=31536000, immutable" if current else "no-cache",
+            "vary": "accept-encoding",
+        }
+        if request.headers.get("if-none-match") == asset.etag:
+            return Response(status_code=304, headers=headers)
+        if _takes_gzip(request):
+            return Response(asset.packed, headers=headers | {"content-encoding": "gzip"}, media_type=asset.media_type)
+        return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+    # --- pages ---
+
+    @cached_property
+    def templates(self) -> Environment:
+        made = Environment(
+            loader=FileSystemLoader(os.path.join(_HERE, "templates")),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        filters: dict[str, Callable[..., object]] = {
+            "visible": visible,
+            "block": _block,
+            "markdown": _markdown,
+            "answer": _answer,
+            "size": size,
+            "ago": ago,
+            "clock": clock,
+            "segment": segment,
+            "query": _query,
+        }
+        made.filters.update(filters)
+        return made
+
+    def render(self, template: str, **given: object) -> str:
+        return self.templates.get_template(template).render(static=f"/static/{self.version}", **given)
+
+    def page(self, request: Request, template: str, status: int = 200, **given: object) -> Response:
+        """A page, or the part of a page that a script asked for."""
+        theme = request.cookies.get("theme", "")
+        config = self.app.config
+        place = os.path.basename(config.place.project) or config.place.project
+        text = self.render(
+            template,
+            theme=theme if theme in THEMES else "",
+            here=request.url.path,
+            place=place,
+            place_path=config.place.project,
+            profile_name=config.profile.name,
+            off="" if config.profile.enabled else config.profile.off_hint,
+            reads_once=config.profile.catalog.refresh == "start",
+            locked=self.locked,
+            edits=config.profile.policy.edits,
+            **given,
+        )
+        return html(request, self.hide_paths(text), status)
+
+    def error(self, request: Request, status: int, title: str, message: str, way_out: str = "") -> Response:
+        return self.page(request, "error.html", status, title=title, message=message, way_out=way_out)
+
+    def served(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """A page as the endpoint of a route. Its errors are pages, too."""
+
+        async def answer(request: Request) -> Response:
+            answers: Callable[..., Any] = page
+            try:
+                if iscoroutinefunction(page):
+                    return await answers(request)
+                given = [await form(request)] if request.method == "POST" else []
+                return await run_in_threadpool(answers, request, *given)
+            except MetierError as error:
+                return await run_in_threadpool(self.error, request, *_refusal(error))
+
+        return answer
+
+
+def _refusal(error: MetierError) -> tuple[int, str, str, str]:
+    if isinstance(error, NoSuchChat):
+        return 404, "Chat not found", str(error), "It may have been removed."
+    if isinstance(error, SkillNotFound | ResourceNotFound):
+        return 404, "Not found", str(error), ""
+    status, title = (403, "Refused") if isinstance(error, PolicyDenied) else (422, "Something went wrong")
+    return status, title, str(error), ""
+
+
+def html(request: Request, text: str, status: int = 200) -> Response:
+    """An HTML answer with the headers of a page."""
+    content = utf8(text)
+    headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "accept-encoding, cookie"}
+    if len(content) >= _COMPRESSED and _takes_gzip(request):
+        content = gzip.compress(content, 5, mtime=0)
+        headers["content-encoding"] = "gzip"
+    return Response(content, status, headers, "text/html")
+
+
+def wants_html(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+async def form(request: Request) -> dict[str, str]:
+    """The fields of a form."""
+    try:
+        sent = (await request.body()).decode("utf-8", "replace")
+        return dict(parse_qsl(sent, keep_blank_values=True, max_num_fields=_FIELDS))
+    except (ValueError, ClientDisconnect):
+        return {}
+
+
+def whole(text: str | None, default: int, low: int = 0, high: int = 10**9) -> int:
+    """A whole number from a query, within bounds, or the default if the text is not a number."""
+    return min(max(int(text), low), high) if text and text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def back_to(wanted: str, default: str = "/") -> str:
+    """An address on this server to return to, or the default for any other address."""
+    return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else default
+
+
+def see_other(address: str) -> Response:
+    """Redirect the browser to another page."""
+    return RedirectResponse(address, 303)
+
+
+# --- template filters ---
+
+
+def _block(text: object) -> str:
+    return visible(text, lines=True)
+
+
+def _markdown(text: str) -> Markup:
+    return Markup(to_html(text))  # noqa: S704 - to_html sanitizes it
+
+
+def _answer(text: str) -> Markup:
+    return Markup(answer_html(text))  # noqa: S704 - to_html sanitizes it
+
+
+def segment(text: object) -> str:
+    """Any text as one segment of an address."""
+    return quote(utf8(str(text)), safe="")
+
+
+def _query(given: Mapping[str, object]) -> str:
+    kept = {key: utf8(str(value)) for key, value in given.items() if value not in (None, "")}
+    return urlencode(kept)
+
+
+def size(count: int) -> str:
+    """A number of bytes, with a unit."""
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1_000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def clock(ms: int) -> str:
+    """A time in UTC. Scripts show it in the reader's time zone."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ago(ms: int) -> str:
+    """How long ago a time was, in one unit."""
+    seconds = max(0, datetime.now(UTC).timestamp() - ms / 1000)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        count = int(seconds // length)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -1,0 +1,549 @@
+"""The verdicts of hosts on a skill: what each public host's documentation says, case by case."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metier import ConfigError, Skills
+from metier.authoring import check, held_verdicts
+from metier.authoring.check import FINDINGS, HostVerdict
+from metier.authoring.held_verdicts import HeldVerdicts
+from metier.hosts import profiles
+from worlds import World
+
+pytest_plugins = ["catalog.corpus_archives"]
+
+HOSTS = ("claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot")
+BROKEN = "---\nname: x\ndescription: [unclosed\n---\nThe first paragraph.\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A skill at a place, and what the five hosts do: status, name, M for the model, U for the user."""
+
+    reason: str
+    at: str
+    expected: tuple[str, str, str, str, str]
+    fields: dict[str, Any]
+    cwd: str
+    before: Callable[[World], object]
+
+
+def case(
+    reason: str, at: str, expected: str, /, cwd: str = "", before: Callable[[World], object] = id, **fields: Any
+) -> Case:
+    claude, codex, opencode, gemini, copilot = (part.strip() for part in expected.split("|"))
+    return Case(reason, at, (claude, codex, opencode, gemini, copilot), fields, cwd, before)
+
+
+NO = "elsewhere x"
+LONG = "x" * 65
+CASES = [
+    case(
+        "Claude Code's project folder; OpenCode and VS Code read it too, Codex and Gemini CLI do not name it",
+        ".claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
+    ),
+    case(
+        "the common folder of a project; only Claude Code's page does not name it",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+    ),
+    case(
+        "Claude Code's folder in the home; OpenCode and VS Code read it too",
+        "~/.claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
+    ),
+    case(
+        "the common folder in the home; only Claude Code's page does not name it",
+        "~/.agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+    ),
+    case(
+        "GitHub's folder of a project is named by VS Code alone",
+        ".github/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
+    ),
+    case(
+        "Copilot's folder in the home is named by VS Code alone",
+        "~/.copilot/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
+    ),
+    case(
+        "Gemini CLI's own folder is named by nobody else",
+        ".gemini/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | offered x M | {NO} MU",
+    ),
+    case(
+        "OpenCode's own folder is named by nobody else",
+        ".opencode/skills/x",
+        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+    ),
+    case(
+        "OpenCode's folder in the home lies in .config",
+        "~/.config/opencode/skills/x",
+        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+    ),
+    case(
+        "one folder too deep: OpenCode reads skills/*/SKILL.md, Gemini CLI and VS Code as much; Codex sets no depth",
+        ".agents/skills/group/x",
+        f"{NO} MU | offered x MU | left-out x | left-out x | left-out x",
+    ),
+    case(
+        "another name than the folder's: a label to Claude Code, an error to OpenCode and VS Code, no rule in Codex",
+        ".claude/skills/x",
+        "offered x MU | elsewhere ship MU | invalid x | elsewhere ship M | invalid x",
+        name="ship",
+    ),
+    case(
+        "capitals and an underscore: OpenCode and VS Code allow lower-case letters, digits and hyphens",
+        ".claude/skills/My_X",
+        "offered My_X MU | elsewhere My_X MU | invalid My_X | elsewhere My_X M | invalid My_X",
+    ),
+    case(
+        "65 characters: OpenCode and VS Code allow 64, the others name no limit",
+        f".agents/skills/{LONG}",
+        f"elsewhere {LONG} MU | offered {LONG} MU | invalid {LONG} | offered {LONG} M | invalid {LONG}",
+    ),
+    case(
+        "no name: optional in Claude Code, required by all others",
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        text="---\ndescription: Does one thing.\n---\nbody\n",
+    ),
+    case(
+        "no description: only recommended in Claude Code, required by all others",
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        description=None,
+    ),
+    case(
+        "broken YAML: Claude Code loads the body with empty metadata; nobody else says that it forgives",
+        ".claude/skills/x",
+        "offered x MU | invalid x | invalid x | invalid x | invalid x",
+        text=BROKEN,
+    ),
+    case(
+        "a description of 1,100 characters: OpenCode takes up to 1,024; VS Code names the maximum and no consequence",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | invalid x | offered x M | offered x MU",
+        description="d" * 1100,
+    ),
+    case(
+        "disable-model-invocation hides from the model in Claude Code and VS Code; the other pages do not know it",
+        ".agents/skills/x",
+        f"{NO} U | offered x MU | offered x M | offered x M | offered x U",
+        disable_model_invocation=True,
+    ),
+    case(
+        "user-invocable: false hides from the menu in Claude Code and VS Code",
+        ".agents/skills/x",
+        f"{NO} M | offered x MU | offered x M | offered x M | offered x M",
+        user_invocable=False,
+    ),
+    case(
+        "both set: nobody is left in Claude Code and VS Code",
+        ".agents/skills/x",
+        f"{NO} | offered x MU | offered x M | offered x M | offered x",
+        user_invocable=False,
+        disable_model_invocation=True,
+    ),
+    case(
+        "Claude Code takes yes for true; VS Code names only true",
+        ".agents/skills/x",
+        f"{NO} U | offered x MU | offered x M | offered x M | offered x MU",
+        disable_model_invocation="Yes",
+    ),
+    case(
+        "Codex keeps allow_implicit_invocation in agents/openai.yaml: explicit calls still work",
+        ".agents/skills/x",
+        f"{NO} MU | offered x U | offered x M | offered x M | offered x MU",
+        files={"agents/openai.yaml": "policy:\n  allow_implicit_invocation: false\n"},
+    ),
+    case(
+        "a broken agents/openai.yaml breaks nothing",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
+        files={"agents/openai.yaml": "policy: [\n"},
+    ),
+    case(
+        "from a folder below the root: Codex and OpenCode look in every folder up to it, Gemini CLI and VS Code do not",
+        ".agents/skills/x",
+        f"{NO} MU | offered x MU | offered x M | {NO} M | {NO} MU",
+        cwd="packages/web",
+    ),
+    case(
+        "from a folder below the root, Claude Code looks in every folder up to it",
+        ".claude/skills/x",
+        f"offered x MU | {NO} MU | offered x M | {NO} M | {NO} MU",
+        cwd="packages/web",
+    ),
+    case(
+        "below the working directory: Claude Code takes it when it works on files there",
+        "packages/web/.claude/skills/x",
+        f"later x MU | {NO} MU | {NO} M | {NO} M | {NO} MU",
+    ),
+    case(
+        "one name twice: in Claude Code the user's outranks the project's; OpenCode and VS Code name no winner",
+        ".claude/skills/x",
+        f"shadowed x | {NO} MU | offered x M | {NO} M | offered x MU",
+        before=lambda world: world.skill("~/.claude/skills/x", description="The user's."),
+    ),
+    case(
+        "one name twice: Codex does not merge, Gemini CLI takes the workspace's",
+        "~/.agents/skills/x",
+        f"{NO} MU | offered x MU | shadowed x | shadowed x | shadowed x",
+        before=lambda world: world.skill(".agents/skills/x", description="The project's."),
+    ),
+    case(
+        "in one tier, Gemini CLI takes .agents before .gemini",
+        ".gemini/skills/x",
+        f"{NO} MU | {NO} MU | {NO} M | shadowed x | {NO} MU",
+        before=lambda world: world.skill(".agents/skills/x", description="The other."),
+    ),
+    case(
+        "a folder named build is as good as any other: no page says that it is left out",
+        ".agents/skills/build",
+        "elsewhere build MU | offered build MU | offered build M | offered build M | offered build MU",
+    ),
+]
+
+
+def told(verdict: HostVerdict) -> str:
+    seen = "M" * verdict.model + "U" * verdict.user
+    return f"{verdict.status} {verdict.name} {seen}".strip()
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: one.reason[:60])
+def test_the_verdict_is_what_the_documentation_of_the_host_says(world: World, one: Case) -> None:
+    one.before(world)
+    cwd = world.project / one.cwd
+    cwd.mkdir(parents=True, exist_ok=True)
+    file = world.skill(one.at, **one.fields)
+    found = check.verdicts(file.parent, HOSTS, cwd=cwd, home=world.home)
+    assert [verdict.profile for verdict in found] == list(HOSTS)
+    assert [told(verdict) for verdict in found] == list(one.expected), one.reason
+    assert all(verdict.why for verdict in found if verdict.status != "offered")
+
+
+def of(world: World, where: Path, host: str) -> HostVerdict:
+    (verdict,) = check.verdicts(where, [host], cwd=world.project, home=world.home)
+    return verdict
+
+
+def test_a_linked_folder_is_followed_and_is_one_skill(world: World) -> None:
+    file = world.skill(".agents/skills/x")
+    (world.project / ".claude/skills").mkdir(parents=True)
+    (world.project / ".claude/skills/x").symlink_to("../../.agents/skills/x")
+    assert of(world, file, "claude-code").root == str(world.project / ".claude/skills")
+    assert len(check.examine([world.project], ["claude-code"], world.project, world.home)) == 1
+    assert of(world, world.project / ".claude/skills/x", "opencode").status == "offered"
+
+
+def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
+    world.skill(".agents/skills/a")
+    (world.project / ".agents/skills/b").mkdir()
+    (world.project / ".agents/skills/b/SKILL.md").symlink_to("../a/SKILL.md")
+    for hosts in (["standard"], ["standard", "codex", "omp"]):
+        found = check.examine([world.project], hosts, world.project, world.home)
+        assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
+
+
+def test_a_linked_file_that_no_host_follows_gets_a_verdict(world: World) -> None:
+    folder = world.project / ".agents/skills/linked"
+    folder.mkdir(parents=True)
+    (folder / "notes.md").write_text("---\nname: linked\ndescription: d\n---\n")
+    (folder / "SKILL.md").symlink_to("notes.md")
+    for where in (folder, world.project):
+        found = check.examine([where], cwd=world.project, home=world.home)
+        assert [verdict.profile for verdict in found] == list(profiles.BUILT_IN)
+        assert {verdict.path for verdict in found} == {str(folder / "SKILL.md")}
+        assert {verdict.status for verdict in found} == {"left-out"}
+        assert "SKILL.md is a link to a file of another name" in {verdict.why for verdict in found}
+
+
+def test_a_description_with_what_is_joined_to_it_is_cut_where_the_page_says(world: World) -> None:
+    text = f"---\nname: x\ndescription: {'d' * 1500}\nwhen_to_use: {'wow ' * 25}\n---\n"
+    file = world.skill(".claude/skills/x", text=text)
+    verdict = of(world, file, "claude-code")
+    assert verdict.cuts == ("the description, with `when_to_use`, is cut at 1,536 of 1,600 characters",)
+    assert len(verdict.description) <= 1536
+    shown = world.discover("claude-code").prompt().text
+    assert 0 < shown.count("wow") < 25, "the runtime joins and cuts as the host does"
+    assert of(world, world.skill(".claude/skills/y", description="d" * 1536), "claude-code").cuts == ()
+
+
+def test_a_listing_that_is_full_shortens_descriptions_and_then_leaves_skills_out(world: World) -> None:
+    for number in range(30):
+        world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
+    first = world.project / ".agents/skills/s00"
+    assert of(world, first, "codex").cuts == (
+        "the listing of 30 skills is limited to 8,000 characters: descriptions are shortened",
+    )
+    assert of(world, first, "gemini-cli").cuts == (), "its pages name no budget"
+    for number in range(30, 900):
+        world.skill(f".agents/skills/s{number:02}", description="words and " * 40)
+    told = [of(world, world.project / f".agents/skills/s{number:02}", "codex").cuts[0] for number in (0, 200, 899)]
+    ends = ["descriptions are shortened", "this one is listed by name only", "this one is not listed"]
+    assert [cut.rpartition(": ")[2] for cut in told] == ends
+
+
+def odd_skills(world: World) -> None:
+    """Skills of the same name in several forms and places, beside others."""
+    world.skill(".agents/skills/one")
+    world.skill(".claude/skills/one")
+    world.skill("~/.agents/skills/one", description="Another.")
+    for form in ("wide", "padded", "escaped"):
+        world.skill(f".agents/skills/t-{form}")
+    for folder, name in (("a-wide", "\uff54-wide"), ("a-padded", '" t-padded "'), ("a-escaped", '"\\x74-escaped"')):
+        world.skill(f".agents/skills/{folder}", text=f"---\nname: {name}\ndescription: d\n---\n")
+    world.skill(".claude/skills/t-folder", text="---\nname: other\ndescription: d\n---\n")
+    world.skill("~/.claude/skills/t-folder", text="---\nname: third\ndescription: d\n---\n")
+    world.skill(".agents/skills/label", text="---\nname: Not the folder\ndescription: d\n---\n")
+    world.skill(".agents/skills/number", text="---\nname: 1.0\ndescription: d\n---\n")
+    world.skill(".cursor/skills/1.0", text="---\nname: 1.0\ndescription: d\n---\n")
+    world.skill(".agents/skills/colon", text="---\nname: one\ndescription: when: now\n---\n")
+    world.skill(".agents/skills/broken", text=BROKEN)
+    world.skill(".agents/skills/outer")
+    world.skill(".agents/skills/outer/inner/one")
+    world.skill(".agents/skills/team/deep/two")
+    world.skill(".agents/skills/extra-keys", text="---\nname: extra-keys\ndescription: d\nhide: true\n---\n")
+    (world.project / ".agents/skills/alias").symlink_to("../../elsewhere/three")
+    world.skill("elsewhere/three")
+
+
+def test_one_skill_is_judged_as_among_all_of_them(world: World) -> None:
+    odd_skills(world)
+    together = check.examine([world.project], cwd=world.project, home=world.home)
+    files = sorted({verdict.path for verdict in together})
+    assert len(files) == 19
+    for file in files:
+        alone = check.examine([Path(file).parent], cwd=world.project, home=world.home)
+        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+
+
+def crowded(world: World) -> list[Path]:
+    """More skills than some hosts list, in folders of several hosts. Returns some of all kinds to ask about."""
+    odd_skills(world)
+    for number in range(260):
+        keys = f"disable-model-invocation: {str(number % 7 == 0).lower()}\n" if number % 3 == 0 else ""
+        keys += "version: 1.0\ntags: [a, b]\n" if number % 5 == 0 else ""
+        words = "words and more " * (number % 40)
+        text = f"---\nname: n{number:03}\ndescription: Number {number}. {words}\n{keys}---\n"
+        where = (".agents/skills", ".agents/skills", ".claude/skills", "~/.agents/skills")[number % 4]
+        world.skill(f"{where}/n{number:03}", text=text)
+    for number in (1, 100, 250):
+        world.skill(f"~/.agents/skills/n{number:03}", description="Another of the same name.")
+        world.skill(f".agents/skills/n{number:03}", description="The one that comes first.")
+    policy = world.project / ".agents/skills/n004/agents/openai.yaml"
+    policy.parent.mkdir()
+    policy.write_text("policy:\n  allow_implicit_invocation: false\n")
+    numbers = (0, 1, 2, 3, 4, 21, 84, 100, 101, 102, 250, 256, 257, 258, 259)
+    bases = (world.project, world.home)
+    named = [path for number in numbers for base in bases for path in base.glob(f".*/skills/n{number:03}")]
+    odd = ("one", "label", "broken", "colon", "extra-keys", "t-wide", "a-wide", "outer/inner/one")
+    return [*named, *(world.project / ".agents/skills" / name for name in odd)]
+
+
+def test_one_skill_is_judged_as_among_all_of_them_where_a_limit_decides(world: World) -> None:
+    asked = crowded(world)
+    everything = [world.project, world.home]
+    together = check.examine(everything, cwd=world.project, home=world.home)
+    limited = {verdict.profile for verdict in together if any("the listing of" in cut for cut in verdict.cuts)}
+    assert limited == {"claude-code", "codelia", "codex", "zed"}
+    assert {v.profile for v in together if v.why == "more than 200 skills"} == {"remcochat"}
+    assert {v.listed for v in together if v.profile == "codelia"} == {True, False}
+    for folder in asked:
+        file = str(folder / "SKILL.md")
+        alone = check.examine([folder], cwd=world.project, home=world.home)
+        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+    for host in profiles.BUILT_IN:  # which has nothing from the hosts before it then
+        alone = check.examine(asked, [host], cwd=world.project, home=world.home)
+        paths = {str(folder / "SKILL.md") for folder in asked}
+        expected = [v for v in together if v.path in paths and v.profile == host]
+        assert [v for v in alone if v.path in paths] == expected
+
+
+def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd_skills(world)
+    together = check.examine([world.project], cwd=world.project, home=world.home)
+    monkeypatch.setattr(held_verdicts, "_IN_MEMORY", 50)
+    monkeypatch.setattr(held_verdicts, "_PART", 7)
+    with HeldVerdicts() as held:
+        for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
+            held.add(verdicts)
+            assert next(held.by_skill()), "they can be read while more come, and not all of them"
+        told = list(held.by_skill())
+        assert [verdict for each in told for verdict in each] == together
+        assert len(told) == len({verdict.path for verdict in together})
+
+
+def test_files_that_other_hosts_read_first_are_judged_by_the_rules_of_each(world: World) -> None:
+    file = world.skill(".agents/skills/x", description="Longer than ten.")
+    standard = profiles.build(profiles.load("standard"))
+    rules = replace(standard.validation, description_length=10, description_breach="error")
+    narrow = replace(standard, name="narrow", validation=rules)
+    found = check.verdicts(file, ["standard", narrow, "codex"], cwd=world.project, home=world.home)
+    assert [verdict.status for verdict in found] == ["offered", "invalid", "offered"]
+
+
+def test_fields_without_a_meaning_are_named_for_each_host(world: World) -> None:
+    fields = "license: MIT\nallowed-tools: Read\nwhen_to_use: now\nargument-hint: x\nzap: 1"
+    file = world.skill(".agents/skills/x", text=f"---\nname: x\ndescription: d\n{fields}\n---\n")
+    ignored = {host: of(world, file, host).ignored for host in HOSTS}
+    assert ignored == {
+        "claude-code": ("zap",),
+        "codex": ("license", "allowed-tools", "when_to_use", "argument-hint", "zap"),
+        "opencode": ("allowed-tools", "when_to_use", "argument-hint", "zap"),
+        "gemini-cli": ("license", "allowed-tools", "when_to_use", "argument-hint", "zap"),
+        "vscode-copilot": ("license", "allowed-tools", "when_to_use", "zap"),
+    }
+
+
+def test_what_a_host_does_with_a_skill_besides_is_noted(world: World) -> None:
+    notes = {
+        host: of(world, world.skill(".claude/skills/x", name="Label", description=None, paths=["src/**"]), host).notes
+        for host in ("claude-code", "remcochat")
+    }
+    assert notes["claude-code"] == (
+        "`name` is only a label: the host uses the name of the folder",
+        "there is no description: the host shows the first paragraph of the body instead",
+        "the model sees it only while it works on files that match `paths`",
+    )
+    off = of(world, world.skill(".skills/y"), "remcochat")
+    assert off.notes == ("skills are disabled in this host by default",)
+    world.skill("~/.agents/skills/twice", description="The user's.")
+    twin = of(world, world.skill(".agents/skills/twice"), "codex")
+    assert twin.notes == ("another skill has the same name, and the host offers both: ~/.agents/skills/twice/SKILL.md",)
+
+
+def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
+    file = world.skill("prompts/x")
+    places = {host: of(world, file, host).put for host in ("claude-code", "codex", "mycodeagent", "remcochat")}
+    assert places == {
+        "claude-code": (".claude/skills/x", "~/.claude/skills/x"),
+        "codex": (".agents/skills/x", "~/.agents/skills/x"),
+        "mycodeagent": ("skills/x",),
+        "remcochat": (".skills/x", "~/.agents/skills/x"),
+    }
+    for host, put in places.items():
+        for place in put:
+            moved = world.skill(place)
+            assert of(world, moved, host).status == "offered", f"{host} looks in {place}"
+            moved.unlink()
+
+
+@pytest.mark.parametrize(
+    ("where", "host", "says"),
+    [
+        (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
+        (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
+        (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
+        (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
+        (".agents/skills/build", "standard", "folders named build are not searched"),
+    ],
+)
+def test_a_skill_that_a_rule_leaves_out_says_which(world: World, where: str, host: str, says: str) -> None:
+    if "outer" in where:
+        world.skill(".agents/skills/outer")
+    verdict = of(world, world.skill(where), host)
+    assert verdict.status == "left-out"
+    assert says in verdict.why
+
+
+def test_a_host_that_needs_no_description_in_a_folder_is_asked_about_that_folder(world: World) -> None:
+    forgiving = world.skill(".claude/skills/x", description=None)
+    strict = world.skill(".omp/skills/y", description=None)
+    assert (of(world, forgiving, "omp").status, of(world, strict, "omp").status) == ("offered", "invalid")
+    assert of(world, forgiving, "omp").diagnostics == (), "nothing is wrong with it there"
+    (world.project / "alias").symlink_to(".claude/skills/x")
+    together = check.examine([world.project], ["standard", "omp"], world.project, world.home)
+    told = {(v.profile, v.name): [d.code for d in v.diagnostics] for v in together}
+    missing = ["description-missing"]
+    assert told == {("standard", "x"): missing, ("standard", "y"): missing, ("omp", "x"): [], ("omp", "y"): missing}
+
+
+def test_a_skill_that_shares_only_its_folder_with_another_is_not_overlooked(world: World, tmp_path: Path) -> None:
+    """Among files that another host read, those of other names are left out. A folder can be a name as well."""
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "standard"\nsummary = "ours"\n[validation]\nname_source = "folder"\n')
+    world.skill(".agents/skills/x", text="---\nname: one\ndescription: d\n---\n")
+    asked = world.skill("~/.agents/skills/x", text="---\nname: two\ndescription: d\n---\n")
+    for hosts in (["standard", str(own)], [str(own)]):
+        verdict = check.verdicts(asked, hosts, cwd=world.project, home=world.home)[-1]
+        assert (verdict.status, verdict.name) == ("shadowed", "x")
+
+
+def test_the_listing_of_a_host_counts_every_skill_also_if_one_is_asked_about(world: World) -> None:
+    for number in range(200):
+        world.skill(f".agents/skills/s{number:03}", description="words and " * 40)
+    asked = [world.project / f".agents/skills/s{number:03}" for number in (0, 199)]
+    first, last = (
+        {v.profile: v.cuts for v in check.verdicts(skill, ["standard", "codex", "zed"], world.project, world.home)}
+        for skill in asked
+    )
+    full = "the listing of 200 skills is limited to {}: {}"
+    shortened = full.format("51,200 bytes", "descriptions are shortened")
+    assert first == {
+        "standard": (),
+        "codex": (full.format("8,000 characters", "descriptions are shortened"),),
+        "zed": (shortened,),
+    }
+    assert last == {
+        "standard": (),
+        "codex": (full.format("8,000 characters", "this one is listed by name only"),),
+        "zed": (shortened,),
+    }
+
+
+def test_the_users_switches_and_settings_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = world.skill(".agents/skills/x")
+    config = world.home / ".config/metier"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("[filters]\nignore = ['x']\n")
+    world.discover(settings={"filters.ignore": []}).disable("x")
+    monkeypatch.setenv("CODELIA_AGENTS_ROOT", str(world.home))
+    verdicts = check.verdicts(file, ["standard", "codelia"], cwd=world.project, home=world.home)
+    assert [told(verdict) for verdict in verdicts] == ["offered x MU", "offered x MU"]
+
+
+def test_a_skill_of_a_catalog_and_a_profile_of_ones_own_can_be_asked_about(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/x")
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "codex"\nsummary = "ours"\nroots = []\ncustom_directories = ["prompts"]\n')
+    skill = Skills.discover(world.project, home=world.home)["x"]
+    (verdict,) = check.verdicts(skill, [str(own)], cwd=world.project, home=world.home)
+    assert (verdict.profile, verdict.status) == ("own", "elsewhere")
+    with pytest.raises(ConfigError, match=r"no SKILL\.md"):
+        check.verdicts(world.project, cwd=world.project, home=world.home)
+
+
+# --- the corpus
+
+
+UNALIKE = ("standard", "codelia", "omp", "mycodeagent", "claude-code", "opencode", "zed")
+"""Hosts whose ways to read a file have little in common: enough for a large corpus."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "hosts"), [("odd", profiles.BUILT_IN), ("skills", UNALIKE)])
+def test_every_real_skill_gets_a_verdict_of_every_host(
+    unpacked: Callable[[str], Path],
+    tmp_path: Path,
+    name: str,
+    hosts: tuple[str, ...],
+) -> None:
+    home = tmp_path / "home"
+    found = check.examine([unpacked(name)], hosts, cwd=tmp_path, home=home)
+    per_host = [sum(verdict.profile == host for verdict in found) for host in hosts]
+    assert len(set(per_host)) == 1
+    assert per_host[0] > 50
+    for verdict in found:
+        json.dumps(verdict.as_dict())
+        assert verdict.valid or verdict.why
+        assert verdict.certainty
+        assert {code for code, *_ in verdict.findings()} <= set(FINDINGS)

@@ -1,0 +1,364 @@
+"""Policy: what the rules decide, what an answer changes for good, and that no skill ever makes more possible."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hosts.asking import metier
+from metier.catalog.build import Catalog, build_catalog
+from metier.catalog.discover import Found
+from metier.catalog.modes import Modes
+from metier.errors import ConfigError, PolicyDenied
+from metier.hosts.profiles import build, load
+from metier.hosts.roots import Place
+from metier.hosts.settings import resolve
+from metier.policy.decide import DEFAULTS, Policy, Request, Rule
+from metier.policy.windows import may_use
+from metier.record.state import Window
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
+from metier.session.session import Session
+from metier.surfaces.cli import cli
+from metier.values.grants import grant_tools
+from metier.values.skill import Root, Skill
+from worlds import World
+
+STANDARD = build(load("standard"))
+SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
+
+
+def policy(**given: Any) -> Policy:
+    return Policy.from_settings(given, STANDARD)
+
+
+def frames(session: Session, kind: str) -> list[dict[str, Any]]:
+    return [frame for frame in session.events if frame["type"] == kind]
+
+
+def a_skill(name: str = "one", hint: list[str] | None = None) -> Skill:
+    path = f"/skills/{name}/SKILL.md"
+    front: dict[str, Any] = {"name": name} | ({"allowed-tools": hint} if hint is not None else {})
+    return Skill(name, "Does it.", path, path, Root("/skills", "repo", "agents"), 0, 0, front)
+
+
+def printed(text: str) -> Outcome:
+    return Outcome(0, "exit", 1, text.encode(), b"")
+
+
+# --- rules ---
+
+
+@pytest.mark.parametrize("name", list(DEFAULTS))
+@pytest.mark.parametrize(
+    ("listed", "verdict"),
+    [
+        (("deny", "allow", "ask"), "deny"),
+        (("deny", "ask"), "deny"),
+        (("deny",), "deny"),
+        (("allow", "ask"), "allow"),
+        (("allow",), "allow"),
+        (("ask",), "ask"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["skill_load", "skill_run", "override", "install", "run_network", "Bash"])
+def test_deny_outranks_allow_outranks_ask_in_every_policy(
+    name: str, listed: tuple[str, ...], verdict: str, tool: str
+) -> None:
+    rules = policy(profile=name, **{key: [{"tool": tool}] for key in listed})
+    decision = rules.decide(Request(tool, "any"))
+    assert (decision.verdict, decision.rule) == (verdict, Rule(tool))
+    assert decision.why == f"{verdict} rule: tool = {tool!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        ("read-only", {"skill_run": "deny", "install": "deny", "override": "deny"}),
+        ("default", {"skill_run": "ask", "install": "deny", "override": "deny"}),
+        ("full-auto", {"skill_run": "allow", "install": "allow", "override": "allow"}),
+    ],
+)
+def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name: str, verdicts: dict[str, str]) -> None:
+    rules = policy(profile=name, allow=[{"tool": "Write"}])
+    for tool in ("skill_load", "skill_read", "skill_search", "Bash"):
+        assert rules.decide(Request(tool)).verdict == "allow"
+    assert {tool: rules.decide(Request(tool)).verdict for tool in verdicts} == verdicts
+    assert {rules.decide(Request(grant)).verdict for grant in grant_tools()} == {"deny"}
+    assert repr(name) in rules.decide(Request("skill_run")).why
+
+
+@pytest.mark.parametrize(
+    ("rule", "request_", "matches"),
+    [
+        ({"path": "references/*"}, {"path": "references/a.md"}, True),
+        ({"path": "references/*"}, {"path": "scripts/a.md"}, False),
+        ({"path": "*.md"}, {"path": "a/b.MD"}, False),
+        ({"path": "/x/[ab]/*"}, {"path": "/x/a/SKILL.md"}, True),
+        ({"command": "scripts/x.sh *"}, {"command": "scripts/x.sh --force"}, True),
+        ({"command": "scripts/x.sh *"}, {"command": "scripts/x.sh"}, False),
+        ({"command": "*--force*"}, {"command": "scripts/x.sh -f"}, False),
+        ({"skill_name": "a"}, {"skill_name": "a"}, True),
+        ({"skill_name": "a"}, {"skill_name": "ab"}, False),
+        ({"skill_name": "a", "path": "*"}, {"skill_name": "b", "path": "x"}, False),
+        ({"digest": "sha256:1"}, {"digest": "sha256:1"}, True),
+        ({"digest": "sha256:1"}, {"digest": "sha256:2"}, False),
+        ({"digest": "sha256:1"}, {}, False),
+    ],
+)
+def test_a_rule_matches_names_exactly_and_paths_and_commands_by_glob(
+    rule: dict[str, str], request_: dict[str, str], matches: bool
+) -> None:
+    asked = replace(Request("skill_read"), **request_)
+    assert (policy(deny=[{"tool": "skill_read", **rule}]).decide(asked).verdict == "deny") is matches
+    assert policy(deny=[{"tool": "skill_read", **rule}]).decide(replace(asked, tool="skill_load")).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"allwo": []}, "unknown key permissions.allwo"),
+        ({"profile": "yolo"}, "there is no policy 'yolo'"),
+        ({"deny": {}}, "permissions.deny must be a list of rules"),
+        ({"deny": ["skill_load"]}, "must be a table with a tool"),
+        ({"deny": [{"skill_name": "a"}]}, "must be a table with a tool"),
+        ({"deny": [{"tool": "a", "skil": "x"}]}, "unknown key skil"),
+    ],
+)
+def test_a_wrong_policy_is_a_configuration_error(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        policy(**given)
+
+
+@pytest.mark.parametrize(
+    ("profile", "name", "kept"),
+    [
+        ("codelia", "Repo_Review", False),
+        ("rip", "größe", True),
+        ("rip", "Größe", False),
+        ("standard", "My_Skill", True),
+        ("omp", "My Skill", True),
+        ("omp", "", False),
+    ],
+)
+def test_a_rule_is_dropped_only_if_no_skill_of_the_host_can_bear_its_name(profile: str, name: str, kept: bool) -> None:
+    rules = Policy.from_settings({"deny": [{"tool": "skill_load", "skill_name": name}]}, build(load(profile)))
+    assert (rules.decide(Request("skill_load", name)).verdict == "deny") is kept
+    assert len(rules.warnings) == (0 if kept else 1)
+
+
+def test_a_skill_with_an_odd_name_can_be_denied_where_the_host_loads_it(world: World) -> None:
+    world.skill(".agents/skills/My_Skill", body="SECRET")
+    session = world.discover().session(policy={"deny": [{"tool": "skill_load", "skill_name": "My_Skill"}]})
+    assert not session.call("skill_load", {"name": "My_Skill"}).ok
+    assert session.prompt().text == ""
+
+
+# --- answers ---
+
+
+def run(session: Session) -> str:
+    return session.run("one", "scripts/x.sh").text
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("once", 2), (True, 2), ("always", 1), ("remember", 1)])
+def test_a_yes_holds_once_or_for_good(world: World, answer: bool | str, asked: int) -> None:
+    world.skill(".agents/skills/one", files=SCRIPT)
+    questions: list[Request] = []
+    runner = FakeRunner(default=lambda job: printed("done"))
+    session = world.discover().session(approve=lambda r: questions.append(r) or answer, runner=runner)
+    assert [run(session), run(session)] == ["done", "done"]
+    assert len(questions) == asked
+    assert (questions[0].tool, questions[0].path, questions[0].detail) == ("skill_run", "scripts/x.sh", "#!/bin/sh\n")
+    said = "once" if answer is True else answer
+    assert [frame["answer"] for frame in frames(session, "policy_asked")] == [said] * asked
+
+
+@pytest.mark.parametrize("answer", [False, "no", "", "maybe"])
+def test_anything_else_is_a_no_and_nothing_runs(world: World, answer: bool | str) -> None:
+    world.skill(".agents/skills/one", files=SCRIPT)
+    runner = FakeRunner(default=lambda job: printed("done"))
+    session = world.discover().session(approve=lambda _: answer, runner=runner)
+    with pytest.raises(PolicyDenied, match="the answer was no"):
+        run(session)
+    assert runner.jobs == []
+    assert frames(session, "tool_failed")[0]["reason"] == "PolicyDenied"
+
+
+def test_an_answer_for_good_is_of_this_script_and_no_other(world: World) -> None:
+    path = world.skill(".agents/skills/one", files=SCRIPT)
+    asked: list[str] = []
+    session = world.discover().session(
+        approve=lambda r: asked.append(r.digest) or "always", runner=FakeRunner(default=lambda job: printed("x"))
+    )
+    run(session)
+    (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nrm -rf /\n")
+    run(session)
+    assert len(set(asked)) == 2
+
+
+def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:
+    path = world.skill(".agents/skills/one", files=SCRIPT)
+    file = world.home / ".config/metier/permissions.toml"
+    file.parent.mkdir(parents=True)
+    mine = '# my own rules\n[[deny]]  # never\ntool = "skill_load"\nskill_name = "bad"'
+    file.write_text(mine)
+    session = world.discover().session(approve=lambda _: "always", runner=FakeRunner(default=lambda job: printed("x")))
+    run(session)
+    run(session)
+    text = file.read_text()
+    assert text.startswith(mine)
+    assert text.count("[[allow]]") == 1
+    shown = metier(world, "policy", "show")
+    rule = {"tool": "skill_run", "skill_name": "one", "path": "scripts/x.sh", "folder": str(path.parent)}
+    ran = frames(session, "tool_started")[0]
+    assert shown["allow"] == [rule | {"digest": ran["tree"], "given": {"reads": ran["grants"]["folder"]["path"]}}]
+    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
+    later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
+    later.load("one")
+    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
+    assert later.call(*call).ok
+    (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nother\n")
+    assert not later.call(*call).ok
+
+
+@pytest.mark.parametrize("name", ["größe", 'a"b', "a\x7fb", "\U0001f600", "a\\b"])
+def test_any_name_survives_the_file_of_answers(world: World, name: str) -> None:
+    config = resolve(world.project, home=world.home)
+    first, second = Policy.configured(config), Policy.configured(config)
+    for rules in (first, second, first):
+        rules.remember(Request("skill_load", name))
+    assert [rule.as_dict() for rule in second.rules().allow] == [{"tool": "skill_load", "skill_name": name}]
+
+
+def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) -> None:
+    file = world.home / ".config/metier/permissions.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('allow = [{ tool = "skill_read" }]\n')
+    world.skill(".agents/skills/one", files=SCRIPT)
+    session = world.discover().session(approve=lambda _: "always", runner=FakeRunner())
+    with pytest.raises(ConfigError, match="cannot be added"):
+        run(session)
+    assert file.read_text() == 'allow = [{ tool = "skill_read" }]\n'
+
+
+# --- projects only narrow ---
+
+
+def test_a_projects_files_may_deny_and_ask_but_not_allow(world: World) -> None:
+    (world.project / ".metier").mkdir()
+    rules = (
+        '[permissions]\nprofile = "full-auto"\nredact = false\ntools = ["Bash"]\ntrust = "ignore"\n'
+        'allow = [{ tool = "run_network" }, { tool = "skill_run" }]\n'
+        'deny = [{ tool = "skill_load", skill_name = "bad" }]\nask = [{ tool = "skill_read" }]\n'
+    )
+    (world.project / ".metier/config.toml").write_text(rules)
+    (world.project / "pyproject.toml").write_text(rules.replace("[permissions]", "[tool.metier.permissions]"))
+    (world.home / ".config/metier").mkdir(parents=True)
+    (world.home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "install" }]\n')
+    shown = metier(world, "policy", "show")
+    assert (shown["profile"], shown["allow"]) == ("default", [{"tool": "install"}])
+    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}] * 2
+    assert shown["ask"] == [{"tool": "skill_read"}] * 2
+    assert "tools" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict", "rule", "code"),
+    [
+        (("skill_run", "--skill", "one"), "ask", None, 0),
+        (("skill_run", "--skill", "two"), "allow", {"tool": "skill_run", "skill_name": "two"}, 0),
+        (("skill_read", "--path", "keys/a.pem"), "deny", {"tool": "skill_read", "path": "*.pem"}, 3),
+        (("run_network", "--skill", "two"), "deny", None, 3),
+    ],
+)
+def test_explain_says_which_rule_decides(
+    world: World, arguments: tuple[str, ...], verdict: str, rule: dict[str, str] | None, code: int
+) -> None:
+    (world.home / ".config/metier").mkdir(parents=True)
+    (world.home / ".config/metier/config.toml").write_text(
+        '[permissions]\nallow = [{ tool = "skill_run", skill_name = "two" }]\n'
+        'deny = [{ tool = "skill_read", path = "*.pem" }]\n'
+    )
+    given = ["policy", "explain", *arguments, "--cwd", str(world.project), "--home", str(world.home)]
+    done = CliRunner().invoke(cli, [*given, "--json"])
+    assert done.exit_code == code
+    said = json.loads(done.stdout)
+    assert (said["verdict"], said["rule"]) == (verdict, rule)
+    assert CliRunner().invoke(cli, given).stdout == f"{verdict}: {said['why']}\n"
+
+
+# --- properties ---
+
+TOOLS = ("Bash", "Read", "skill_run", "install", "run_network")
+NAMES = ("one", "two", "three")
+rules_ = st.lists(
+    st.builds(
+        lambda tool, name, command: {"tool": tool, **name, **command},
+        st.sampled_from(TOOLS),
+        st.sampled_from(({}, *({"skill_name": name} for name in NAMES))),
+        st.sampled_from(({}, {"command": "git*"}, {"command": "*"})),
+    ),
+    max_size=4,
+)
+policies = st.fixed_dictionaries(
+    {"profile": st.sampled_from(list(DEFAULTS)), "allow": rules_, "deny": rules_, "ask": rules_},
+    optional={"tools": st.lists(st.sampled_from(TOOLS))},
+)
+hints = st.one_of(st.none(), st.lists(st.sampled_from((*TOOLS, "Bash(git:*)", "Other", "Read(x)")), max_size=4))
+commands = st.sampled_from(("", "git add", "rm -rf /"))
+
+
+def nothing_found() -> Catalog:
+    place = Place("/project", "/home", "/project", {})
+    return build_catalog(build(load("standard")), place, (), Found(), Modes("/none", "/project"))
+
+
+def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[str]:
+    active = {f"/{window.name}/SKILL.md": window for window in windows}
+    return {tool for tool in (*TOOLS, "Other") if may_use(rules, nothing_found(), active, tool, command)}
+
+
+@pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")
+@given(policies, st.lists(hints, max_size=3), commands)
+@settings(max_examples=300)
+def test_no_skill_and_no_number_of_skills_makes_more_usable(
+    given_: dict[str, Any], hinted: list[list[str] | None], command: str
+) -> None:
+    rules = policy(**given_)
+    alone = usable(rules, command)
+    before = alone
+    windows: list[Window] = []
+    for name, hint in zip(NAMES, hinted, strict=False):
+        windows.append(Window(name, tuple(hint or ())))
+        after = usable(rules, command, windows)
+        assert after <= before
+        if hint:
+            listed = {entry.partition("(")[0] for entry in hint}
+            assert after <= (listed | {"skill_run"} if "Bash" in listed else listed)
+        before = after
+    assert usable(rules, command) == alone
+
+
+@pytest.mark.behaviour("R-023", "R-024", "R-025", "R-027")
+@given(policies, hints, st.sampled_from(NAMES))
+@settings(max_examples=300)
+def test_effective_tools_are_never_more_than_policy_allows_or_the_hint_names(
+    given_: dict[str, Any], hint: list[str] | None, name: str
+) -> None:
+    rules = policy(**given_)
+    effective = rules.effective_tools(a_skill(name, hint))
+    if effective is None:
+        assert not hint
+        assert rules.tools is None
+        return
+    assert set(effective) <= set(hint or rules.tools or ())
+    for entry in effective:
+        tool = entry.partition("(")[0]
+        assert rules.tools is None or tool in rules.tools
+        assert rules.decide(Request(tool, name)).verdict != "deny"

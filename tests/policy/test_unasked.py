@@ -1,0 +1,126 @@
+"""Where nobody can be asked: a person's own request is its own yes, and a model is told what would allow its call."""
+
+from typing import Any
+
+import pytest
+
+from metier.errors import ConfigError, PolicyDenied
+from metier.policy.decide import Policy, Request
+from metier.record.store.memory import MemoryStore
+from metier.replay import from_store, replay
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
+from metier.session.session import Session
+from worlds import World
+
+ASK = [{"tool": tool} for tool in ("skill_load", "skill_read", "skill_run")]
+CALLS: dict[str, tuple[str, dict[str, object]]] = {
+    "skill_load": ("skill_load", {"name": "one"}),
+    "skill_read": ("skill_read", {"name": "one", "path": "a.md"}),
+    "skill_run": ("skill_run", {"name": "one", "script": "scripts/x.sh"}),
+}
+
+
+def opened(world: World, policy: dict[str, Any], store: MemoryStore | None = None) -> Session:
+    world.skill(".agents/skills/one", files={"scripts/x.sh": "#!/bin/sh\n", "a.md": "TEXT"})
+    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
+    return world.discover().session(policy=policy, store=store, runner=runner)
+
+
+def test_what_a_person_names_is_its_own_yes_and_a_rule_still_denies_it(world: World) -> None:
+    session = opened(world, policy={"ask": ASK})
+    assert session.load("one").text
+    assert session.read("one", "a.md").text == "TEXT"
+    assert session.run("one", "scripts/x.sh").stdout == "RAN"
+    assert session.invoke("/one now").skill is not None
+    denied = opened(world, policy={"ask": ASK, "deny": [{"tool": "skill_read"}, {"tool": "skill_run"}]})
+    with pytest.raises(PolicyDenied, match="deny rule"):
+        denied.run("one", "scripts/x.sh")
+    with pytest.raises(PolicyDenied, match="deny rule"):
+        denied.read("one", "a.md")
+
+
+@pytest.mark.parametrize(
+    ("unasked", "allowed"),
+    [
+        ("refuse", []),
+        ("loads", ["skill_load", "skill_read"]),
+        ("allow", ["skill_load", "skill_read", "skill_run"]),
+    ],
+)
+def test_a_models_call_follows_the_setting(world: World, unasked: str, allowed: list[str]) -> None:
+    store = MemoryStore()
+    session = opened(world, policy={"ask": ASK, "unasked": unasked}, store=store)
+    session.load("one")
+    assert [tool for tool, call in CALLS.items() if session.call(*call).ok] == allowed
+    assert replay(from_store(store, session.id)).identical
+
+
+@pytest.mark.parametrize("tool", list(CALLS))
+def test_a_refused_model_is_told_the_rule_that_would_allow_it_and_that_rule_does(world: World, tool: str) -> None:
+    session = opened(world, policy={"ask": ASK})
+    session.load("one")
+    refused = session.call(*CALLS[tool])
+    assert not refused.ok
+    assert "nobody can be asked here" in refused.text
+    rule = refused.text.partition("allow = [")[2].partition("]")[0]
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    asks = ", ".join(f'{{ tool = "{one}" }}' for one in CALLS)
+    config.write_text(f"[permissions]\nask = [{asks}]\nallow = [{rule}]\n")
+    after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))
+    after.load("one")
+    assert [one for one, call in CALLS.items() if after.call(*call).ok] == [tool]
+
+
+def test_it_is_the_same_before_and_after_the_first_answer_for_good(world: World) -> None:
+    world.skill(".agents/skills/two")
+    for profile in ("codelia", "gemini-cli"):
+        skills = world.discover(profile)
+        name = skills.profile.tools.load
+        before = skills.session().call(name, {"name": "two"}).ok
+        skills.session(approve=lambda _: "always").policy.remember(Request("skill_load", "other"))
+        assert skills.session().call(name, {"name": "two"}).ok is before, profile
+
+
+def test_a_wrong_value_is_a_configuration_error(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"permissions\.unasked cannot be 'maybe'"):
+        Policy.from_settings({"unasked": "maybe"}, world.discover().profile)
+
+
+def test_a_project_cannot_set_it(world: World) -> None:
+    config = world.project / ".metier/config.toml"
+    config.parent.mkdir()
+    config.write_text('[permissions]\nunasked = "allow"\n[policy]\nunasked = "allow"\n')
+    assert Policy.configured(world.discover().settings).unasked == "refuse"
+
+
+def test_a_call_that_a_rule_or_the_default_denies_says_how_to_lift_that(world: World) -> None:
+    denied = opened(world, policy={"deny": [{"tool": "skill_read"}]})
+    told = denied.call(*CALLS["skill_read"]).text
+    assert "deny rule: tool = 'skill_read'); only the user or the host can lift that rule; `metier policy list`" in told
+    for policy in ({"profile": "read-only"}, {}):
+        session = opened(world, policy=policy)
+        session.load("one")
+        told = session.call(*CALLS["skill_run"]).text
+        rule = told.partition("allow = [")[2].partition("]")[0]
+        config = world.home / ".config/metier/config.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(
+            "[permissions]\n" + "".join(f'{k} = "{v}"\n' for k, v in policy.items()) + f"allow = [{rule}]"
+        )
+        after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))
+        after.load("one")
+        assert after.call(*CALLS["skill_run"]).ok, told
+
+
+def test_a_script_that_allowed_tools_leave_out_says_what_would_let_it_run(world: World) -> None:
+    world.skill(".agents/skills/one", files={"scripts/x.sh": "#!/bin/sh\n"}, **{"allowed-tools": "Read"})
+    session = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)), policy={"unasked": "allow"})
+    session.load("one")
+    told = session.call(*CALLS["skill_run"]).text
+    assert told.endswith("; whoever maintains the skill can add skill_run to allowed-tools in its SKILL.md")
+    world.skill(".agents/skills/one", files={"scripts/x.sh": "#!/bin/sh\n"}, **{"allowed-tools": "Read skill_run"})
+    after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)), policy={"unasked": "allow"})
+    after.load("one")
+    assert after.call(*CALLS["skill_run"]).ok

@@ -1,0 +1,333 @@
+"""Packages of a script at the far end: what is asked, what the script imports, what the next session finds."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from indexes import use, wheel
+
+import parts
+from metier.policy.question import Question
+from metier.record.store.memory import MemoryStore
+from metier.replay.record import from_store
+from metier.replay.run import replay
+from metier.running.packages import PackagesUnavailable, Wanted, environment, programs
+from metier.running.packages.environment import Environments
+from metier.running.packages.interpreters import choose
+from metier.running.packages.resolve import resolve
+from metier.running.sandbox.interpreter import usual_python
+from metier.values.grants import recorded_tools
+from metier.values.results import Request, RunResult
+from worlds import World
+
+SHOWS = "import tinypack\nprint('has', tinypack.version)\n"
+
+
+@pytest.fixture(params=["pip", "uv"])
+def installer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def prepared(world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A skill with a script that imports a package, and an installer: uv where it is here, because it is faster."""
+    parts.require_sandbox()
+    use(monkeypatch, "uv" if parts.found("uv") else "pip", index, tmp_path / "cache")
+    wheel(index, "tinypack")
+    world.skill("~/.agents/skills/tool", files={"scripts/a.py": SHOWS})
+    return world
+
+
+class Person:
+    """Answers every question in the same way, and remembers what was asked."""
+
+    def __init__(self, answer: str = "once") -> None:
+        self.answer, self.asked = answer, list[Request]()
+
+    def __call__(self, request: Request) -> str:
+        self.asked.append(request)
+        return self.answer
+
+    @property
+    def shown(self) -> str:
+        return Question.of(self.asked[-1]).as_text(400)
+
+
+Approve = Callable[[Request], "bool | str"]
+
+
+def run(
+    world: World,
+    approve: Approve | None = None,
+    store: MemoryStore | None = None,
+    *,
+    model: bool = False,
+    **given: Any,
+) -> RunResult:
+    skills = world.discover(**given)
+    session = skills.session(id="s", approve=approve, store=store or MemoryStore())
+    if model:
+        session.load("tool")
+    return session.run("tool", "scripts/a.py", by="model" if model else "user")
+
+
+def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
+    return [frame for frame in store.read("s") if frame["type"] == kind]
+
+
+def test_packages_are_asked_about_once_and_imported_and_recorded(
+    world: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    use(monkeypatch, installer, index, tmp_path / "cache")
+    wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program")
+    for version in ("1.0", "2.5"):
+        wheel(index, "other-pack", version)
+    script = SHOWS + "import other_pack, subprocess\nprint('and', other_pack.version)\n"
+    script += "print(subprocess.run(['tiny-program'], capture_output=True, text=True).stdout)\n"
+    script += "try: open(tinypack.__file__, 'a')\nexcept OSError as error: print(error.strerror)\n"
+    world.skill("~/.agents/skills/tool", files={"scripts/a.py": script})
+    person, store = Person("always"), MemoryStore()
+    result = run(world, person, store)
+    assert result.stdout.split("\n")[:3] == ["has 1.0", "and 2.5", "program 1.0"], result
+    assert "Read-only file system" in result.stdout
+    assert len(person.asked) == 1
+    assert "Needs   2 packages, 2 kB, inferred from imports of scripts/a.py: other-pack 2.5" in person.shown
+    assert "as long as no file of the skill and no package changes" in person.shown
+    (note,) = result.notes
+    assert note.startswith("installed 2 packages")
+
+    # The next process asks nothing, looks nothing up and installs nothing.
+    shutil.rmtree(index)
+    again = run(world, person, MemoryStore())
+    assert (again.stdout, again.notes, len(person.asked)) == (result.stdout, (), 1)
+
+    # The record has the lock, and a replay needs neither lock nor environment nor index.
+    (started,) = frames(store, "tool_started")
+    grants: Any = started["grants"]
+    lock = json.loads(store.get_artifact(grants["packages"]["digest"]))
+    assert [(one["name"], one["version"]) for one in lock["packages"]] == [("other-pack", "2.5"), ("tinypack", "1.0")]
+    assert all(one["hashes"][0].startswith("sha256:") for one in lock["packages"])
+    assert recorded_tools(grants) == ["run_packages"]
+    shutil.rmtree(world.home / ".cache/metier")
+    shutil.rmtree(world.home / ".local/share/metier/locks")
+    assert replay(from_store(store, "s")).differences == []
+
+
+def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, index: Path) -> None:
+    person = Person("always")
+    assert run(prepared, person).stdout == "has 1.0\n"
+    wheel(index, "tinypack", "2.0")
+    assert run(prepared, person).stdout == "has 1.0\n"
+    assert len(person.asked) == 1, "the lock holds until it is made anew"
+    shutil.rmtree(prepared.home / ".local/share/metier/locks")
+    assert run(prepared, person).stdout == "has 2.0\n"
+    assert len(person.asked) == 2
+    assert "tinypack 2.0" in person.shown
+
+
+def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
+    def by_model(*allow: str) -> RunResult:
+        rules = {"allow": [{"tool": tool} for tool in allow]}
+        return run(prepared, model=True, settings={"permissions": rules})
+
+    assert by_model("skill_run", "run_packages").stdout == "has 1.0\n"
+    for result in (
+        by_model("skill_run"),
+        run(prepared, settings={"permissions": {"deny": [{"tool": "run_packages"}]}}),
+        run(prepared, settings={"run.packages": "never"}),
+    ):
+        assert "ModuleNotFoundError" in result.stderr
+        assert any(note.startswith("dependencies not installed: tinypack") for note in result.notes), result.notes
+    (note,) = by_model("skill_run").notes
+    assert 'allow = [{ tool = "run_packages", skill_name = "tool" }]' in note
+
+
+def test_a_rule_for_the_script_alone_still_asks_about_its_packages(prepared: World) -> None:
+    person = Person()
+    settings = {"permissions": {"allow": [{"tool": "skill_run"}]}}
+    assert run(prepared, person, model=True, settings=settings).stdout == "has 1.0\n"
+    assert [request.tool for request in person.asked] == ["skill_run"]
+    person.answer = "no"
+    with pytest.raises(Exception, match="the answer was no"):
+        run(prepared, person, model=True, settings=settings)
+
+
+def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
+    prepared: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(*_: object, **__: object) -> str:
+        raise AssertionError("the installer was called")
+
+    monkeypatch.setattr(programs, "call", called)
+    with pytest.raises(Exception, match="deny rule"):
+        run(prepared, settings={"permissions": {"deny": [{"tool": "skill_run"}]}})
+    prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": "import json, helper\nprint(helper.x)\n"})
+    (prepared.home / ".agents/skills/tool/scripts/helper.py").write_text("x = 'own module'\n")
+    assert run(prepared).stdout == "own module\n"
+
+
+def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
+    world: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    use(monkeypatch, installer, index, tmp_path / "cache")
+    wheel(index, "tinypack")
+    optional = "try:\n    import no_such_tinypack\nexcept ImportError:\n    print('without')\n"
+    world.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
+    result = run(world)
+    assert result.stdout == "without\nhas 1.0\n"
+    assert any("no package for the import no_such_tinypack: it is on no index" in note for note in result.notes)
+    header = "# /// script\n# dependencies = ['tinypack', 'no-such-pack>=2']\n# ///\n"
+    world.skill("~/.agents/skills/tool", files={"scripts/a.py": header + "print('ran')\n"})
+    result = run(world)
+    assert result.stdout == "ran\n"
+    (note,) = result.notes
+    assert note.startswith("dependencies not installed: no-such-pack>=2, tinypack")
+
+
+def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> None:
+    header = "# /// script\n# requires-python = '>=3.99'\n# ///\n"
+    prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": header})
+    store = MemoryStore()
+    with pytest.raises(Exception, match=r"it needs Python >=3.99, and none is installed here \(found: 3\."):
+        run(prepared, store=store)
+    assert frames(store, "tool_failed")[0]["reason"] == "interpreter-missing"
+    assert replay(from_store(store, "s")).differences == []
+
+
+def test_neither_uv_nor_pip_is_one_line_with_the_way_out(prepared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "installer", _no_installer)
+    (note,) = run(prepared).notes
+    assert "install uv, for example with `python3 -m pip install uv`" in note
+
+
+def _no_installer() -> object:
+    raise PackagesUnavailable(programs.MISSING)
+
+
+# --- the environment ---
+
+
+def test_only_the_files_of_the_lock_are_installed(
+    prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter = choose(usual_python(), "")
+    environments = Environments(str(tmp_path / "environments"))
+    with programs.workplace(environments.folder) as workplace:
+        lock = resolve(Wanted(requirements=("tinypack",)), interpreter, workplace)
+    wheel(index, "tinypack", code="version = 'another file'\n")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))  # it may have the right file, and then takes that
+    with pytest.raises(PackagesUnavailable, match=r"(?i)hash"):
+        environments.ensure(lock, interpreter)
+    assert [name for name in os.listdir(tmp_path / "environments") if not name.endswith(".lock")] == []
+
+
+def test_a_wheel_that_brings_another_package_is_not_used(
+    prepared: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, installer, index, tmp_path / "cache")
+    hidden = "tinypack-1.0.data/purelib/evil-9.dist-info/METADATA"
+    wheel(index, "tinypack", inside={hidden: "Metadata-Version: 2.1\nName: evil\nVersion: 9\n"})
+    result = run(prepared)
+    assert "ModuleNotFoundError" in result.stderr
+    (note,) = result.notes
+    assert "installed something else than was asked for: evil 9" in note
+    assert not [one for one in (prepared.home / ".cache/metier/environments").iterdir() if one.is_dir()]
+
+
+# --- whose settings count ---
+
+
+def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_the_user_do(
+    prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, "uv", index, tmp_path / "cache")
+    monkeypatch.delenv("UV_CONFIG_FILE")
+    wheel(index, "tinypack", "2.0")
+    for folder in (tmp_path / "shared", prepared.home / ".cache", prepared.home / ".cache/metier/environments"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "uv.toml").write_text('resolution = "lowest"\n')
+        (folder / "pyproject.toml").write_text('[tool.uv]\nresolution = "lowest"\n')
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "shared"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    monkeypatch.setenv("UV_RESOLUTION", "lowest")
+    assert run(prepared).stdout == "has 2.0\n"
+    shutil.rmtree(prepared.home / ".local/share/metier/locks")
+    monkeypatch.delenv("PIP_FIND_LINKS")  # uv is not given those of pip where it has settings
+    settings = prepared.home / ".config/uv/uv.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'no-index = true\nfind-links = ["{index}"]\nresolution = "lowest"\n')
+    assert run(prepared).stdout == "has 1.0\n"
+    shutil.rmtree(prepared.home / ".local/share/metier/locks")
+    settings.chmod(0o646)
+    assert f"{settings} belongs to another user or can be written by others" in str(run(prepared).notes)
+
+
+def test_the_index_in_the_settings_of_pip_counts(
+    prepared: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, installer, index, tmp_path / "cache")
+    for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    settings = prepared.home / ".config/pip/pip.conf"
+    settings.parent.mkdir(parents=True)
+    monkeypatch.setenv("PIP_CONSTRAINT", "/nowhere")  # it says nothing about where packages come from
+    settings.write_text(f"[global]\nno-index = true\n[install]\nfind-links = {index}\nprefix = /nowhere\n")
+    assert run(prepared).stdout == "has 1.0\n"
+
+
+def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) -> None:
+    assert run(prepared).stdout == "has 1.0\n"
+    folder = prepared.home / ".cache/metier/environments"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (place,) = (one for one in folder.iterdir() if one.is_dir())
+    place.chmod(0o777)
+    result = run(prepared)
+    assert "ModuleNotFoundError" in result.stderr
+    assert any("only this user can write to; `metier env clear` deletes it" in note for note in result.notes)
+
+
+def test_two_processes_install_one_environment_and_never_see_half_of_it(prepared: World, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from metier.running.packages import Wanted\n"
+        "from metier.running.packages.environment import Environments\n"
+        "from metier.running.packages.interpreters import choose\n"
+        "from metier.running.packages.lock import Lock\n"
+        "from metier.running.sandbox.interpreter import usual_python\n"
+        "lock = Lock.parse(open(sys.argv[1], 'rb').read())\n"
+        "print(Environments(sys.argv[2]).ensure(lock, choose(usual_python(), '')))\n"
+    )
+    with programs.workplace(str(tmp_path / "environments")) as workplace:
+        lock = resolve(Wanted(requirements=("tinypack",)), choose(usual_python(), ""), workplace)
+    (tmp_path / "lock.json").write_bytes(lock.data)
+    words = [sys.executable, "-c", code, str(tmp_path / "lock.json"), str(tmp_path / "environments")]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    printed = {process.communicate()[0].strip() for process in both}
+    assert len(printed) == 1
+    (modules,) = printed
+    assert (Path(modules) / "tinypack.py").read_text().startswith("version = '1.0'")
+    assert len([one for one in (tmp_path / "environments").iterdir() if one.is_dir()]) == 1
+
+
+def test_files_that_only_the_installer_can_read_are_readable_to_the_script(tmp_path: Path) -> None:
+    folder = tmp_path / "built"
+    folder.mkdir()
+    (folder / "a.py").write_text("a")
+    (folder / "a.py").chmod(0o600)
+    os.link(folder / "a.py", tmp_path / "cached")
+    environment._open_to_all(str(folder))  # pyright: ignore[reportPrivateUsage]
+    assert (folder / "a.py").stat().st_mode & 0o444 == 0o444
+    assert (tmp_path / "cached").stat().st_mode & 0o777 == 0o600, "the file of the installer's cache is another one"

@@ -1,0 +1,247 @@
+"""The container runner at a real Podman and a real Docker: the attempts of the sandbox, the limits, what is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.attack.attempts import ATTEMPTS, NOT_PROMISED_IN_CONTAINERS, NOTHING, PROJECT, WORKING, Grant
+from bench.attack.boxes import Box, a_box, a_victim, knowledge, listeners, settled
+from bench.attack.engines import leftovers
+from bench.attack.probes import MORE
+from metier.running.sandbox import Job, RunLimits
+from metier.running.sandbox.container import ContainerRunner
+from metier.running.sandbox.container_engine import LABEL, Engine, sweep
+
+pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def box() -> Generator[Box]:
+    with a_box(uuid.uuid4().hex) as made:
+        yield made
+
+
+ALL = """
+    import ctypes, errno, json, os, socket, sys
+    folder = os.environ["SKILL_DIR"] + "/attempts"
+    dumpable = lambda value: ctypes.CDLL(None).prctl(4, value, 0, 0, 0)
+    dumpable(0)  # this process is not what they attack
+    with open("/tmp/known", "wb") as file: file.write(sys.stdin.buffer.read())
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        with open(folder + "/" + name) as file: text = file.read()
+        os.makedirs("/tmp/" + name)
+        child = os.fork()
+        if child == 0:
+            dumpable(1)
+            os.chdir("/tmp/" + name)
+            for place, path, flags in ((0, "/tmp/known", os.O_RDONLY), (1, "said", os.O_WRONLY | os.O_CREAT)):
+                opened = os.open(path, flags)
+                os.dup2(opened, place)
+                os.close(opened)
+            sys.argv, sys.stdin = [folder + "/" + name], open(0, closefd=False)
+            exec(compile(text, name, "exec"), {"__name__": "__main__"})
+            sys.stdout.flush()
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        with open("/tmp/" + name + "/said") as file: found[name] = [os.waitstatus_to_exitcode(status), file.read()]
+    json.dump(found, sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("grant", [NOTHING, PROJECT, WORKING], ids=["nothing", "project", "working"])
+def test_no_attempt_gets_out(
+    container: ContainerRunner, box: Box, grant: Grant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METIER_SECRET", box.token)
+    tried = [attempt for attempt in (*ATTEMPTS, *MORE) if attempt.also == grant and "packages" not in attempt.name]
+    (box.skill / "attempts").mkdir()
+    for attempt in tried:
+        (box.skill / "attempts" / attempt.name).write_text(attempt.text())
+    with a_victim(box.token) as victim, listeners(box) as heard:
+        known = knowledge(box, heard, victim.pid).encode()
+        job = Job(
+            str(box.skill),
+            box.script("all.py", ALL),
+            stdin=known,
+            limits=RunLimits(seconds=120, processes=24),
+            project=str(box.project) if grant.project else None,
+            cwd=str(box.project) if grant.works_there else None,
+        )
+        before = box.fingerprint()
+        outcome = container.run(job)
+        assert outcome.ended == "exit", outcome
+        found = json.loads(outcome.stdout)
+        assert len(found) == len(tried) > (60 if grant == NOTHING else 1)
+        # The filter ends some with a signal, and then they say nothing.
+        out = {name for name, (code, said) in found.items() if code != -signal.SIGSYS and json.loads(said)[0]}
+        assert out == set(NOT_PROMISED_IN_CONTAINERS) & {attempt.name for attempt in tried}
+        assert (box.fingerprint(), heard.heard(), victim.poll()) == (before, [], None)
+        assert box.token.encode() not in outcome.stdout
+    assert leftovers(container) == []
+
+
+MEMORY = """
+    import os, time
+    for _ in range(8):
+        if os.fork() == 0:
+            held = bytearray(40 << 20)
+            time.sleep(60)
+    time.sleep(60)
+"""
+BOMB = """
+    import os
+    with open("kept", "w") as file: file.write("before the bomb")
+    print("begun", flush=True)
+    while True:
+        try: os.fork()
+        except OSError: pass
+"""
+FILES = """
+    number = 0
+    while True:
+        open(f"/tmp/f{number}", "w").close()
+        number += 1
+"""
+FILL = """
+    import os
+    written = {}
+    for place in ("/work", "/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/mqueue", "/skill", "/", "/etc", "/sys"):
+        try:
+            with open(place + "/fill", "wb", 0) as file:
+                while True: written[place] = written.get(place, 0) + file.write(bytes(65536))
+        except OSError: pass
+    print(sorted(place for place, size in written.items() if size > 4 << 20), max(written.values()) <= 3 << 20)
+"""
+
+
+def test_the_limits_hold_and_nothing_is_left(container: ContainerRunner, box: Box) -> None:
+    small = RunLimits(
+        seconds=30, memory_bytes=160 * MIB, work_bytes=4 * MIB, file_bytes=3 * MIB, processes=16, files=10
+    )
+    assert box.run(container, "self", MEMORY, limits=small).ended == "memory-limit"
+    assert box.run(container, "self", FILES, limits=small).ended == "files-limit"
+    bomb = box.run(container, "self", BOMB, limits=replace(small, seconds=2))
+    assert (bomb.ended, bomb.stdout) == ("timeout", b"begun\n")
+    assert [file.data for file in bomb.files] == [b"before the bomb"], "it was ended from inside, in good order"
+    assert box.run(container, "self", FILL, limits=small).stdout == b"[] True\n"
+    assert settled(box.survivors, []) == []
+    assert leftovers(container) == []
+
+
+FACTS = """
+    for path in ("/etc/hosts", "/etc/resolv.conf", "/proc/cmdline"):
+        try: print(open(path).read(), end="")
+        except FileNotFoundError: pass
+"""
+
+
+def test_facts_about_the_machine_are_hidden(container: ContainerRunner, box: Box) -> None:
+    outcome = box.run(container, "self", FACTS)
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, b"", b"")
+
+
+FIRST = """
+    import os, signal
+    def attempt(act):
+        try: return act()
+        except OSError as error: return type(error).__name__
+    print(attempt(lambda: open("/proc/1/mem", "rb").read(1)))
+    print(attempt(lambda: open("/proc/1/environ", "rb").read()))
+    print(attempt(lambda: os.listdir("/proc/1/fd")))
+    os.kill(1, signal.SIGKILL)
+    os.kill(1, signal.SIGSTOP)
+    print(open(os.environ["PROJECT_DIR"] + "/notes.txt").read().split()[0])
+    print(attempt(lambda: open(os.environ["PROJECT_DIR"] + "/notes.txt", "w")) in ("OSError", "PermissionError"))
+    print(os.path.lexists(os.environ["PROJECT_DIR"] + "/link"), os.path.exists(os.environ["PROJECT_DIR"] + "/link"))
+    print(os.path.exists(os.environ["PROJECT_DIR"] + "/pipe"))
+"""
+
+
+def test_the_first_process_is_out_of_reach_and_the_project_is_a_copy(container: ContainerRunner, box: Box) -> None:
+    (box.project / "link").symlink_to(box.secret)
+    os.mkfifo(box.project / "pipe")
+    outcome = box.run(container, "self", FIRST, project=str(box.project))
+    said = ["PermissionError", "PermissionError", "PermissionError", "project/notes.txt", "True"]
+    assert outcome.stdout.decode().split("\n") == [*said, "True False", "False", ""], outcome
+
+
+HERE = """
+import os
+print(sorted(os.listdir(".")), open("data.csv").read(), os.path.exists("../notes.txt"))
+try:
+    open("made", "w")
+except OSError as error:
+    print(error.strerror)
+open(os.environ["WORK_DIR"] + "/made", "w").write("kept")
+raise SystemExit(3)
+"""
+
+
+def test_a_script_runs_in_a_copy_of_the_folder_with_the_files_it_is_given(container: ContainerRunner, box: Box) -> None:
+    below = box.project / "below"
+    below.mkdir()
+    (below / "data.csv").write_text("of the project")
+    (below / "own.txt").write_text("own")
+    outcome = box.run(container, "here", HERE, project=str(box.project), cwd=str(below), files={"data.csv": b"given"})
+    assert outcome.exit_code == 3, outcome.stderr.decode()
+    assert outcome.stdout.decode().splitlines() == ["['data.csv', 'own.txt'] given True", "Read-only file system"]
+    assert [file.path for file in outcome.files] == ["made"]
+    assert any("WORK_DIR can" in note for note in outcome.notes)
+    alone = box.run(container, "here", "print(open('data.csv').read())", files={"data.csv": b"given"})
+    assert alone.stdout == b"given\n", alone
+    assert (below / "data.csv").read_text() == "of the project"
+
+
+HOST = """
+import sys
+from metier.running.sandbox import Job
+from metier.running.sandbox.container import ContainerRunner
+from metier.running.sandbox.container_engine import owner
+print(owner(), flush=True)
+job = Job(sys.argv[1], sys.argv[2], env={"METIER_TEST_MARK": sys.argv[3]})
+ContainerRunner(sys.argv[4], sys.argv[5]).run(job, lambda stream, data: print(data.decode(), end="", flush=True))
+"""
+
+
+def test_a_killed_host_leaves_no_process_and_the_next_one_removes_the_rest(
+    container: ContainerRunner, box: Box
+) -> None:
+    text = "import os, time; os.fork() or os.setsid(); print('up', flush=True); time.sleep(60)"
+    engine = Engine(str(container.socket))
+    arguments = [str(box.skill), box.script("run.py", text), box.token, container.image, engine.path]
+    with subprocess.Popen([sys.executable, "-c", HOST, *arguments], stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        label = host.stdout.readline().decode().strip()
+        assert host.stdout.readline() == b"up\n"
+        assert len(box.survivors()) == 2
+        host.kill()
+        host.wait()
+    assert settled(box.survivors, []) == []
+    assert settled(lambda: engine.labelled("containers", f"{LABEL}={label}"), []) == []
+    # Another process of this test run may have removed the volume already.
+    assert {what.split(":")[0] for what in leftovers(container, label)} <= {"volumes"}
+    sweep(engine)
+    assert leftovers(container, label) == []
+
+
+def test_the_settings_of_the_user_choose_it_and_doctor_examines_it(container: ContainerRunner, tmp_path: Path) -> None:
+    config = tmp_path / "home" / ".config" / "metier"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(f'[run]\nsandbox = ["container"]\nimage = "{container.image}"\n')
+    env = {**os.environ, "HOME": str(tmp_path / "home"), "DOCKER_HOST": f"unix://{container.socket}"}
+    env |= {"XDG_CONFIG_HOME": str(config.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-m", "metier", "doctor"], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "container keeps 15 of 15 promises; memory: control group" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,338 @@
+"""What a script writes to a project comes back as plain files, and nothing that the user's tools run or obey does."""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from bench.attack.boxes import NOBODY, Box, a_box, as_user
+from metier.hosts import profiles
+from metier.limits import MIB
+from metier.running.sandbox import Job, Outcome, RunLimits
+from metier.running.sandbox.bubblewrap import BubblewrapRunner
+from metier.running.sandbox.changes import PROTECTED, bring_back
+
+pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+Write = Callable[[str], Outcome]
+
+
+@pytest.fixture
+def box(identity: str) -> Generator[Box]:
+    """A project of the user who runs the script, in a repository with a hook and a skill."""
+    with a_box() as made:
+        project = made.project
+        for path, text in {
+            ".git/HEAD": "ref: refs/heads/main\n",
+            ".git/config": "[core]\n",
+            ".git/objects/pack": "",
+            ".git/refs/main": "",
+            ".git/hooks/pre-commit": "#!/bin/sh\n",
+            ".agents/skills/inner/SKILL.md": "---\nname: inner\n---\n",
+            ".agents/skills/inner/run.py": "print(1)\n",
+            "docs/guide.md": "guide\n",
+            "docs/old/a.txt": "a\n",
+            "docs/old/b.txt": "b\n",
+            "tool.sh": "#!/bin/sh\n",
+        }.items():
+            place = project / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        (project / "tool.sh").chmod(0o755)
+        (project / "link.txt").symlink_to("docs/guide.md")
+        if identity == "nobody":
+            for path in (project, *project.rglob("*")):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        yield made
+
+
+@pytest.fixture
+def write(sandbox: BubblewrapRunner, identity: str, box: Box) -> Write:
+    def run(text: str) -> Outcome:
+        prelude = "import os, shutil, socket, stat, subprocess\nos.chdir('/project')\n"
+        outcome = box.run(sandbox, identity, prelude + text, project=str(box.project), project_writable=True)
+        assert outcome.exit_code == 0, outcome.stderr.decode()
+        return outcome
+
+    return run
+
+
+def listed(outcome: Outcome) -> dict[str, str]:
+    return {change.path: change.kind for change in outcome.changes}
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() else ""
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+    }
+
+
+def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, box: Box, identity: str) -> None:
+    before = (box.project / "notes.txt").stat()
+    outcome = write(
+        "open('notes.txt', 'a').write('more\\n'); open('new.txt', 'w').write('new\\n')\n"
+        "os.makedirs('deep/er'); open('deep/er/file', 'w').write('x'); os.unlink('docs/guide.md')\n"
+        "shutil.rmtree('docs/old'); os.chmod('tool.sh', 0o644); os.utime('link.txt', follow_symlinks=False)\n"
+    )
+    assert listed(outcome) == {
+        "notes.txt": "changed",
+        "new.txt": "added",
+        "deep/er/file": "added",
+        "docs/guide.md": "deleted",
+        "docs/old/a.txt": "deleted",
+        "docs/old/b.txt": "deleted",
+        "tool.sh": "changed",
+    }
+    assert outcome.refused == ()
+    project = box.project
+    assert (project / "notes.txt").read_text().endswith("more\n")
+    assert (project / "new.txt").read_text() == "new\n"
+    assert (project / "deep/er/file").read_text() == "x"
+    assert not (project / "docs/old").exists()
+    assert (project / "docs").is_dir(), "the script emptied it, and did not delete it"
+    assert not (project / "tool.sh").stat().st_mode & 0o111
+    for path in ("new.txt", "deep", "deep/er/file", "notes.txt"):
+        owner = (project / path).stat()
+        assert (owner.st_uid, owner.st_gid) == (before.st_uid, before.st_gid), path
+    assert stat.S_IMODE((project / "notes.txt").stat().st_mode) == stat.S_IMODE(before.st_mode)
+    assert not list(project.rglob("*.tmp"))
+    by_path = {change.path: change for change in outcome.changes}
+    assert (by_path["new.txt"].size, by_path["new.txt"].digest[:7]) == (4, "sha256:")
+
+
+def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) -> None:
+    outcome = write(
+        "shutil.rmtree('docs'); open('docs', 'w').write('one file')\n"
+        "os.unlink('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/a', 'w').write('a')\n"
+    )
+    assert (box.project / "docs").read_text() == "one file"
+    assert (box.project / "notes.txt/a").read_text() == "a"
+    assert listed(outcome)["docs/guide.md"] == "deleted"
+    assert outcome.refused == ()
+
+
+def test_a_folder_that_was_replaced_keeps_nothing_of_the_old_one(write: Write, box: Box) -> None:
+    outcome = write("shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n")
+    assert listed(outcome) == {"docs/old/a.txt": "deleted", "docs/old/b.txt": "deleted", "docs/old/c.txt": "added"}
+    assert os.listdir(box.project / "docs/old") == ["c.txt"]
+
+
+PLANTS = {
+    "hooks beside a moved repository": (
+        "shutil.copytree('.git', 'x'); shutil.rmtree('.git'); os.makedirs('.git/hooks')\n"
+        "open('.git/hooks/pre-commit', 'w').write('evil'); open('.git/config', 'w').write('evil')"
+    ),
+    "a hook": "open('.git/hooks/post-checkout', 'w').write('evil')",
+    "the configuration of the repository": "open('.git/config', 'a').write('evil')",
+    "a repository in a folder": "os.makedirs('a/.git/hooks'); open('a/.git/hooks/x', 'w').write('evil')",
+    "a bare repository": (
+        "os.makedirs('b/objects'); os.makedirs('b/refs'); open('b/HEAD', 'w').write('evil')\n"
+        "for name in ('config', 'objects/x', 'refs/x'): open('b/' + name, 'w').write('evil')"
+    ),
+    "another case": "os.makedirs('a/.GIT'); open('a/.GIT/config', 'w').write('evil')",
+    "invisible characters": "os.makedirs('a/.g\\u200cit'); open('a/.g\\u200cit/config', 'w').write('evil')",
+    "full-width letters": "os.makedirs('a/．ｇｉｔ'); open('a/．ｇｉｔ/config', 'w').write('evil')",
+    "a trailing dot": "os.makedirs('a/.git.'); open('a/.git./config', 'w').write('evil')",
+    "the skill itself": "open('.agents/skills/inner/run.py', 'w').write('evil')",
+    "a skill of another place": "os.makedirs('tools/s'); open('tools/s/SKILL.md', 'w').write('evil')",
+    "a skill in another case": "os.makedirs('tools/s'); open('tools/s/skill.md', 'w').write('evil')",
+    "settings": "os.makedirs('.metier'); open('.metier/config.toml', 'w').write('evil')",
+    "instructions": "open('AGENTS.md', 'w').write('evil'); open('docs/CLAUDE.md', 'w').write('evil')",
+    "editor tasks": "os.makedirs('.vscode'); open('.vscode/tasks.json', 'w').write('evil')",
+    "a shell's environment": "open('.envrc', 'w').write('evil')",
+    "a build server's steps": "os.makedirs('.github/workflows'); open('.github/workflows/a.yml', 'w').write('evil')",
+    "the repository gone": "shutil.rmtree('.git')",
+    "the skill gone": "shutil.rmtree('.agents')",
+}
+
+
+@pytest.mark.parametrize("attack", PLANTS)
+def test_nothing_is_planted_that_runs_by_itself(attack: str, write: Write, box: Box) -> None:
+    before = content(box.project)
+    outcome = write(PLANTS[attack] + "\nopen('free.txt', 'w').write('kept')")
+    assert content(box.project) == {**before, "free.txt": "kept"}
+    assert listed(outcome) == {"free.txt": "added"}
+    assert outcome.refused, "what was not applied is said"
+
+
+def test_only_plain_files_come_back(write: Write, box: Box) -> None:
+    outcome = write(
+        "os.symlink('/etc/passwd', 'out'); os.symlink('docs', 'in'); os.mkfifo('pipe')\n"
+        "os.unlink('link.txt'); os.symlink('.git/config', 'link.txt')\n"
+        "open('shell', 'w').write('#!/bin/sh\\n'); os.chmod('shell', 0o6755)\n"
+        "os.mkdir('empty'); os.chmod('empty', 0o7777)\n"
+        "open('open', 'w').write('x'); os.chmod('open', 0o7666)\n"
+        "os.link('shell', 'twin')\n"
+    )
+    assert listed(outcome) == {"shell": "added", "open": "added", "twin": "added"}
+    assert stat.S_IMODE((box.project / "shell").lstat().st_mode) == 0o755
+    assert stat.S_IMODE((box.project / "open").lstat().st_mode) == 0o644
+    assert (box.project / "twin").stat().st_nlink == 1
+    for name in ("out", "in", "pipe", "empty"):
+        assert not os.path.lexists(box.project / name)
+    assert os.readlink(box.project / "link.txt") == "docs/guide.md"
+    reasons = {why.split(": ")[0]: why.split(": ")[1] for why in outcome.refused}
+    assert reasons == {
+        "in": "a symbolic link",
+        "link.txt": "a symbolic link",
+        "out": "a symbolic link",
+        "pipe": "not a regular file",
+    }
+
+
+def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
+    write(
+        "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)"
+    )
+    assert (box.project / "a/b/c").read_text() == "c"
+
+
+def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(
+    sandbox: BubblewrapRunner, identity: str, box: Box
+) -> None:
+    text = """
+        import sys
+        open("/project/notes.txt", "w").write("of the script"); open("/project/mine.txt", "w").write("of the script")
+        print("written", flush=True); sys.stdin.readline()
+    """
+    script = box.script("run.py", text + "    import time; time.sleep(1)")
+    job = box.job(script, project=str(box.project), project_writable=True)
+
+    def edited() -> Outcome:
+        def edit(stream: str, data: bytes) -> None:
+            time.sleep(0.05)  # the clock of the file system is coarse
+            for name in ("notes.txt", "mine.txt"):
+                (box.project / name).write_text("of the user")
+
+        return sandbox.run(job, edit)
+
+    outcome = as_user(identity, edited)
+    assert (box.project / "notes.txt").read_text() == (box.project / "mine.txt").read_text() == "of the user"
+    assert outcome.changes == ()
+    assert [why.split(": ")[0] for why in outcome.refused] == ["mine.txt", "notes.txt"]
+
+
+def test_a_script_that_is_ended_changes_nothing(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
+    before = content(box.project)
+    text = "open('/project/half', 'w').write('x')\nwhile True: pass"
+    options = RunLimits(seconds=0.5)
+    outcome = box.run(sandbox, identity, text, project=str(box.project), project_writable=True, limits=options)
+    assert outcome.ended == "timeout"
+    assert content(box.project) == before
+    assert "none of its changes was applied" in outcome.refused[0]
+
+
+def test_the_layer_has_a_size_and_a_number_of_files(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
+    before = content(box.project)
+    fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
+    small = RunLimits(work_bytes=8 * MIB)
+    outcome = box.run(sandbox, identity, fill, project=str(box.project), project_writable=True, limits=small)
+    assert b"No space left" in outcome.stderr
+    assert (box.project / "big").stat().st_size <= 8 * MIB
+    (box.project / "big").unlink()
+    flood = "n = 0\nwhile True:\n    open('/project/%d' % n, 'w').close(); n += 1"
+    few = RunLimits(seconds=20, files=5)
+    outcome = box.run(sandbox, identity, flood, project=str(box.project), project_writable=True, limits=few)
+    assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
+    assert len(content(box.project)) - len(before) <= 5 * 20
+
+
+def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(
+    sandbox: BubblewrapRunner, identity: str, box: Box
+) -> None:
+    before = content(box.project)
+    outcome = box.run(sandbox, identity, "open('/project/x', 'w')", project=str(box.project))
+    assert b"Read-only file system" in outcome.stderr
+    assert content(box.project) == before
+
+
+def test_a_skill_at_the_top_of_the_project_changes_nothing_at_all(
+    sandbox: BubblewrapRunner, identity: str, box: Box
+) -> None:
+    (box.project / "SKILL.md").write_text("---\nname: top\n---\n")
+    (box.project / "run.py").write_text("open('/project/x', 'w').write('x')")
+    job = Job(str(box.project), "run.py", project=str(box.project), project_writable=True)
+    outcome = as_user(identity, lambda: sandbox.run(job))
+    assert (outcome.changes, outcome.refused) == ((), (".: it is the folder of a skill",))
+    assert not (box.project / "x").exists()
+
+
+def test_paths_of_the_host_that_are_protected_for_this_job(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
+    text = """
+        import os
+        os.makedirs("/project/lib/x")
+        for path in ("lib/x/a", "lib/b", "Rules.md"): open("/project/" + path, "w")
+    """
+    protected = ["lib/x", "rules.md"]
+    script = box.script("run.py", text)
+    job = box.job(script, project=str(box.project), project_writable=True, project_protected=protected)
+    outcome = as_user(identity, lambda: sandbox.run(job))
+    assert listed(outcome) == {"lib/b": "added"}
+    assert outcome.refused == ("Rules.md: it is protected", "lib/x: it is protected")
+
+
+# --- the step itself, with layers that no kernel would write ---
+
+
+def test_more_changes_than_the_limit_are_not_applied_at_all(tmp_path: Path) -> None:
+    layer, project = tmp_path / "layer", tmp_path / "project"
+    layer.mkdir()
+    project.mkdir()
+    for number in range(11):
+        (layer / str(number)).write_text("x")
+    assert applied(layer, project, most=10) == (
+        [],
+        [".: more than 10 files changed, so none of the changes was applied"],
+    )
+    assert len(applied(layer, project, most=11)[0]) == 11
+
+
+def test_a_link_in_the_project_is_never_followed(tmp_path: Path) -> None:
+    layer, project, outside = tmp_path / "layer", tmp_path / "project", tmp_path / "outside"
+    for folder in (layer / "a/b", project, outside):
+        folder.mkdir(parents=True)
+    (layer / "a/b/evil").write_text("x")
+    (project / "a").symlink_to(outside)
+    done, _ = applied(layer, project)
+    assert list(outside.iterdir()) == []
+    assert done == ["a", "a/b/evil"], "the link was replaced by a folder"
+    assert not (project / "a").is_symlink()
+
+
+@pytest.mark.parametrize("name", sorted(PROTECTED))
+def test_every_protected_name_is_protected_at_every_depth(name: str, tmp_path: Path) -> None:
+    layer, project = tmp_path / "layer", tmp_path / "project"
+    project.mkdir()
+    for place in (layer / name.upper() / "x", layer / "a/b" / name / "x"):
+        place.parent.mkdir(parents=True)
+        place.write_text("evil")
+    (layer / "a" / name).write_text("evil")
+    done, refused = applied(layer, project)
+    assert (done, len(refused)) == ([], 3)
+
+
+def test_the_places_where_any_host_looks_for_skills_are_protected() -> None:
+    folders: set[str] = set()
+    for name in profiles.names():
+        profile = profiles.build(profiles.load(name))
+        folders |= {
+            root.path.removeprefix("./").split("/")[0] for root in profile.roots if not root.path.startswith("~")
+        }
+    hidden = {folder for folder in folders if folder.startswith(".")} - {".config"}  # of a home, not of a project
+    assert len(hidden) > 5
+    assert hidden <= PROTECTED
+
+
+def applied(layer: Path, project: Path, most: int = 1000) -> tuple[list[str], list[str]]:
+    descriptors = [os.open(path, os.O_RDONLY) for path in (layer, project)]
+    try:
+        found = bring_back(descriptors[0], descriptors[1], most=most)
+        return [change.path for change in found.applied], found.refused
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,0 +1,451 @@
+"""The contract of `Runner`, tested with every runner that works here."""
+
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import pytest
+
+import parts
+from bench.attack.boxes import IDENTITIES, IS_ROOT, Box, JobOptions, a_box, as_user, settled
+from bench.attack.engines import ENGINES
+from metier.errors import ConfigError
+from metier.running.sandbox import (
+    Job,
+    Outcome,
+    RunLimits,
+    Runner,
+    SandboxUnavailable,
+    ScriptRefused,
+    Stream,
+)
+from metier.running.sandbox.bubblewrap import BubblewrapRunner, install_hint
+from metier.running.sandbox.container import ContainerRunner
+from metier.running.sandbox.fake import FakeRunner
+from metier.running.sandbox.runners import choose
+from metier.running.sandbox.unsandboxed import UnsandboxedRunner
+from packages_of_others import install
+from parts import needs
+
+pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+
+@dataclass
+class Case:
+    """A runner, the user that uses it, and a box for its scripts."""
+
+    runner: Runner
+    identity: str
+    box: Box
+
+    def run(self, text: str, *argv: str, name: str = "run.py", **options: Unpack[JobOptions]) -> Outcome:
+        return self.box.run(self.runner, self.identity, text, *argv, name=name, **options)
+
+
+REAL: dict[str, Callable[[], Runner]] = {
+    "bubblewrap": BubblewrapRunner,
+    "none": UnsandboxedRunner,
+    "stranger": lambda: choose(["journal"]),  # of a package, see below
+}
+CASES = [(name, identity) for name in REAL for identity in IDENTITIES if name != "stranger"]
+CASES.append(("stranger", IDENTITIES[0]))
+# The rights on the socket of an engine decide who may use it, so that there is only one kind of user.
+CONTAINERS = [(name, IDENTITIES[0]) for name in ENGINES]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages, with one that brings a runner."""
+    folder, source = tmp_path_factory.mktemp("site"), Path(__file__).with_name("strangers_runner.py").read_text()
+    install(folder, "journal_runner", source, "metier.runners", "journal = journal_runner:JournalRunner")
+    return folder
+
+
+@pytest.fixture(params=[*CASES, *CONTAINERS], ids="-".join)
+def case(
+    request: pytest.FixtureRequest,
+    engines: Callable[[str], ContainerRunner],
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Generator[Case]:
+    name, identity = request.param
+    monkeypatch.syspath_prepend(str(site))
+    if name == "stranger":
+        parts.require_sandbox()  # it uses bubblewrap, and is chosen only where that works
+    runner = REAL[name]() if name in REAL else engines(name)
+    problem = as_user(identity, runner.problem)
+    if problem is not None:
+        parts.missing("bwrap" if name in REAL else name, f"{identity}: {problem}")
+    with a_box() as box:
+        yield Case(runner, identity, box)
+
+
+def test_a_script_gets_its_arguments_one_by_one_and_its_input(case: Case) -> None:
+    text = "import sys; print(sys.argv[1:], sys.stdin.buffer.read())"
+    outcome = case.run(text, "a b", "$HOME;`id`", "", "ü", stdin=b"\x00\xff in")
+    assert outcome.stdout.decode() == "['a b', '$HOME;`id`', '', 'ü'] b'\\x00\\xff in'\n"
+    assert (outcome.exit_code, outcome.ended, outcome.stderr) == (0, "exit", b"")
+
+
+def test_without_input_the_end_is_there_at_once(case: Case) -> None:
+    assert case.run("import sys; print(repr(sys.stdin.read()))").stdout == b"''\n"
+
+
+def test_a_large_input_reaches_a_slow_reader_and_one_that_does_not_read(case: Case) -> None:
+    data = bytes(range(256)) * 8192
+    text = "import hashlib, sys, time; time.sleep(0.1); print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
+    assert case.run(text, stdin=data).stdout.decode().strip() == hashlib.sha256(data).hexdigest()
+    assert case.run("print('done')", stdin=data).stdout == b"done\n"
+
+
+def test_a_failure_is_an_outcome(case: Case) -> None:
+    outcome = case.run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)")
+    assert (outcome.exit_code, outcome.ended, outcome.stdout, outcome.stderr) == (7, "exit", b"out\n", b"err\n")
+    assert case.run("import os; os.kill(os.getpid(), 15)").exit_code == 128 + 15
+
+
+def test_the_environment_is_the_fixed_one_and_the_granted(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "x")
+    outcome = case.run("import os; print(sorted(os.environ))", env={"GRANTED": "y"})
+    seen = set(eval(outcome.stdout))
+    assert "SECRET_KEY" not in seen
+    set_by_programs = {"LC_CTYPE", "PWD", "OLDPWD", "SHLVL", "_", "METIER_TEST_MARK"}
+    assert seen - set_by_programs == {"GRANTED", "PATH", "HOME", "TMPDIR", "LANG", "SKILL_DIR", "WORK_DIR"}
+
+
+def test_the_work_folder_is_empty_at_first_and_its_files_come_back(case: Case) -> None:
+    text = """
+        import os
+        print(os.listdir("."), os.getcwd() == os.path.realpath(os.environ["WORK_DIR"]))
+        os.makedirs("b/c")
+        for path in ("b/c/two.bin", "a.txt"):
+            with open(path, "wb") as file: file.write(path.encode() * 3)
+        os.symlink("/etc/passwd", "link"); os.symlink("/", "folder"); os.mkfifo("pipe"); os.mkdir("empty")
+        with open("closed", "w") as file: file.write("x")
+        os.chmod("closed", 0); os.chmod("b/c", 0); os.chmod("b", 0o400)
+        if os.stat(".").st_uid == os.getuid(): os.chmod(".", 0)
+    """
+    for _ in range(2):
+        outcome = case.run(text)
+        assert outcome.stdout == b"[] True\n", outcome.stderr
+        assert [(file.path, file.data) for file in outcome.files] == [
+            ("a.txt", b"a.txt" * 3),
+            ("b/c/two.bin", b"b/c/two.bin" * 3),
+            ("closed", b"x"),
+        ]
+        assert outcome.left_out == ("folder: a symbolic link", "link: a symbolic link", "pipe: not a regular file")
+
+
+def test_the_files_that_come_back_are_within_the_limits(case: Case) -> None:
+    text = """
+        import os
+        for number in range(6):
+            with open(f"f{number}", "w") as file: file.write("x" * 1000)
+        with open("sparse", "w") as file: file.truncate(200_000)
+        os.makedirs("d/" * 40)
+    """
+    limits = RunLimits(files=4, file_bytes=100 * 1024 * 1024, work_bytes=102_400)
+    outcome = case.run(text, limits=limits)
+    assert [file.path for file in outcome.files] == ["f0", "f1", "f2", "f3"]
+    assert any("more than 4 files" in why for why in outcome.left_out)
+    outcome = case.run(text, limits=RunLimits(work_bytes=102_400))
+    assert [file.path for file in outcome.files] == [f"f{number}" for number in range(6)]
+    assert any(why.startswith("sparse: too large") for why in outcome.left_out)
+    assert any("folders deep" in why for why in outcome.left_out)
+
+
+def test_output_comes_in_order_while_the_script_runs(case: Case) -> None:
+    text = """
+        import sys, time
+        for number in range(3):
+            print(number, flush=True); print("e", number, file=sys.stderr, flush=True); time.sleep(0.05)
+    """
+    job = case.box.job(case.box.script("run.py", text))
+
+    def streamed() -> tuple[list[tuple[Stream, bytes]], Outcome]:
+        pieces: list[tuple[Stream, bytes]] = []
+        outcome = case.runner.run(job, lambda stream, data: pieces.append((stream, data)))
+        return pieces, outcome
+
+    pieces, outcome = as_user(case.identity, streamed)
+    assert b"".join(data for stream, data in pieces if stream == "stdout") == outcome.stdout == b"0\n1\n2\n"
+    assert b"".join(data for stream, data in pieces if stream == "stderr") == outcome.stderr
+
+
+def test_output_arrives_while_the_script_runs(case: Case) -> None:
+    text = """
+        import time
+        print("first", flush=True); time.sleep(50); print("second")
+    """
+    job = case.box.job(case.box.script("run.py", text))
+
+    def first() -> bytes:
+        pieces: list[bytes] = []
+
+        def enough(stream: Stream, data: bytes) -> None:
+            pieces.append(data)
+            raise EOFError  # which ends the script
+
+        with pytest.raises(EOFError):
+            case.runner.run(job, enough)
+        return b"".join(pieces)
+
+    assert as_user(case.identity, first) == b"first\n"
+
+
+def test_a_flood_of_output_ends_the_run_and_is_cut_at_the_limit(case: Case) -> None:
+    job = case.box.job(
+        case.box.script("run.py", "import sys\nwhile True: sys.stdout.write('x' * 65536); sys.stderr.write('y' * 10)"),
+        limits=RunLimits(seconds=30, output_bytes=300_000),
+    )
+
+    def flooded() -> tuple[int, Outcome]:
+        passed: list[int] = []
+        outcome = case.runner.run(job, lambda stream, data: passed.append(len(data)))
+        return sum(passed), outcome
+
+    passed, outcome = as_user(case.identity, flooded)
+    assert outcome.ended == "output-limit"
+    assert len(outcome.stdout) + len(outcome.stderr) == passed == 300_000
+    assert 300_000 < outcome.stdout_total + outcome.stderr_total < 2_000_000
+    assert case.box.survivors() == []
+
+
+def test_exactly_the_limit_is_no_flood(case: Case) -> None:
+    outcome = case.run("import sys; sys.stdout.write('x' * 1000)", limits=RunLimits(output_bytes=1000))
+    assert (outcome.ended, len(outcome.stdout)) == ("exit", 1000)
+
+
+def test_a_slow_consumer_slows_the_script_down_and_the_clock_goes_on(case: Case) -> None:
+    job = case.box.job(
+        case.box.script("run.py", "while True: print('x' * 1000)"),
+        limits=RunLimits(seconds=1, output_bytes=1 << 30),
+    )
+    outcome = as_user(case.identity, lambda: case.runner.run(job, lambda stream, data: time.sleep(0.1)))
+    assert outcome.ended == "timeout"
+    assert outcome.stdout_total < 5_000_000, "output that is not consumed is not read"
+
+
+def test_the_whole_tree_ends_at_the_time_limit(case: Case) -> None:
+    text = """
+        import os, signal, subprocess, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+        print("started", flush=True)
+        os.close(1); os.close(2)
+        time.sleep(600)
+    """
+    started = time.monotonic()
+    outcome = case.run(text, limits=RunLimits(seconds=3))
+    assert (outcome.ended, outcome.stdout) == ("timeout", b"started\n")
+    assert time.monotonic() - started < 300
+    assert settled(case.box.survivors, []) == []
+
+
+def test_what_the_consumer_raises_ends_the_run(case: Case) -> None:
+    job = case.box.job(case.box.script("run.py", "import time; print('x', flush=True); time.sleep(60)"))
+
+    def refuse(stream: Stream, data: bytes) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        as_user(case.identity, lambda: case.runner.run(job, refuse))
+    assert settled(case.box.survivors, []) == []
+
+
+def test_several_threads_run_scripts_at_once_and_each_gets_its_own_output(case: Case) -> None:
+    job = case.box.job(case.box.script("run.py", "import time; print('x', flush=True); time.sleep(0.3)"))
+
+    def one(number: int) -> tuple[int, set[int]]:
+        threads: set[int] = set()
+        outcome = case.runner.run(job, lambda stream, data: threads.add(threading.get_ident()))
+        return outcome.exit_code, threads ^ {threading.get_ident()}
+
+    def several() -> list[tuple[int, set[int]]]:
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(one, range(3)))
+
+    assert as_user(case.identity, several) == [(0, set())] * 3
+
+
+def test_the_start_is_reported_once_before_output_and_in_the_thread_of_the_caller(case: Case) -> None:
+    script = case.box.script("run.py", "print('x')")
+
+    def observed() -> list[tuple[str, bool]]:
+        seen: list[tuple[str, bool]] = []
+
+        def note(what: str) -> None:
+            seen.append((what, threading.current_thread() is threading.main_thread()))
+
+        job = case.box.job(script, on_started=lambda protections: note("started"))
+        case.runner.run(job, lambda stream, data: note(stream))
+        return seen
+
+    assert as_user(case.identity, observed) == [("started", True), ("stdout", True)]
+
+
+def test_what_the_report_of_the_start_raises_ends_the_run(case: Case) -> None:
+    script = case.box.script("run.py", "import time; time.sleep(60)")
+
+    def refuse(protections: tuple[str, ...]) -> None:
+        raise RuntimeError("not recorded")
+
+    job = case.box.job(script, on_started=refuse)
+    with pytest.raises(RuntimeError, match="not recorded"):
+        as_user(case.identity, lambda: case.runner.run(job))
+    assert settled(case.box.survivors, []) == []
+
+
+def test_the_stop_event_ends_the_script_before_the_run_returns(case: Case) -> None:
+    script = case.box.script("run.py", "import time; print('x', flush=True); time.sleep(60)")
+
+    def stopped() -> Outcome:
+        stop = threading.Event()
+        return case.runner.run(case.box.job(script, stop=stop), lambda stream, data: stop.set())
+
+    outcome = as_user(case.identity, stopped)
+    assert (outcome.ended, outcome.stdout, outcome.exit_code) == ("killed", b"x\n", 137)
+    assert settled(case.box.survivors, []) == []
+
+
+@pytest.mark.parametrize("script", ["../secret.txt", "/etc/passwd", "scripts/none.py", "link", "scripts", "data.txt"])
+def test_what_is_no_script_of_the_skill_is_refused(case: Case, script: str) -> None:
+    with pytest.raises(ScriptRefused):
+        as_user(case.identity, lambda: case.runner.run(case.box.job(script)))
+
+
+def test_shell_scripts(case: Case) -> None:
+    assert case.run('#!/bin/sh\necho "$1-$0"', "x", name="s").stdout.startswith(b"x-")
+    assert case.run("a=(1 2); echo ${a[1]}", name="s.sh").stdout == b"2\n"
+
+
+@needs("node")
+@pytest.mark.parametrize("case", CASES, ids="-".join, indirect=True)  # the image for containers has no node
+def test_node_runs_where_it_is(case: Case) -> None:
+    if not any(os.access(f"{folder}/node", os.X_OK) for folder in ("/usr/bin", "/usr/local/bin")):
+        pytest.skip("node is not installed here")
+    assert case.run("console.log(1 + 1, process.argv[2])", "x", name="s.mjs").stdout == b"2 x\n"
+
+
+# --- FakeRunner and choose ---
+
+
+def test_the_fake_answers_as_it_was_told_and_remembers() -> None:
+    fake = FakeRunner(
+        {"a.py": Outcome(exit_code=3, ended="exit", duration_ms=5, stdout=b"out", stderr=b"err")},
+        default=ScriptRefused("x", "r", "m"),
+    )
+    pieces: list[tuple[str, bytes]] = []
+    outcome = fake.run(Job("/s", "a.py", ["1"]), lambda stream, data: pieces.append((stream, data)))
+    assert (outcome.exit_code, outcome.stdout_total, pieces) == (3, 3, [("stdout", b"out"), ("stderr", b"err")])
+    cut = fake.run(Job("/s", "a.py", limits=RunLimits(output_bytes=4)))
+    assert (cut.ended, cut.stdout, cut.stderr, cut.stderr_total) == ("output-limit", b"out", b"e", 3)
+    with pytest.raises(ScriptRefused):
+        fake.run(Job("/s", "b.py"))
+    assert [job.script for job in fake.jobs] == ["a.py", "a.py", "b.py"]
+    assert (
+        FakeRunner(default=lambda job: Outcome(exit_code=len(job.argv), ended="exit", duration_ms=0))
+        .run(Job("/", "s", ["1", "2"]))
+        .exit_code
+        == 2
+    )
+
+
+def test_the_choice_never_falls_back_to_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxUnavailable) as caught:
+        choose()
+    assert caught.value.exit_code == 4
+    assert any("bwrap is not installed" in why for why in caught.value.tried)
+    assert caught.value.install == install_hint() != ""
+    assert choose(["bubblewrap", "none"]).name == "none"
+    with pytest.raises(ConfigError, match="unknown runner") as unknown:
+        choose(["containers"])
+    assert unknown.value.hint == "did you mean container?"
+
+
+def test_a_sandbox_that_cannot_be_built_gets_another_hint_than_one_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = tmp_path / "bwrap"
+    failing.write_text("#!/bin/sh\ncase $1 in --help) echo --size;; *) echo 'no namespaces' >&2; exit 1;; esac\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(SandboxUnavailable) as caught:
+        choose()
+    assert caught.value.tried == ("bubblewrap: the sandbox could not be built: no namespaces",)
+    assert "create namespaces" in caught.value.install
+    assert install_hint() not in caught.value.install
+
+
+LIES = {
+    "no process in it": ("echo ready; exec cat", "the sandbox cannot be reached from outside"),
+    "no protection": ("sleep 60 & echo ready; wait", "the sandbox lacks protections"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(box: Box, identity: str, lie: str) -> None:
+    does, sentence = LIES[lie]
+    text = f"#!/bin/sh\ncase $1 in --help) echo --size;; *) {does};; esac\n"
+    runner = BubblewrapRunner(str(box.skill / box.script("bwrap", text)))
+    # A user who may not create namespaces does not get as far as this bwrap, and root expects one process more.
+    sentences = (sentence, "the sandbox could not be built", "the sandbox cannot be reached from outside")
+    assert str(as_user(identity, runner.problem)).startswith(sentences)
+    with pytest.raises(SandboxUnavailable) as refused:
+        box.run(runner, identity, "print('ran')")
+    assert refused.value.message.startswith(sentences)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
+def test_a_folder_is_given_to_the_script_only_if_it_is_in_a_sandbox(box: Box) -> None:
+    root = box.base / "root"
+    for place in ("work", "tmp", "dev/shm", "proc"):
+        (root / place).mkdir(parents=True)
+    script = f"""
+        #!{sys.executable}
+        import os, sys, time
+        if "--help" in sys.argv:
+            sys.exit("--size")
+        if os.fork() == 0:
+            os.chroot({str(root)!r})
+            print("ready", flush=True)
+            time.sleep(60)
+        os.wait()
+    """
+    runner = BubblewrapRunner(str(box.skill / box.script("bwrap", script)))
+    assert "cannot be reached" in str(runner.problem())
+    assert (root / "work").stat().st_uid == 0
+
+
+def test_a_bwrap_that_is_too_old_or_missing_is_a_problem(tmp_path: Path) -> None:
+    old = tmp_path / "bwrap"
+    old.write_text("#!/bin/sh\necho 'usage: none'\n")
+    old.chmod(0o755)
+    assert "too old" in str(BubblewrapRunner(str(old)).problem())
+    assert "cannot be run" in str(BubblewrapRunner("/nowhere/bwrap").problem())
+
+
+def test_an_argument_with_a_nul_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        Job("/s", "a.py", ["a\0b"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"env": {"A=B": "c"}}, "variable name"),
+        ({"env": {"A": "\0"}}, "NUL"),
+        ({"project_writable": True}, "a project"),
+    ],
+)
+def test_a_job_with_contradictory_options_is_refused(options: JobOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Job("/s", "a.py", **options)

@@ -1,0 +1,302 @@
+"""A script runs in the working folder: who is shown what, what a person is asked, and what an older answer covers."""
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import parts
+from calling import Run, caller
+from metier.errors import BadArguments, PolicyDenied
+from metier.record.store.memory import MemoryStore
+from metier.replay import from_store, replay
+from metier.running.sandbox import Job, Outcome
+from metier.running.sandbox.fake import FakeRunner
+from metier.session.operations import Run as RunOperation
+from metier.session.session import Session
+from metier.values.results import Request
+from worlds import World
+
+OWN = "~/.agents/skills/maker"
+SCRIPT = """
+import os, sys
+print(os.getcwd(), sorted(name for name in os.listdir(".") if not name.startswith(".")))
+for name in sys.argv[1:]: print(open(name).read())
+open("out.csv", "w").write("made\\n")
+open("data.csv", "a").write("more\\n")
+"""
+FILES = {"scripts/make.py": SCRIPT}
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    parts.require("bwrap")
+    monkeypatch.setenv("HOME", str(world.home))
+    world.skill(OWN, files=FILES)
+    (world.project / "data.csv").write_text("a,b\n")
+    (world.project / "sub").mkdir()
+    return caller(world, capsys, monkeypatch)
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.csv"))}
+
+
+# --- the command line ---
+
+
+def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_next_command(
+    world: World, run: Run, tmp_path: Path
+) -> None:
+    told = run("run", "maker", "scripts/make.py", "--yes", "data.csv")
+    assert told.out == f"{world.project} ['data.csv', 'sub']\na,b\n\n"
+    assert "made out.csv (5 bytes, sha256:" in told.err
+    assert "not changed in the folder: data.csv" in told.err
+    assert "--write" in told.err
+    assert content(world.project) == {"data.csv": "a,b\n"}
+    listed = run("artifacts", "--json").json
+    assert [(one["path"], one["size"], one["skill"]) for one in listed] == [("out.csv", 5, "maker")]
+    assert f"`metier artifacts --session {listed[0]['session']} --out DIR`" in told.err
+    assert run("artifacts", "out.csv").out == "made\n"
+    assert run("artifacts", listed[0]["digest"][:15]).out == "made\n"
+    assert run("artifacts", "none.csv").code == 1
+    target = tmp_path / "results"
+    assert run("artifacts", "--session", listed[0]["session"], "--out", str(target)).code == 0
+    assert content(target) == {"out.csv": "made\n"}
+    again = run("artifacts", "out.csv", "--out", str(target))
+    assert (again.code, "--force" in again.err) == (1, True)
+
+
+def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run: Run, tmp_path: Path) -> None:
+    told = run("run", "maker", "scripts/make.py", "--yes", "--write")
+    assert content(world.project) == {"data.csv": "a,b\nmore\n", "out.csv": "made\n"}
+    assert "changed data.csv\nadded out.csv\n" in told.err
+    (world.project / "out.csv").unlink()
+    target = tmp_path / "results"
+    shown = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--json").json
+    assert shown["written"] == [f"{target}/out.csv"]
+    assert content(target) == {"out.csv": "made\n"}
+    (target / "out.csv").write_text("mine")
+    told = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target))
+    assert (told.code, content(target)) == (1, {"out.csv": "mine"})
+    assert run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--force").code == 0
+    assert content(target) == {"out.csv": "made\n"}
+    assert content(world.project) == {"data.csv": "a,b\nmore\n"}
+
+
+def test_the_current_folder_may_be_inside_the_project_and_a_given_file_may_come_from_anywhere(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere.txt"
+    elsewhere.write_text("from elsewhere")
+    monkeypatch.chdir(world.project / "sub")
+    told = run("run", "maker", "scripts/make.py", "--yes", "--file", str(elsewhere), "elsewhere.txt")
+    assert told.out == f"{world.project / 'sub'} ['elsewhere.txt']\nfrom elsewhere\n"
+    assert os.listdir(world.project / "sub") == []
+    called, started = (
+        run("events", "--type", "session_called", "--json"),
+        run("events", "--type", "tool_started", "--json"),
+    )
+    (frame,) = [json.loads(line) for line in started.out.splitlines()]
+    assert (frame["grants"]["folder"]["path"], frame["grants"]["folder"]["cwd"]) == (str(world.project / "sub"),) * 2
+    (given,) = frame["grants"]["files"]["files"]
+    assert (given["path"], given["size"]) == ("elsewhere.txt", 14)
+    args = json.loads(called.out.splitlines()[-1])["args"]
+    assert args["files"] == {"elsewhere.txt": given["digest"]}
+    assert "from elsewhere" not in called.out + started.out, "the record names it by its digest"
+    assert run("run", "maker", "scripts/make.py", "--yes", "--file", str(tmp_path)).code == 2
+    assert run("run", "maker", "scripts/make.py", "--yes", "--file", "/dev/zero").code == 2
+
+
+def test_the_home_folder_is_shown_only_where_a_person_or_a_rule_says_so(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.home)
+    told = run("run", "maker", "scripts/make.py", "--yes")
+    assert told.out == "/work []\n"
+    assert f"note: it ran in an empty folder: {world.home} is the home folder" in told.err
+    assert "--folder" in told.err
+    assert run("run", "maker", "scripts/make.py", "--yes", "--folder", str(world.home)).out == f"{world.home} []\n"
+    monkeypatch.chdir(world.home.parent)
+    assert run("run", "maker", "scripts/make.py", "--yes").out == "/work []\n"
+    (world.home / ".config/metier").mkdir(parents=True, exist_ok=True)
+    (world.home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "run_project" }]\n')
+    monkeypatch.chdir(world.home)
+    assert run("run", "maker", "scripts/make.py", "--yes").out == f"{world.home} []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('[run]\nfolder = "none"\n', "/work"),
+        ('[permissions]\ndeny = [{ tool = "run_project" }]\n', "/work"),
+        ('[run]\nfolder = "none"\n[permissions]\nallow = [{ tool = "run_project" }]\n', ""),
+    ],
+)
+def test_the_user_can_have_scripts_run_in_an_empty_folder(world: World, run: Run, text: str, shown: str) -> None:
+    folder = world.home / ".config/metier"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text(text)
+    assert run("run", "maker", "scripts/make.py", "--yes").out.split(" ")[0] == (shown or str(world.project))
+
+
+def test_a_project_can_only_narrow_the_folder(world: World) -> None:
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/config.toml").write_text('[run]\nfolder = "none"\n')
+    assert world.discover().profile.run.folder == "none"
+    user = world.home / ".config/metier"
+    user.mkdir(parents=True)
+    (user / "config.toml").write_text('[run]\nfolder = "none"\n')
+    (world.project / ".metier/config.toml").write_text('[run]\nfolder = "read"\n')
+    assert world.discover().profile.run.folder == "none"
+
+
+# --- policy ---
+
+
+class Person:
+    """Says the same to every question, and remembers them."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.asked: list[Request] = []
+
+    def __call__(self, request: Request) -> str:
+        self.asked.append(request)
+        return self.answer
+
+
+def opened(world: World, person: Person | None = None, **given: Any) -> tuple[Session, FakeRunner]:
+    runner = FakeRunner(default=Outcome(0, "exit", 1))
+    return world.discover().session(approve=person, runner=runner, **given), runner
+
+
+def shown(runner: FakeRunner) -> list[tuple[str | None, bool]]:
+    return [(job.project, job.project_writable) for job in runner.jobs]
+
+
+def test_an_answer_from_before_asks_again_once_and_then_covers_this_folder_alone(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    first = Person("always")
+    session, runner = opened(world, first)
+    session.run("maker", "scripts/make.py")
+    file = world.home / ".config/metier/permissions.toml"
+    assert f'given = {{ reads = "{world.project}" }}\n' in file.read_text()
+    older = "".join(line for line in file.read_text().splitlines(keepends=True) if not line.startswith("given"))
+    file.write_text(older)
+    again = Person("always")
+    for _ in range(2):
+        opened(world, again)[0].run("maker", "scripts/make.py")
+    assert [one.as_dict()["project"] for one in again.asked] == [str(world.project)], (
+        "the older answer was about a run without it"
+    )
+    other = Person("no")
+    (world.project / "sub").mkdir()
+    elsewhere = world.discover(cwd=world.project / "sub").session(approve=other, runner=runner)
+    with pytest.raises(PolicyDenied):
+        elsewhere.run("maker", "scripts/make.py")
+    with pytest.raises(PolicyDenied):
+        opened(world, other)[0].run("maker", "scripts/make.py", write=True)
+    assert [one.given for one in other.asked] == [
+        (("reads", f"{world.project}/sub"),),
+        (("writes", str(world.project)),),
+    ]
+    without = Person("no")
+    empty = world.discover(settings={"run.folder": "none"}).session(approve=without, runner=runner)
+    empty.run("maker", "scripts/make.py")
+    assert without.asked == [], "the older answer still covers what it was about"
+
+
+def test_a_rule_of_the_user_covers_reading_and_no_more(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    rules: Mapping[str, Any] = {"allow": [{"tool": "skill_run"}, {"tool": "skill_load"}]}
+    session, runner = opened(world, policy=rules)
+    session.load("maker")
+    session.run("maker", "scripts/make.py", by="model")
+    with pytest.raises(PolicyDenied, match="given = "):
+        session.run("maker", "scripts/make.py", write=True, by="model")
+    with pytest.raises(PolicyDenied):
+        session.run("maker", "scripts/make.py", files={"a": b"a"}, by="model")
+    session.run("maker", "scripts/make.py", write=True)  # what the user asks for by name is the user's own yes
+    assert shown(runner) == [(str(world.project), False), (str(world.project), True)]
+    more, runner = opened(world, policy={"allow": [*rules["allow"], {"tool": "run_project_write"}]})
+    more.load("maker")
+    more.run("maker", "scripts/make.py", by="model")
+    assert shown(runner) == [(str(world.project), True)]
+    denied, runner = opened(world, policy={**rules, "deny": [{"tool": "run_project_write"}]})
+    with pytest.raises(PolicyDenied):
+        denied.run("maker", "scripts/make.py", write=True)
+    assert shown(runner) == []
+
+
+def test_a_model_cannot_give_files_or_ask_to_write(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    session, runner = opened(world, policy={"allow": [{"tool": "skill_run"}, {"tool": "skill_load"}]})
+    (tool,) = [one for one in session.tools() if one.name == "skill_run"]
+    assert not {"files", "write"} & set(tool.input_schema["properties"])
+    session.call("skill_load", {"name": "maker"})
+    given = {"name": "maker", "script": "scripts/make.py", "write": True, "files": {"a": "YQ=="}}
+    session.call("skill_run", given)
+    assert all(not job.project_writable and not job.files for job in runner.jobs)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"../x": "YQ=="}, "name of a file"),
+        ({"a/b": "YQ=="}, "name of a file"),
+        ({"": "YQ=="}, "name of a file"),
+        ({"a\nb": "YQ=="}, "name of a file"),
+        ({"a": "not base64!"}, "base64"),
+        ({f"{n}": "YQ==" for n in range(65)}, "at most 64"),
+    ],
+)
+def test_files_from_outside_are_checked_before_anything_is_done(
+    world: World, files: dict[str, str], words: str
+) -> None:
+    world.skill(OWN, files=FILES)
+    session, runner = opened(world)
+    operation = RunOperation.from_dict({"name": "maker", "script": "scripts/make.py", "files": files})
+    with pytest.raises(BadArguments, match=words):
+        session.perform(operation)
+    assert runner.jobs == []
+    assert [frame["type"] for frame in session.events if frame["type"].startswith("tool_")] == []
+
+
+# --- the record ---
+
+
+def test_a_run_in_a_folder_replays_without_the_folder_and_its_files(world: World) -> None:
+    parts.require("bwrap")
+    world.skill(OWN, files=FILES)
+    (world.project / "data.csv").write_text("a,b\n")
+    store = MemoryStore()
+    session = world.discover().session(store=store, approve=Person("once"))
+    content = base64.b64encode(b"given").decode()
+    operation = {"name": "maker", "script": "scripts/make.py", "arguments": ["given.txt"]}
+    result = session.perform(RunOperation.from_dict(operation | {"files": {"given.txt": content}}))
+    assert "given" in result.stdout
+    refuses = world.discover().session(store=store, approve=Person("no"))
+    with pytest.raises(PolicyDenied):
+        refuses.run("maker", "scripts/make.py", write=True)
+    for path in (*world.project.glob("*.csv"), *(world.home / ".agents").rglob("*.py")):
+        path.unlink()
+    world.project.rename(world.project.with_name("moved"))
+    for one in (session, refuses):
+        again = replay(from_store(store, one.id))
+        assert again.identical, again.differences[:2]
+    kept = {one.path: store.get_artifact(one.digest) for one in result.artifacts}
+    assert kept == {"out.csv": b"made\n"}
+
+
+def test_the_job_of_a_run_names_the_folders_that_stay_protected(world: World) -> None:
+    world.skill(".agents/skills/inner", files=FILES)
+    session, runner = opened(world)
+    session.run("inner", "scripts/make.py", write=True)
+    job: Job = runner.jobs[0]
+    assert (job.cwd, job.project, job.project_writable) == (str(world.project), str(world.project), True)
+    assert ".agents/skills" in job.project_protected

@@ -1,0 +1,178 @@
+"""A rule that could never match is an error in the same words, wherever it comes from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calling import Run
+from metier import ConfigError, Policy, Rule, replay
+from metier.hosts import profiles
+from metier.hosts.profiles import BUILT_IN
+from metier.policy.rules import own_tools
+from metier.record.store.memory import MemoryStore
+from metier.session.session import Session
+from metier.values.results import Request
+from metier.values.skill import SCOPES
+from worlds import World
+
+pytest_plugins = ["surfaces.cli.cli_fixtures"]
+
+SKILLS = ".agents/skills"
+OWN = ", ".join(own_tools())
+HOST = "Bash, Read, Write, Edit, Glob, Grep, WebFetch, WebSearch; tools.host names those of your host"
+WRONG = {
+    "a role": ({"tool": "run"}, f"there is no tool 'run' (did you mean skill_run? known: {OWN}, {HOST})"),
+    "a pattern": ({"tool": "*"}, f"there is no tool '*' (known: {OWN}, {HOST})"),
+    "a typo": ({"tool": "skill_lod"}, f"there is no tool 'skill_lod' (did you mean skill_load? known: {OWN}, {HOST})"),
+    "another host's": ({"tool": "activate_skill"}, f"there is no tool 'activate_skill' (known: {OWN}, {HOST})"),
+    "a scope": (
+        {"tool": "skill_run", "scope": "project"},
+        "there is no scope 'project' (did you mean repo? known: extra, repo, user, admin, mcp)",
+    ),
+    "a misspelled scope": (
+        {"tool": "skill_run", "scope": "usr"},
+        "there is no scope 'usr' (did you mean user? known: extra, repo, user, admin, mcp)",
+    ),
+    "a name": (
+        {"tool": "skill_run", "name": "TOKEN"},
+        "name is the name of a secret, so its rule needs the tool run_secret",
+    ),
+}
+
+
+@pytest.fixture(params=list(WRONG))
+def wrong(request: pytest.FixtureRequest) -> tuple[dict[str, str], str]:
+    return WRONG[request.param]
+
+
+def config(world: World, text: str, name: str = "config.toml") -> Path:
+    file = world.home / ".config/metier" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def toml(rule: dict[str, Any]) -> str:
+    return Rule(**rule).as_toml()
+
+
+@pytest.mark.parametrize("verdict", ["allow", "deny", "ask"])
+def test_in_the_users_file_no_session_opens_and_the_error_has_its_place(
+    world: World, run: Run, wrong: tuple[dict[str, str], str], verdict: str
+) -> None:
+    rule, says = wrong
+    world.skill(f"{SKILLS}/one", body="BODY")
+    file = config(world, f'[permissions]\nredact = false\n{verdict} = [{{ tool = "Bash" }}, {toml(rule)}]\n')
+    home = ("--home", str(world.home))
+    for command in (("load", "one"), ("policy", "list"), ("policy", "explain", "skill_load"), ("rpc",), ("mcp",)):
+        done = run(*command, *home)
+        assert (done.code, done.out, done.err) == (2, "", f"metier: {file}:3: {says}\n"), command
+    assert "BODY" not in run("load", "one", *home).out
+    for command in ("list", "doctor"):
+        (note,) = (note for note in run(command, *home, "--json").json["diagnostics"] if note["code"] == "rule-wrong")
+        assert (note["severity"], note["path"], note["line"]) == ("error", str(file), 3)
+        assert says == f"{note['message']} ({note['hint']})" if note["hint"] else note["message"]
+
+
+def test_in_the_projects_file_and_among_the_answers(world: World, run: Run, wrong: tuple[dict[str, str], str]) -> None:
+    rule, says = wrong
+    world.skill(f"{SKILLS}/one")
+    project = world.project / ".metier/config.toml"
+    project.parent.mkdir()
+    project.write_text(f"[permissions]\ndeny = [{toml(rule)}]\n")
+    assert run("load", "one", "--home", str(world.home)).err == f"metier: {project}:2: {says}\n"
+    project.unlink()
+    answers = config(world, f"allow = [{toml(rule)}]\n", "permissions.toml")
+    assert run("load", "one", "--home", str(world.home)).err == f"metier: {answers}: {says}\n"
+
+
+def test_in_python_as_data_and_as_objects(world: World, wrong: tuple[dict[str, Any], str]) -> None:
+    rule, says = wrong
+    skills = world.discover()
+    policies: list[Any] = [{"deny": [rule]}, {"ask": [Rule(**rule)]}, Policy(allow=(Rule(**rule),))]
+    for policy in policies:
+        with pytest.raises(ConfigError) as error:
+            skills.session(policy=policy)
+        assert str(error.value) == says
+
+
+def test_on_the_command_line(world: World, run: Run) -> None:
+    done = run("policy", "explain", "run", "--home", str(world.home))
+    assert (done.code, done.err) == (2, f"metier: {WRONG['a role'][1]}\n")
+    done = run("policy", "explain", "run", "--home", str(world.home), "--json")
+    assert json.loads(done.err)["error"]["code"] == "INVALID_PARAM"
+
+
+def test_a_policy_that_does_not_exist_is_answered_with_the_nearest(world: World, run: Run) -> None:
+    file = config(world, '[permissions]\nprofile = "readonly"\n')
+    says = "there is no policy 'readonly' (did you mean read-only? known: read-only, default, full-auto)"
+    assert run("policy", "list", "--home", str(world.home)).err == f"metier: {file}: {says}\n"
+    with pytest.raises(ConfigError) as error:
+        Policy.from_settings({"profile": "readonly"}, world.discover().profile)
+    assert str(error.value) == says
+
+
+# --- the words that are allowed ---
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_tool_has_metiers_name_and_the_hosts_and_both_decide(name: str) -> None:
+    profile = profiles.build(profiles.load(name))
+    for role, word in profile.tools.by_role().items():
+        for written in (word, f"skill_{role}"):
+            policy = Policy.from_settings({"deny": [{"tool": written}]}, profile)
+            assert policy.decide(Request(f"skill_{role}", "one")).verdict == "deny"
+            assert Policy(deny=(Rule(written),)).under(profile).deny == (Rule(f"skill_{role}"),)
+    for word in (*own_tools(), *profile.tools.host):
+        assert Policy.from_settings({"deny": [{"tool": word}]}, profile).decide(Request(word)).verdict == "deny"
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_scope_is_one_of_those_that_hold_everywhere_or_of_the_host(name: str) -> None:
+    profile = profiles.build(profiles.load(name))
+    own = {profile.extra_scope, profile.custom_scope, *(root.scope for root in profile.roots)}
+    assert own <= {*SCOPES, "project"}
+    for scope in own:
+        policy = Policy.from_settings({"deny": [{"tool": "skill_load", "scope": scope}]}, profile)
+        assert policy.decide(Request("skill_load", scope=scope)).verdict == "deny"
+    for scope in SCOPES:
+        Policy.from_settings({"deny": [{"tool": "skill_load", "scope": scope}]}, profile)
+
+
+@pytest.mark.parametrize(
+    ("profile", "folder"), [("standard", SKILLS), ("omp", ".omp/skills"), ("mycodeagent", "skills")]
+)
+@pytest.mark.parametrize("settings", [{}, {"directories": ["skills"]}], ids=["roots", "directories"])
+def test_the_projects_skills_have_one_word_under_every_host(
+    world: World, profile: str, folder: str, settings: dict[str, Any]
+) -> None:
+    world.skill(f"{'skills' if settings else folder}/one")
+    skills = world.discover(profile, settings=settings)
+    rules = {"deny": [{"tool": "skill_load", "scope": "repo"}]}
+    assert [skill.name for skill in skills] == ["one"]
+    assert skills.session(policy=rules).prompt().shown == 0
+    assert skills.session(policy={}).prompt().shown == 1
+
+
+def test_a_setting_names_the_tools_of_the_host(world: World) -> None:
+    rules = {"deny": [{"tool": "shell", "command": "rm *"}]}
+    with pytest.raises(ConfigError, match="there is no tool 'shell'"):
+        world.discover().session(policy=rules)
+    session = world.discover(settings={"tools": {"host": ["shell"]}}).session(policy=rules)
+    assert (session.may_use("shell", "rm -r /"), session.may_use("shell", "ls")) == (False, True)
+    listed = world.discover().session(policy={"tools": ["shell"], **rules})
+    assert not listed.may_use("shell", "rm -r /")
+
+
+def test_a_record_with_such_a_rule_replays_as_it_was(world: World) -> None:
+    world.skill(f"{SKILLS}/one", body="BODY")
+    store = MemoryStore()
+    rules = Policy(deny=(Rule("run", scope="project"),), on_remember=lambda _: None)
+    session = Session(world.discover(), id="old", policy=rules, store=store)
+    session.load("one")
+    record = replay.from_store(store, "old")
+    assert record.frames[0]["policy"]["deny"] == [{"tool": "run", "scope": "project"}]
+    assert replay.replay(record).identical
+    assert replay.drift(record, world.discover()) == []

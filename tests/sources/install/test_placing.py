@@ -1,0 +1,235 @@
+"""A skill is replaced in one step, and an install that is killed is finished or undone by the next one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import forking
+from metier.hosts.settings import resolve
+from metier.record.store import open_store
+from metier.sources.install import Installer, InstallRequest, placing
+from sources.install.places import place
+from worlds import World
+
+INSTALL: Final = """
+import os, random, signal, sys
+from metier.hosts.settings import resolve
+from metier.sources.install import Installer, InstallRequest, lock, placing
+from metier.record.store import open_store
+
+project, home, *words = sys.argv[1:]
+
+def install(source, store="memory:"):
+    with open_store(store) as kept:
+        request = InstallRequest(source, replace=True)
+        return Installer(resolve(project, home=home), kept).install(request, lambda _: True)
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run(world: World, code: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with `install` and `die`."""
+    command = [sys.executable, "-c", INSTALL + code, str(world.project), str(world.home), *map(str, words)]
+    return forking.run(command, capture_output=True, text=True, check=False)
+
+
+def versions(world: World) -> tuple[Path, Path]:
+    """Two versions of one skill. Each has a file that says which one it is, and one that only it has."""
+    for letter in "ab":
+        world.skill(f"{letter}/probe", body=letter * 3000, files={"which": letter, f"only-{letter}": letter})
+    return world.project / "a/probe", world.project / "b/probe"
+
+
+def remains(world: World) -> list[str]:
+    """What is neither a skill nor the lock file: staging folders, temporary files and journals."""
+    folders = (world.home / ".agents", world.home / ".config/metier/installing")
+    return [name for folder in folders if folder.exists() for name in os.listdir(folder) if name not in _ALLOWED]
+
+
+_ALLOWED: Final = ("skills", "skills.lock.json")
+
+
+def test_a_reader_in_another_process_finds_the_old_skill_or_the_new_one_at_every_moment(world: World) -> None:
+    first, second = versions(world)
+    here = place(world)
+    here.take(first)
+    folder = here.skills / "probe"
+    watch = """
+import os, sys
+from metier.files.source import DiskFiles
+from metier.values.skill import Root, Skill
+place = sys.argv[1] + "/SKILL.md"
+skill = Skill(
+    name="probe", description="", path=place, real_path=place, root=Root("/", "user", "x"), mtime_ns=0, size=0,
+    frontmatter={},
+)
+files = DiskFiles()
+reads, seen = 0, set()
+print("ready", flush=True)
+while not os.path.exists(sys.argv[2]):
+    with open(sys.argv[1] + "/SKILL.md") as file:
+        body = file.read().splitlines()[-1]
+    assert len(body) == 3000, body
+    seen.update(body)
+    for name in ("SKILL.md", "which"):
+        assert files.resource(skill, name, 10_000).data
+    reads += 1
+print(reads, "".join(sorted(seen)))
+"""
+    stop = world.project / "stop"
+    command = [sys.executable, "-c", watch, str(folder), str(stop)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        for number in range(300):
+            here.take((second, first)[number % 2], replace=True)
+            if reader.poll() is not None:
+                break
+        stop.touch()
+        out, err = reader.communicate()
+    reads, seen = out.split() if out else ("0", "")
+    assert (err, seen) == ("", "ab")
+    assert int(reads) > 300
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize(
+    ("step", "happened"),
+    [
+        ("archive.write", False),
+        ("placing.write_journal", False),
+        ("placing.put", False),
+        ("lock.write", True),
+        ("Installer._append", True),
+        ("placing.remove_journal", True),
+    ],
+)
+def test_an_install_that_is_killed_before_a_step_is_finished_or_undone(
+    world: World, step: str, happened: bool, fresh: bool
+) -> None:
+    first, second = versions(world)
+    url = str(world.home / "record.db")
+    if not fresh:
+        assert run(world, "install(words[0], words[1])", first, url).returncode == 0
+    killed = run(world, f"import metier.sources.install.archive as archive\n{step} = die\ninstall(*words)", second, url)
+    assert killed.returncode == -signal.SIGKILL
+    expected = "b" if happened else "" if fresh else "a"
+    which = world.home / ".agents/skills/probe/which"
+    assert (which.read_text() if which.exists() else "") == expected
+    assert [skill.name for skill in world.discover()] == ([] if not expected else ["probe"])
+    told = run(world, "print(Installer(resolve(project, home=home), open_store('memory:')).verify())")
+    assert ("interrupted" in told.stdout) == happened, told
+
+    world.skill("other")
+    assert run(world, "install(*words)", world.project / "other", url).returncode == 0
+    assert remains(world) == []
+    with open_store(url) as store:
+        findings = Installer(resolve(world.project, home=world.home), store).verify()
+        trees = [frame["tree"] for frame in store.read("installs") if frame["name"] == "probe"]
+    assert {finding.name: finding.problems for finding in findings} == dict.fromkeys(
+        ["other", "probe"] if expected else ["other"], ()
+    )
+    locked = json.loads((world.home / ".agents/skills.lock.json").read_text())["skills"]
+    assert trees[-1:] == ([locked["probe"]["digest"]] if expected else [])
+    assert len(trees) == len(set(trees)), "an event was written twice"
+
+
+def test_installs_that_are_killed_at_any_moment_leave_nothing_that_is_seen_or_stays(world: World) -> None:
+    first, second = versions(world)
+    world.skill("other")
+    rounds = """
+import itertools, json, time
+chance, url = random.Random(11), words[3]
+agents = os.path.join(home, ".agents")
+outcomes = {"a": 0, "b": 0, "unfinished": 0, "staging": 0}
+began = time.monotonic()
+install(words[1], url)
+install(words[0], url)
+usual = time.monotonic() - began
+for number in range(40):
+    child = os.fork()
+    if not child:
+        for turn in itertools.count(number + 1):
+            install(words[turn % 2], url)
+    time.sleep(chance.uniform(0, usual))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    which = open(os.path.join(agents, "skills/probe/which")).read()
+    assert os.path.exists(os.path.join(agents, "skills/probe", f"only-{which}"))
+    assert set(os.listdir(os.path.join(agents, "skills"))) <= {"probe", "other"}
+    outcomes[which] += 1
+    outcomes["staging"] += any(name.startswith(".installing-") for name in os.listdir(agents))
+    with open_store("memory:") as memory:
+        problems = [p for f in Installer(resolve(project, home=home), memory).verify() for p in f.problems]
+    outcomes["unfinished"] += bool(problems)
+    assert not problems or "interrupted" in problems[0], problems
+    install(words[2], url)
+    assert sorted(os.listdir(agents)) == ["skills", "skills.lock.json"], os.listdir(agents)
+    assert not os.path.exists(os.path.join(home, ".config/metier/installing"))
+    with open_store(url) as store:
+        findings = Installer(resolve(project, home=home), store).verify()
+        assert [f.problems for f in findings] == [(), ()], findings
+        last = [frame for frame in store.read("installs") if frame["name"] == "probe"][-1]
+    locked = json.load(open(os.path.join(agents, "skills.lock.json")))["skills"]["probe"]["digest"]
+    assert last["tree"] == locked
+print(json.dumps(outcomes))
+"""
+    done = run(world, rounds, first, second, world.project / "other", world.home / "record.db")
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout)
+    assert all(outcomes[found] for found in ("a", "b", "staging")), outcomes
+
+
+def test_a_file_system_that_cannot_exchange_folders_gets_two_renames_and_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = versions(world)
+    here = place(world)
+    here.take(first)
+    monkeypatch.setattr(placing, "_renameat2", lambda: None)
+    here.take(second, replace=True)
+    assert (here.skills / "probe/which").read_text() == "b"
+    # Killed between the two renames: the old skill waits in the staging folder.
+    between = "placing._renameat2 = lambda: None\nreal = os.rename\n"
+    between += "def rename(*paths):\n    real(*paths)\n    die()\nos.rename = rename\ninstall(words[0])"
+    assert run(world, between, first).returncode == -signal.SIGKILL
+    assert not (here.skills / "probe").exists()
+    world.skill("other")
+    here.take(world.project / "other")
+    assert (here.skills / "probe/which").read_text() == "b"
+    assert [finding.problems for finding in here.installer.verify()] == [(), ()]
+    assert remains(world) == []
+
+
+def test_an_install_that_runs_keeps_its_staging_folder_while_another_one_cleans_up(world: World) -> None:
+    first, _ = versions(world)
+    world.skill("other")
+    here = place(world)
+
+    def meanwhile(_: object) -> bool:
+        place(world).take(world.project / "other")
+        return True
+
+    here.installer.install(InstallRequest(str(first)), meanwhile)
+    assert [finding.problems for finding in here.installer.verify()] == [(), ()]
+
+
+def test_a_project_cannot_bring_a_journal(world: World) -> None:
+    first, _ = versions(world)
+    here = place(world)
+    here.take(first, project=True)
+    planted = world.project / ".agents/.installing-x"
+    planted.mkdir()
+    (planted / "journal.json").write_text("{}")
+    world.skill("other")
+    here.take(world.project / "other", project=True)
+    assert not planted.exists()
+    assert [frame["name"] for frame in here.record()] == ["probe", "other"]

@@ -1,0 +1,123 @@
+"""A chat that is longer than its model takes goes on: the model gets the newest part, and the page keeps all of it."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from metier import replay
+from metier.surfaces.chat import fitting
+from metier.surfaces.chat.items import TextItem, ToolItem, UserItem
+from surfaces.chat.openai_server import Handler, ModelServer, Reply, calls, status, text
+from surfaces.chat.serving import Chatting, kinds, serving
+from surfaces.chat.turns import LOAD, RUN, answer, app_with, printing
+from worlds import World
+
+REFUSALS = [
+    (400, "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."),
+    (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+    (413, "Request Entity Too Large"),
+]
+
+
+def taking(most: int, reply: Reply, code: int = 400, message: str = REFUSALS[0][1]) -> Reply:
+    """The reply of a server that refuses conversations of more characters than its model takes."""
+
+    def answer_or_refuse(handler: Handler) -> None:
+        sent = handler.owner.requests[-1]["messages"][1:]  # without the system prompt
+        too_long = len(json.dumps(sent)) > most
+        if too_long:
+            handler.owner.plays(taking(most, reply, code, message))
+        (status(code, message) if too_long else reply)(handler)
+
+    return answer_or_refuse
+
+
+@pytest.fixture
+def chatting(skilled: World, model: ModelServer) -> Iterator[Chatting]:
+    with serving(app_with(skilled, model, printing(b"line of output\n" * 60_000))) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("code", "message"), REFUSALS)
+def test_a_chat_that_is_too_long_goes_on_with_its_newest_part(
+    chatting: Chatting, model: ModelServer, code: int, message: str
+) -> None:
+    chat = chatting.chat()
+    for number in range(6):
+        model.plays(text(f"Answer {number}."))
+        chatting.say(chat, f"Message {number} " + "word " * 800)
+    model.plays(taking(14_000, text("It fits."), code, message))
+    shown = chatting.say(chat, "Message 6")
+    assert kinds(shown) == ["user", "notice", "text"]
+    assert (shown[1]["text"], shown[2]["text"]) == (fitting.SHORTENED, "It fits.")
+    sent = json.dumps(model.messages())
+    assert "Message 6" in sent
+    assert "Message 5" in sent
+    assert "Message 0" not in sent
+    assert "earlier messages of this chat left out" in sent
+    kept = [item["text"] for item in chatting.read(chat)["items"] if item["type"] == "user"]
+    assert [one.split()[1] for one in kept] == list("0123456"), "the page has all of it"
+
+    asked = len(model.requests)
+    model.plays(taking(14_000, text("Again."), code, message))
+    assert kinds(chatting.say(chat, "Message 7")) == ["user", "text"]
+    assert len(model.requests) == asked + 1, "what the model takes is known now"
+
+
+def test_a_result_that_is_too_large_is_cut_for_the_model_and_whole_on_the_page(
+    chatting: Chatting, model: ModelServer
+) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD, RUN), taking(100_000, text("I saw the beginning.")))
+    with chatting.saying(chat, "run it") as shown:
+        assert answer(chatting, chat, chatting.waiting(chat)["id"], "once") == 204
+    assert shown[-1]["text"] == "I saw the beginning."
+    result = next(one["content"] for one in model.messages() if "line of output" in str(one.get("content")))
+    assert "[cut here: " in result
+    ref = re.findall(r'reads the rest by its ref "([^"]+)"', result)[0]
+    model.plays(calls(("skill_output", {"ref": ref, "start": 59_999})), text("I saw the end."))
+    rest = next(item for item in chatting.say(chat, "and the end?") if item.get("role") == "output")
+    assert (rest["state"], rest["text"].count("line of output")) == ("done", 2)
+    assert replay.replay(replay.from_store(chatting.app.store, chat)).differences == []
+    card = next(item for item in chatting.read(chat)["items"] if item.get("role") == "run")
+    assert card["stdout"].count("line of output") == 60_000
+
+
+def test_a_message_that_never_fits_is_refused_and_the_chat_stays_usable(chatting: Chatting, model: ModelServer) -> None:
+    chat = chatting.chat()
+    model.plays(taking(3_000, text("never")))
+    shown = chatting.say(chat, "word " * 4_000)
+    assert kinds(shown)[-1] == "error"
+    assert "maximum context length" in shown[-1]["message"]
+    model.plays(text("Fine."))
+    assert chatting.say(chat, "a short one")[-1]["text"] == "Fine."
+
+
+def test_another_refusal_is_not_taken_for_a_matter_of_length(chatting: Chatting, model: ModelServer) -> None:
+    model.plays(status(400, "tool names must match a pattern"))
+    shown = chatting.say(chatting.chat(), "hello")
+    assert kinds(shown) == ["user", "error"]
+    assert len(model.requests) == 1
+
+
+def test_what_fits_is_the_newest_part_in_its_order() -> None:
+    items = [
+        UserItem(text="first " * 100),
+        TextItem(text="old answer", step=0, done=True),
+        UserItem(text="second"),
+        ToolItem(
+            tool="skill_load", role="load", args={}, state="done", text="b" * 900, step=0, call="1", ref="skill-1"
+        ),
+        ToolItem(tool="skill_run", role="run", args={}, state="done", text="r" * 9_000, step=1, call="2"),
+    ]
+    whole = fitting.fit(items, 100_000)
+    assert (list(whole.items), whole.notice, whole.forgets_skills) == (items, "", False)
+    cut = fitting.fit(items, 4_000)
+    assert cut.results[items[4].id].startswith("r" * 2_000 + "\n[cut here: 2,000 of 9,000 characters")
+    assert (cut.results[items[3].id], cut.forgets_skills) == ("b" * 900, False)
+    small = fitting.fit(items, 2_500)
+    assert (list(small.items), small.messages_left_out) == (items[2:], 2)
+    assert (small.results[items[3].id], small.forgets_skills) == (fitting.LEFT_OUT, True)
+    assert small.notice == "[2 earlier messages of this chat left out to save room]"

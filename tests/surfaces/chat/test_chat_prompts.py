@@ -1,0 +1,83 @@
+"""The system prompts that the model of a chat gets over several turns, also from two servers on one store."""
+
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from surfaces.chat.openai_server import ModelServer, calls, text
+from surfaces.chat.serving import app_of, serving
+from worlds import World
+
+TOPICS = ("kettles", "anchors", "jewels")
+TURNS = ("Kettles?", "Thank you, go on with that.", "Anchors?", "Jewels?")
+
+
+def crowd(world: World, count: int) -> None:
+    for number in range(count):
+        description = f"Handles case {number} of an office, with much care and without any hurry at all."
+        world.skill(f".agents/skills/a-filler-{number:03}", description=description)
+    for topic in TOPICS:
+        world.skill(f".agents/skills/z-{topic}", description=f"Knows {topic}.")
+
+
+def system(model: ModelServer, number: int) -> str:
+    """The one system message of a request."""
+    (message,) = [one for one in model.requests[number]["messages"] if one["role"] == "system"]
+    return message["content"]
+
+
+JEWELS = {"name": "z-jewels"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "call"),
+    [
+        ("standard", ("skill_load", JEWELS)),
+        ("remcochat", ("skills_activate", JEWELS)),
+        ("mycodeagent", ("Skill", JEWELS)),
+        ("codelia", ("skill_search", {"query": "jewels"})),
+    ],
+)
+def test_every_turn_begins_with_the_same_prompt(
+    world: World, model: ModelServer, profile: str, call: tuple[str, object]
+) -> None:
+    crowd(world, 4)
+    (world.project / "skills").symlink_to(world.project / ".agents/skills")  # where MyCodeAgent looks
+    app = app_of(world, "memory:", profile, provider="openai", name="scripted", base_url=model.url)
+    model.plays(text("Well."), text("Well."), calls(call), text("Done."))
+    with serving(app) as chatting:
+        chat = chatting.chat()
+        for message in ("Kettles?", "Anchors?", "Jewels?", "/z-kettles now" if profile == "remcochat" else "And?"):
+            chatting.say(chat, message)
+    texts = [system(model, number) for number in range(len(model.requests))]
+    assert len(texts) == 5
+    assert texts[0] == texts[1] == texts[2]
+    assert all(one.startswith(texts[0]) for one in texts)
+    if profile == "remcochat":
+        assert texts[4][len(texts[0]) :] == "\n\nSkills activated in this conversation: z-jewels"
+        assert 'calls the skill "z-kettles"' in str(model.requests[4]["messages"][-1]), "said in the message itself"
+
+
+def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(
+    world: World, model: ModelServer, tmp_path: Path
+) -> None:
+    crowd(world, 60)
+    folder = world.home / ".config/metier"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text("[prompt]\nmax_chars = 3000\n")
+    with ExitStack() as stack:
+        given = {"provider": "openai", "name": "m", "base_url": model.url}
+        apps = [app_of(world, f"sqlite://{tmp_path}/trail.db", **given) for _ in range(2)]
+        servers = [stack.enter_context(serving(app)) for app in apps]
+        chat = servers[0].chat()
+        for number, message in enumerate(TURNS):
+            servers[number % 2].say(chat, message)
+    texts = [system(model, number) for number in range(len(TURNS))]
+    assert texts[1] == texts[0]
+    for before, after in pairwise(texts):
+        assert after.startswith(before[: before.rindex("</skill>")])
+    shown = [[f"<name>z-{topic}</name>" in one for topic in TOPICS] for one in texts]
+    assert shown == [[True, False, False], [True, False, False], [True, True, False], [True, True, True]]
+    assert max(map(len, texts)) < 4_000

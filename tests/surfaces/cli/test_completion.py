@@ -1,0 +1,231 @@
+"""Completion in bash, zsh and fish: what the Tab key completes, and what is never offered."""
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import parts
+from calling import Run, caller
+from metier.catalog import frontmatter
+from patience import PATIENCE
+from worlds import World
+
+SET_UP = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+}
+READY = {
+    "bash": "PS1='> '; bind 'set enable-bracketed-paste off' 2>/dev/null",
+    "zsh": "PS1='> '; unsetopt zle_bracketed_paste prompt_cr prompt_sp; autoload -Uz compinit; compinit -u -D",
+}
+KEYS = [
+    # the typed line, and its words after the Tab key
+    ("metier chec", ["metier", "check"]),
+    ("metier replay --dri", ["metier", "replay", "--drift"]),
+    ("metier list --profile vsc", ["metier", "list", "--profile", "vscode-copilot"]),
+    ("metier show rel", ["metier", "show", "release-notes"]),
+    ("metier --skills more show fr", ["metier", "--skills", "more", "show", "from-more"]),
+    ("metier read release-notes ref", ["metier", "read", "release-notes", "references/style.md"]),
+    ("metier run release-notes scr", ["metier", "run", "release-notes", "scripts/notes.py"]),
+    ("metier mode release-notes pin", ["metier", "mode", "release-notes", "pinned"]),
+    ("metier mcp add gem", ["metier", "mcp", "add", "gemini-cli"]),
+    ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the shell decides about the slash
+]
+
+
+@pytest.fixture
+def skilled(world: World) -> World:
+    files = {"references/style.md": "", "scripts/notes.py": "", "assets/a.txt": ""}
+    world.skill(".agents/skills/release-notes", description="Writes notes: of a release, in short.", files=files)
+    world.skill(".agents/skills/triage")
+    world.skill("more/from-more")
+    return world
+
+
+@pytest.fixture
+def surroundings(world: World) -> dict[str, str]:
+    """The variables of a simple terminal, with the command on PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
+    return {
+        "PATH": path,
+        "PYTHONPATH": python_path,
+        "HOME": str(world.home),
+        "TERM": "dumb",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+class Terminal:
+    """A shell in its own terminal. Keys go in, and its output comes out."""
+
+    def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+        code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.seen = ""
+        self.asked = 0
+
+    def press(self, keys: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(keys.encode())
+        self.process.stdin.flush()
+
+    def ask(self, line: str) -> str:
+        """Run a line, and return everything that is printed until it has ended."""
+        self.asked += 1
+        before = len(self.seen)
+        self.press(f"{line}; echo end-$((1000 + {self.asked}))\n")
+        self.wait_for(f"end-{1000 + self.asked}", before)
+        return self.seen[before:]
+
+    def wait_for(self, text: str, start: int) -> None:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen[start:]:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            assert data, f"{text!r} never came: {self.seen[start:]!r}"
+            self.seen += data.decode(errors="replace")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(params=["bash", "zsh"])
+def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[str, str]) -> Iterator[Terminal]:
+    parts.require(request.param)
+    shell = Terminal(SET_UP[request.param], skilled.project, surroundings)
+    try:
+        shell.ask(READY[request.param])
+        shell.ask(f'eval "$(metier completion {request.param})"')
+        yield shell
+    finally:
+        shell.close()
+
+
+def test_a_tab_completes_commands_options_profiles_skills_and_files(terminal: Terminal) -> None:
+    for typed, expected in KEYS:
+        # Control-A and -E add a command before the line, so that its words are printed and it does not run.
+        printed = terminal.ask(f"{typed}\t\x01printf '<%s>' \x05")
+        words = re.findall(r"<([^<>%]+)>", printed[printed.rindex("\n<") :])
+        assert [word.removesuffix("/") for word in words] == expected, typed
+
+
+def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundings: dict[str, str]) -> None:
+    parts.require("fish")
+    asked = "; ".join(f"echo '#'; complete -C '{typed}'" for typed, _ in KEYS)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"metier completion fish | source; {asked}"],
+        cwd=skilled.project,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = [block.strip("\n").split("\n") for block in done.stdout.split("#\n")[1:]]
+    found = [[line.split("\t")[0].removesuffix("/") for line in block] for block in answers]
+    assert found == [[words[-1]] for _, words in KEYS]
+    assert answers[3] == ["release-notes\tWrites notes: of a release"], "the script for fish cuts at the comma"
+
+
+# --- the completions, requested as the scripts do ---
+
+
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def call(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+@pytest.fixture
+def complete(call: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
+    monkeypatch.setenv("_METIER_COMPLETE", "bash_complete")
+
+    def ask(line: str) -> list[str]:
+        words = line.split(" ")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        result = call()
+        assert result.err == ""
+        return [item.removeprefix("plain,") for item in result.out.splitlines() if item]
+
+    return ask
+
+
+def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, complete: Complete) -> None:
+    assert complete("metier show ") == ["release-notes", "triage"]
+    assert complete("metier --cwd more show ") == ["release-notes", "triage"], "the folder is in the same project"
+    assert complete("metier --profile claude-code show ") == []
+    assert complete("metier show --skills more ") == ["from-more", "release-notes", "triage"]
+    assert complete("metier enable tr") == ["triage"]
+    assert complete("metier profiles o") == ["omp", "opencode"]
+    assert complete("metier check --host g") == ["gemini-cli", "goose"]
+    assert complete("metier run release-notes ") == ["scripts/notes.py"], "only scripts"
+
+
+def test_where_something_is_wrong_nothing_is_offered_and_nothing_said(world: World, complete: Complete) -> None:
+    assert complete("metier --profile nowhere show ") == []
+    assert complete("metier --cwd /nowhere show ") == []
+    (world.project / ".metier").mkdir()
+    (world.project / ".metier/config.toml").write_text("broken = = ")
+    assert complete("metier show ") == []
+    assert complete("metier read nothing ") == []
+
+
+@pytest.mark.parametrize("name", ["x;touch y", "$(id)", "a b", "`id`", "x*", "-rf", "a'b", "x|y", "x>y", "~x", "!x"])
+def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, complete: Complete, name: str) -> None:
+    world.skill(".agents/skills/good")
+    world.skill(".agents/skills/bad", name=name)
+    odd = f"references/{name}.md" if name != "-rf" else "-rf"
+    world.skill(".agents/skills/files", files={odd: "", "references/ok.md": ""})
+    assert complete("metier --profile omp show ") == ["files", "good"]
+    assert complete("metier read files ") == ["references/ok.md"]
+
+
+def test_names_are_taken_from_the_cache_when_nothing_changed(
+    skilled: World, complete: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while skilled.discover().parsed:
+        assert time.monotonic() < deadline, "the files never settle"
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(frontmatter, "parse", never)
+    assert complete(f"metier --home {skilled.home} show ") == ["release-notes", "triage"]
+
+
+# --- the command ---
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_the_shell(call: Run, shell: str) -> None:
+    result = call("completion", shell)
+    assert (result.code, result.err) == (0, "")
+    assert f"_METIER_COMPLETE={shell}_complete" in result.out
+
+
+def test_completion_of_another_shell_is_a_wrong_usage(call: Run) -> None:
+    assert call("completion", "tcsh").code == 2

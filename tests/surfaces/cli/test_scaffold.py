@@ -1,0 +1,171 @@
+"""`init` and `new`: what they create is valid, is named, and never replaces anything."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from calling import Run, caller
+from metier import Skills
+from metier.authoring.editing import new_skill
+from metier.files import text
+from metier.hosts import settings
+from metier.hosts.profiles import BUILT_IN
+from worlds import World
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+# --- init
+
+
+def test_init_makes_the_folder_and_a_configuration_and_says_so(world: World, run: Run) -> None:
+    result = run("init")
+    assert result.code == 0
+    assert result.out.splitlines()[:2] == ["created .agents/skills", "created .metier/config.toml"]
+    assert (world.project / ".agents/skills").is_dir()
+    assert settings.resolve(world.project, home=world.home).origins == {}, "every line is a comment"
+
+
+def test_init_again_changes_nothing(world: World, run: Run) -> None:
+    run("init")
+    (world.project / ".metier/config.toml").write_text("# mine\n")
+    before = everything(world.project)
+    shown = run("init", "--json").json
+    assert everything(world.project) == before
+    assert shown["made"] == []
+    assert [os.path.relpath(path, world.project) for path in shown["kept"]] == [".agents/skills", ".metier/config.toml"]
+
+
+def test_every_line_of_the_configuration_holds_when_it_is_uncommented(world: World, run: Run) -> None:
+    run("init")
+    file = world.project / ".metier/config.toml"
+    offered = re.findall(r"^# ((?:\w[\w.]* = |\[).*)$", file.read_text(), re.MULTILINE)
+    assert len(offered) >= 5
+    file.write_text("\n".join(offered))
+    found = settings.resolve(world.project, home=world.home)
+    assert {"profile", "filters.ignore", "prompt.max_chars", "custom_directories", "permissions.deny"} <= set(
+        found.origins
+    )
+
+
+def test_init_for_a_host_makes_the_folder_that_the_host_searches(world: World, run: Run) -> None:
+    run("init", "--profile", "claude-code")
+    assert (world.project / ".claude/skills").is_dir()
+    assert settings.resolve(world.project, home=world.home).profile.name == "claude-code"
+
+
+def test_init_from_a_folder_below_works_on_the_project(world: World, run: Run) -> None:
+    below = world.project / "a/b"
+    below.mkdir(parents=True)
+    run("init", "--cwd", str(below))
+    assert (world.project / ".agents/skills").is_dir()
+    assert not (below / ".agents").exists()
+
+
+# --- new
+
+
+def test_a_new_skill_is_valid_but_for_its_description_and_is_found(world: World, run: Run) -> None:
+    result = run("new", "pdf-report")
+    assert result.code == 0
+    assert "created .agents/skills/pdf-report/SKILL.md" in result.out
+    shown = run("validate", "--strict", "--ascii", ".agents/skills/pdf-report", "--json").json["skills"][0]
+    assert [d["code"] for d in shown["diagnostics"]] == ["description-placeholder"], "the author has one thing to write"
+    skill = world.discover()["pdf-report"]
+    session = Skills.discover(world.project, home=world.home).session()
+    assert set(session.load("pdf-report").files) == {"references/guide.md", "scripts/example.py"}
+    assert os.access(Path(skill.dir) / "scripts/example.py", os.X_OK)
+    assert run("check", ".agents/skills/pdf-report", "--json").code == 0, "no host rejects it"
+
+
+@pytest.mark.parametrize("host", [name for name in BUILT_IN if name != "remcochat"])
+def test_a_new_skill_lies_where_the_host_finds_it(world: World, run: Run, host: str) -> None:
+    run("new", "one", "--profile", host)
+    assert [skill.name for skill in world.discover(host)] == ["one"]
+
+
+def test_a_new_skill_for_the_user_lies_in_the_home(world: World, run: Run) -> None:
+    run("new", "one", "--user", "--home", str(world.home))
+    assert (world.home / ".agents/skills/one/SKILL.md").is_file()
+    result = run("new", "one", "--user", "--profile", "mycodeagent")
+    assert (result.code, "--in DIR" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["Plain words.", 'Says "quoted": # and: more', "- a list?", "日本語 \u202e hidden \x1b[31m", "{a: b}", "@x *y &z"],
+)
+def test_a_description_of_any_kind_is_kept_and_valid(world: World, run: Run, description: str) -> None:
+    assert run("new", "one", "--description", description).code == 0
+    found = run("validate", "--strict", ".agents/skills/one", "--json").json["skills"][0]["diagnostics"]
+    assert [d["code"] for d in found if d["severity"] == "error"] == []
+    expected = " ".join(text.remove_invisible(description).split())
+    assert world.discover()["one"].description == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("PDF Report", "try pdf-report"),
+        ("a--b", "try a-b"),
+        ("-x-", "try x"),
+        ("../evil", "try evil"),
+        ("größe", "try groe"),
+        ("x" * 65, "try " + "x" * 64),
+        ("", "such as"),
+        ("日本", "such as"),
+        (".", "such as"),
+        ("a\x1b[31m", "try a-31m"),
+    ],
+)
+def test_a_bad_name_is_refused_with_a_better_one(world: World, run: Run, name: str, says: str) -> None:
+    before = everything(world.project.parent)
+    result = run("new", "--", name)
+    assert (result.code, result.out) == (2, "")
+    assert says in result.err
+    assert "\x1b" not in result.err
+    assert everything(world.project.parent) == before
+
+
+def test_nothing_that_is_there_is_overwritten(world: World, run: Run) -> None:
+    world.skill(".agents/skills/one", body="mine\n")
+    (world.project / ".agents/skills/two").symlink_to("/nowhere")
+    before = everything(world.project)
+    for name in ("one", "two"):
+        result = run("new", name)
+        assert (result.code, result.out) == (1, "")
+        assert "nothing was changed" in result.err
+    assert everything(world.project) == before
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(world: World, run: Run) -> None:
+    (world.project / "file").write_text("x")
+    result = run("new", "one", "--in", "file")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.count("\n") == 1
+    assert "cannot be written" in result.err
+
+
+def test_the_template_has_no_sentence_left_to_fill_in_but_the_description() -> None:
+    assert "TODO" not in new_skill.SKILL + new_skill.GUIDE + new_skill.SCRIPT
+
+
+def test_two_new_skills_of_one_name_at_once_are_one(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("new", "one").code == 0
+    file = world.project / ".agents/skills/one/SKILL.md"
+    file.write_text("written by the other")
+    monkeypatch.setattr(new_skill.os.path, "lexists", lambda path: False)  # it looked before the other one created it
+    late = run("new", "one")
+    monkeypatch.undo()
+    assert (late.code, late.out) == (1, "")
+    assert "already exists; nothing was changed" in late.err
+    assert file.read_text() == "written by the other"

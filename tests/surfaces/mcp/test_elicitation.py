@@ -1,0 +1,353 @@
+"""Clients that show forms are asked what policy wants to have confirmed, on every transport and in both protocols."""
+
+import json
+import subprocess
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from clients import ERAS, TRANSPORTS, ask, command, connected, open_app, run
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
+from worlds import World
+
+CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
+BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
+SCRIPT = "#!/bin/sh\necho RAN\n"
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    world.skill(".agents/skills/one", body="BODY", files={"a.md": "TEXT", "scripts/x.sh": SCRIPT})
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
+    return world
+
+
+class Person:
+    """Answers the forms of a client, in order: with a button, or with Accept and a word in the field."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), list[types.ElicitRequestFormParams]()
+
+    async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        self.asked.append(params)
+        answer = self.answers.pop(0)
+        if answer in ("accept", "decline", "cancel"):
+            return types.ElicitResult(action=answer)
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    @property
+    def questions(self) -> list[str]:
+        return [params.message.splitlines()[0] for params in self.asked]
+
+
+async def load(client: Client) -> bool:
+    result = await client.call_tool("skill_load", {"name": "one"})
+    return not result.is_error
+
+
+@CONNECTIONS
+def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(library: World, transport: str, era: str) -> None:
+    person = Person("no", "decline", "cancel", "once", "always")
+
+    async def check() -> None:
+        async with connected(library, transport, era, asked=person) as client:
+            assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
+
+    run(check)
+    assert person.questions == ["Load the skill one?"] * 5
+    kept = (library.home / ".config/metier/permissions.toml").read_text()
+    assert kept.count("[[allow]]") == 1
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize(
+    ("result", "runs"),
+    [
+        (types.ElicitResult(action="accept"), True),
+        (types.ElicitResult(action="accept", content={}), True),
+        (types.ElicitResult(action="accept", content={"answer": None}), True),
+        (types.ElicitResult(action="accept", content={"answer": ""}), True),
+        (types.ElicitResult(action="accept", content={"answer": "once"}), True),
+        (types.ElicitResult(action="decline"), False),
+        (types.ElicitResult(action="decline", content={"answer": "always"}), False),
+        (types.ElicitResult(action="cancel"), False),
+        (types.ElicitResult(action="accept", content={"answer": "no"}), False),
+        (types.ElicitResult(action="accept", content={"answer": "ALWAYS"}), False),
+        (types.ElicitResult(action="accept", content={"answer": "remember"}), False),
+        (types.ElicitResult(action="accept", content={"answer": True}), False),
+        (types.ElicitResult(action="accept", content={"answer": ["always"]}), False),
+    ],
+)
+def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(
+    library: World, era: str, result: types.ElicitResult, runs: bool
+) -> None:
+    asked: list[str] = []
+
+    async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return result
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            assert [await load(client), await load(client)] == [runs, runs]
+
+    run(check)
+    assert len(asked) == 2, "no answer was remembered"
+    assert not (library.home / ".config/metier/permissions.toml").exists()
+
+
+@BOTH_ERAS
+def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(library: World, era: str) -> None:
+    person = Person("accept", "always")
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            assert [await load(client) for _ in range(3)] == [True, True, True]
+
+    run(check)
+    assert len(person.asked) == 2, "the second answer was for good"
+    schema, message = person.asked[0].requested_schema, person.asked[0].message
+    assert not schema.get("required")
+    assert {name: (field["enum"], field["default"]) for name, field in schema["properties"].items()} == {
+        "answer": (["once", "always"], "once")
+    }
+    assert message.endswith("Accept allows it once, or always if you choose that. Decline is the no.")
+
+
+@CONNECTIONS
+def test_a_client_without_forms_is_told_what_would_allow_the_call(library: World, transport: str, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, transport, era) as client:
+            result = await client.call_tool("skill_load", {"name": "one"})
+            assert result.is_error
+            (content,) = result.content
+            assert isinstance(content, types.TextContent)
+            assert "nobody can be asked here" in content.text
+            assert 'tool = "skill_load", skill_name = "one"' in content.text
+
+    run(check)
+
+
+ANSWERS = {
+    "no": "(the answer was no); the user can allow it when it is asked again, or in [permissions] of",
+    "decline": "(nobody approved it: the host declined the question); the user can allow it in [permissions] of",
+    "cancel": "(nobody approved it: the host dismissed the question); the user can allow it in [permissions] of",
+    "": "(it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "era"), [(answer, era) for answer in ANSWERS for era in ERAS if answer or era == "2025"]
+)
+def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
+    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("skill_load", {"name": "one"}),
+        ("skill_read", {"name": "one", "path": "a.md"}),
+        ("skill_run", {"name": "one", "script": "scripts/x.sh"}),
+    ]
+    config = library.home / ".config/metier/config.toml"
+    asks = config.read_text()
+    rules: list[str] = []
+
+    async def check() -> None:
+        for call in calls:
+            app = open_app(library)
+            app.runner = runner
+            person = Person(answer) if answer else None
+            async with connected(library, "memory", era, app, asked=person) as client:
+                for one in calls[: len(rules)]:
+                    assert not (await client.call_tool(*one)).is_error
+                (content,) = (await client.call_tool(*call)).content
+            assert isinstance(content, types.TextContent)
+            assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
+            rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
+            config.write_text(f"{asks}allow = [{', '.join(rules)}]")
+        app = open_app(library)
+        app.runner = runner
+        async with connected(library, "memory", era, app) as client:
+            assert not any([(await client.call_tool(*call)).is_error for call in calls])
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
+    person = Person("once", "no", "once", "once")
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            (content,) = (await client.read_resource("skill://one/a.md")).contents
+            assert isinstance(content, types.TextResourceContents)
+            assert content.text == "TEXT"
+            with pytest.raises(MCPError, match="the answer was no"):
+                await client.read_resource("skill://one/a.md")
+            prompt = await client.get_prompt("one", {"arguments": "now"})
+            assert "BODY" in str(prompt.messages)
+
+    run(check)
+    assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
+
+
+@CONNECTIONS
+def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
+    person = Person("no", "decline", "once")
+
+    async def check() -> None:
+        async with connected(library, transport, era, asked=person) as client:
+            for why in ("the answer was no", "nobody approved it: the host declined the question"):
+                with pytest.raises(MCPError, match=why):
+                    await client.get_prompt("one", {"arguments": "now"})
+            assert "BODY" in str((await client.get_prompt("one")).messages)
+        async with connected(library, transport, era) as client:
+            with pytest.raises(MCPError, match="nobody can be asked here"):
+                await client.get_prompt("one")
+
+    run(check)
+    assert person.questions == ["Load the skill one?"] * 3
+
+
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat"])
+def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
+    where = {"omp": ".omp/skills", "mycodeagent": "skills", "remcochat": ".skills"}.get(profile, ".agents/skills")
+    library.skill(f"{where}/one", body="BODY")
+    person = Person("no")
+
+    async def check() -> None:
+        app = open_app(library, profile=profile, settings={"enabled": True})
+        async with connected(library, "memory", "2025", app=app, asked=person) as client:
+            with pytest.raises(MCPError, match="the answer was no"):
+                await client.get_prompt("one")
+        async with connected(library, "memory", "2025", app=app) as client:
+            if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
+                assert "BODY" in str((await client.get_prompt("one")).messages)
+            else:
+                with pytest.raises(MCPError, match="nobody can be asked here"):
+                    await client.get_prompt("one")
+
+    run(check)
+    assert person.questions == ["Load the skill one?"]
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("path", ["x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"])
+def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
+    library: World, era: str, path: str
+) -> None:
+    folder = library.project / ".agents/skills/one"
+    (folder / "d").mkdir()
+    (folder / "x.md").symlink_to("SKILL.md")
+    (folder / "d/y.md").symlink_to("../SKILL.md")
+    (folder / "hard.md").hardlink_to(folder / "SKILL.md")
+    person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
+    config = library.home / ".config/metier/config.toml"
+    config.write_text('[permissions]\nask = [{ tool = "skill_load" }]\n')
+
+    async def check() -> None:
+        async with connected(library, "memory", era, asked=person) as client:
+            with pytest.raises(MCPError):
+                await client.read_resource(f"skill://one/{path}")
+
+    run(check)
+
+
+def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", "2026", asked=Person()) as client:
+            first = await ask(client, "metier/load", name="one")
+            assert first["resultType"] == "input_required"
+            (key,) = first["inputRequests"]
+            answers = {key: {"action": "accept", "content": {"answer": "once"}}}
+            done = await ask(client, "metier/load", name="one", inputResponses=answers)
+            assert "BODY" in done["text"]
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) -> None:
+    script = library.project / ".agents/skills/one/scripts/x.sh"
+    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
+    app = open_app(library)
+    app.runner = runner
+    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
+
+    class Editor(Person):
+        async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            said = await super().__call__(context, params)
+            if len(self.asked) == 2:
+                script.write_text("#!/bin/sh\necho EVIL\n")
+            return said
+
+    person = Editor("always", "once", "no")
+
+    async def check() -> None:
+        async with connected(library, "memory", era, app, asked=person) as client:
+            assert await load(client)
+            result = await client.call_tool(*call)
+            assert result.is_error is (era == "2026")  # the question came back, and was asked once more
+
+    run(check)
+    ran = [file.data for job in runner.jobs if job.tree for file in job.tree.files if file.path == job.script]
+    assert ran == ([SCRIPT.encode()] if era == "2025" else [])
+    shown = person.asked[1].message
+    assert "Command scripts/x.sh" in shown
+    assert all(f"    | {line}\n" in shown for line in SCRIPT.splitlines())
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
+    async def check() -> None:
+        asked, may_answer = anyio.Event(), anyio.Event()
+
+        async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            asked.set()
+            await may_answer.wait()
+            return types.ElicitResult(action="accept", content={"answer": "once"})
+
+        loaded: list[bool] = []
+        async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
+
+            async def loading() -> None:
+                loaded.append(await load(client))
+
+            tasks.start_soon(loading)
+            await asked.wait()
+            result = await client.call_tool("skill_search", {"query": "one"})
+            assert not result.is_error
+            assert loaded == []
+            may_answer.set()
+        assert loaded == [True]
+
+    run(check)
+
+
+def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:
+    def message(id_: int, method: str, **params: object) -> str:
+        return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n"
+
+    with subprocess.Popen(command(library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        info = {"name": "test", "version": "1"}
+        capabilities = {"elicitation": {}}
+        line = message(1, "initialize", protocolVersion="2025-06-18", clientInfo=info, capabilities=capabilities)
+        server.stdin.write(line)
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+        server.stdin.write(message(2, "tools/call", name="skill_load", arguments={"name": "one"}))
+        server.stdin.flush()
+        while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
+            pass
+        server.stdin.close()
+        server.stdout.read()
+        assert server.wait() == 0

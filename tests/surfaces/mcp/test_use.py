@@ -1,0 +1,429 @@
+"""What clients do with the server: tools, prompts, completion, a session for each client, and notifications."""
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from clients import ERAS, all_pages, connected, open_app, run, serve_http
+from mcp import Client
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from metier.surfaces.mcp.clients import SESSION_KEY
+from metier.surfaces.mcp.handlers import RESULT_KEY
+from metier.surfaces.mcp.http import http_app
+from metier.surfaces.mcp.server import McpServer
+from patience import PATIENCE
+from worlds import World
+
+SKILLS = ".agents/skills"
+Target = McpServer | Transport
+BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    world.skill(f"{SKILLS}/pdf", body="Fill $ARGUMENTS.", files={"references/forms.md": "x", "references/faq.md": "x"})
+    world.skill(f"{SKILLS}/pdf-split", argument_hint="[pages]")
+    world.skill(f"{SKILLS}/quiet", user_invocable=False)
+    return world
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, types.TextContent)
+    return content.text
+
+
+def prompt_text(result: types.GetPromptResult) -> str:
+    (message,) = result.messages
+    assert isinstance(message.content, types.TextContent)
+    return message.content.text
+
+
+# --- tools and prompts ---
+
+
+def untimed(text: str) -> str:
+    """A result without the time that it took, which MyCodeAgent's envelope has."""
+    return re.sub(r'"time_ms": \d+', "", text)
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
+def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(world: World, era: str, profile: str) -> None:
+    for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
+        world.skill(f"{base}/pdf", body="MARKER")
+    app = open_app(world, profile=profile, settings={"enabled": True})
+    other = open_app(world, profile=profile, settings={"enabled": True}).session()
+
+    async def check() -> None:
+        async with connected(world, "memory", era, app) as client:
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == [tool.name for tool in other.tools(wire=True)]
+            offered = other.offered(wire=True)
+            name = offered.get("load") or offered["read"]
+            arguments = {"path": "skill://pdf"} if profile == "omp" else {"name": "pdf"}
+            result = await client.call_tool(name, arguments)
+            expected = other.call(name, arguments)
+            assert untimed(text_of(result)) == untimed(expected.text)
+            assert "MARKER" in text_of(result)
+            # Claude Code, Codex and OpenCode show a model structured content instead of the text.
+            assert result.structured_content is None
+            data = (result.meta or {})[RESULT_KEY]
+            assert data
+            assert "MARKER" not in str(data)
+            assert set(data) <= set(expected.as_dict())
+            assert not result.is_error
+            wrong = await client.call_tool(name, {"path": "skill://nobody"} if profile == "omp" else {"name": "nobody"})
+            assert wrong.is_error
+            assert "nobody" in text_of(wrong)
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+            for tool, arguments in (
+                ("no_such_tool", {}),
+                ("skill_load", {}),
+                ("skill_load", {"name": 7}),
+                ("skill_search", {"query": []}),
+                ("skill_read", {"name": "pdf", "path": "../../x"}),
+                ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
+            ):
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error
+                assert text_of(result)
+                assert (result.meta or {})[RESULT_KEY]["ok"] is False
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_a_prompt_is_the_users_command(library: World, era: str) -> None:
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+            prompts = (await client.list_prompts()).prompts
+            assert [prompt.name for prompt in prompts] == ["pdf", "pdf-split"]
+            (argument,) = prompts[1].arguments or []
+            assert (argument.name, argument.description, argument.required) == ("arguments", "[pages]", False)
+            expected = open_app(library).session().invoke("/pdf a  b.pdf\nand $HOME").loaded
+            assert expected is not None
+            got = await client.get_prompt("pdf", {"arguments": "a  b.pdf\nand $HOME"})
+            assert prompt_text(got) == expected.text
+            assert "Fill a  b.pdf\nand $HOME." in expected.text
+            assert prompt_text(await client.get_prompt("/pdf-split")).startswith("<skill_content")
+            for name in ("quiet", "nobody", ""):
+                with pytest.raises(MCPError) as caught:
+                    await client.get_prompt(name)
+                assert caught.value.code == types.INVALID_PARAMS
+
+    run(check)
+
+
+@pytest.mark.parametrize("profile", ["codelia", "omp", "mycodeagent", "rip", "remcochat"])
+def test_every_host_has_its_skills_as_prompts(world: World, profile: str) -> None:
+    for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
+        world.skill(f"{base}/pdf", body="MARKER")
+
+    async def check() -> None:
+        app = open_app(world, profile=profile, settings={"enabled": True})
+        async with connected(world, "memory", "2026", app) as client:
+            assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["pdf"]
+            assert "MARKER" in prompt_text(await client.get_prompt("pdf", {"arguments": "x"}))
+
+    run(check)
+
+
+@BOTH_ERAS
+def test_names_and_files_are_completed(library: World, era: str) -> None:
+    template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+    prompt = types.PromptReference(name="pdf")
+
+    async def check() -> None:
+        async with connected(library, "memory", era) as client:
+
+            async def values(
+                ref: types.ResourceTemplateReference | types.PromptReference,
+                name: str,
+                value: str,
+                given: dict[str, str] | None = None,
+            ) -> list[str]:
+                answer = await client.complete(ref, {"name": name, "value": value}, given)
+                assert answer.completion.total == len(answer.completion.values)
+                return answer.completion.values
+
+            assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
+            assert await values(template, "name", "pdf-") == ["pdf-split"]
+            assert await values(template, "path", "references/f", {"name": "pdf"}) == [
+                "references/faq.md",
+                "references/forms.md",
+            ]
+            assert await values(template, "path", "", {"name": "nobody"}) == []
+            assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
+
+    run(check)
+
+
+def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: World) -> None:
+    for number in range(120):
+        world.skill(f"{SKILLS}/s-{number:03}")
+
+    async def check() -> None:
+        async with connected(world, "memory", "2025") as client:
+            ref = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+            found = (await client.complete(ref, {"name": "name", "value": "s"})).completion
+            assert (len(found.values), found.total, found.has_more) == (100, 120, True)
+
+    run(check)
+
+
+# --- each client for itself ---
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+@BOTH_ERAS
+def test_what_one_client_loaded_is_new_to_another(library: World, transport: str, era: str) -> None:
+    app = open_app(library)
+    mode = ERAS[era][0]
+
+    async def check(target: Callable[[], Target]) -> None:
+        async with Client(target(), mode=mode, cache=None) as one, Client(target(), mode=mode, cache=None) as two:
+            first = await one.call_tool("skill_load", {"name": "pdf"})
+            named = (first.meta or {}).get(SESSION_KEY)
+            meta: types.RequestParamsMeta | None = {SESSION_KEY: named} if named else None
+            again = await one.call_tool("skill_load", {"name": "pdf"}, meta=meta)
+            other = await two.call_tool("skill_load", {"name": "pdf"})
+            assert text_of(first) == text_of(other)
+            assert "already loaded" in text_of(again)
+            if named and transport == "http":  # a call without a session id gets a new session
+                assert text_of(await one.call_tool("skill_load", {"name": "pdf"})) == text_of(first)
+                app.session("demo").load("pdf")
+                for foreign in ("of-nobody", "mcp-nobody", "demo"):
+                    other_meta: types.RequestParamsMeta = {SESSION_KEY: foreign}
+                    got = await one.call_tool("skill_load", {"name": "pdf"}, meta=other_meta)
+                    assert text_of(got) == text_of(first)
+
+    async def start() -> None:
+        if transport == "memory":
+            server = McpServer(app, watch=False)
+            await check(lambda: server)
+            return
+        async with serve_http(http_app(app, watch=False)) as url:
+            await check(lambda: streamable_http_client(url))
+
+    run(start)
+    loads = {frame["session_id"] for frame in app.store.read() if frame["type"] == "skill_loaded"}
+    assert len(loads) >= 2
+    started = [frame for frame in app.store.read() if frame["type"] == "session_started"]
+    assert {frame["surface"] for frame in started} == {"mcp"}
+
+
+def test_looking_leaves_no_trace(library: World) -> None:
+    app = open_app(library)
+
+    async def check() -> None:
+        async with connected(library, "http", "2026", app) as client:
+            for method, key in (("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools")):
+                assert await all_pages(client, method, key)
+
+    run(check)
+    assert app.store.read() == []
+
+
+# --- news ---
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport: str) -> None:
+    async def check() -> None:
+        told: set[str] = set()
+        complete = anyio.Event()
+
+        async def hear(message: object) -> None:
+            if isinstance(
+                message,
+                (
+                    types.ToolListChangedNotification,
+                    types.ResourceListChangedNotification,
+                    types.PromptListChangedNotification,
+                ),
+            ):
+                told.add(message.method)
+            if len(told) == 3:
+                complete.set()
+
+        async def listen(target: Target) -> None:
+            async with Client(target, mode="legacy", message_handler=hear, cache=None) as client:
+                capabilities = client.server_capabilities
+                assert capabilities.tools is not None
+                assert capabilities.tools.list_changed
+                assert len((await client.list_prompts()).prompts) == 2
+                written = 0
+                while not complete.is_set():  # over HTTP, changes are missed until the stream for notifications is open
+                    library.skill(f"{SKILLS}/new-{written}")
+                    written += 1
+                    with anyio.move_on_after(0.2):
+                        await complete.wait()
+                names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+                assert names[0] == "new-0"
+
+        app = open_app(library)
+        if transport == "memory":
+            await listen(McpServer(app, watch=True))
+        else:
+            async with serve_http(http_app(app, watch=True)) as url:
+                await listen(streamable_http_client(url))
+
+    run(check)
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport: str) -> None:
+    async def check() -> None:
+        app = open_app(library)
+
+        async def listen(target: Target) -> None:
+            async with Client(target, cache=None) as client:
+                assert len((await client.list_prompts()).prompts) == 2
+                wanted = client.listen(tools_list_changed=True, resources_list_changed=True, prompts_list_changed=True)
+                async with wanted as events:
+                    path = library.project / SKILLS / "pdf/SKILL.md"
+                    path.write_text(path.read_text().replace("Does one thing", "Does another thing"))
+                    heard = [type(await anext(aiter(events))) for _ in range(3)]
+                    assert heard == [ToolsListChanged, ResourcesListChanged, PromptsListChanged]
+                about = {prompt.name: prompt.description for prompt in (await client.list_prompts()).prompts}
+                assert about["pdf"] == "Does another thing, for a test."
+
+        if transport == "memory":
+            await listen(McpServer(app, watch=True))
+        else:
+            async with serve_http(http_app(app, watch=True)) as url:
+                await listen(streamable_http_client(url))
+
+    run(check)
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: str) -> None:
+    async def check() -> None:
+        heard = anyio.Event()
+
+        async def hear(message: object) -> None:
+            if isinstance(message, types.ResourceListChangedNotification):
+                heard.set()
+
+        app = open_app(library)
+        async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+            (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+
+            async def write() -> None:
+                for number in itertools.count():  # the server reports no changes from before its first scan
+                    (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
+                    await anyio.sleep(0.3)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                if era == "2025":
+                    await heard.wait()
+                else:
+                    async with client.listen(resources_list_changed=True) as events:
+                        assert type(await anext(aiter(events))) is ResourcesListChanged
+                tasks.cancel_scope.cancel()
+            (after,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+            assert before["frontmatter"] == after["frontmatter"]
+            assert before["resources"] != after["resources"]
+
+    run(check)
+
+
+# --- who may ask ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example:80"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-type": "text/plain"}, 400),
+        ({}, 200),
+        ({"origin": "http://localhost:3000"}, 200),
+    ],
+    ids=str,
+)
+@BOTH_ERAS
+def test_requests_under_a_strange_name_are_turned_away(
+    library: World, era: str, headers: dict[str, str], status: int
+) -> None:
+    body: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    given = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    if era == "2026":
+        meta = {
+            f"io.modelcontextprotocol/{key}": value
+            for key, value in {"protocolVersion": "2026-07-28", "clientCapabilities": {}}.items()
+        }
+        body["params"] = {"_meta": meta}
+        given |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+    else:
+        info = {"name": "test", "version": "0"}
+        body |= {
+            "method": "initialize",
+            "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info},
+        }
+
+    async def check() -> None:
+        async with (
+            serve_http(http_app(open_app(library), watch=False)) as url,
+            httpx2.AsyncClient(timeout=PATIENCE) as client,
+        ):
+            answer = await client.post(url, json=body, headers=given | headers)
+            assert answer.status_code == status
+
+    run(check)
+
+
+def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: World) -> None:
+    """Some servers hand them on. The clients of these tests cannot send them."""
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    params = {"_meta": {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+    given = {
+        "content-type": "application/json ",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28\t",
+        "mcp-method": " tools/list \t",
+        "host": "localhost ",
+    }
+
+    async def check() -> None:
+        app = http_app(open_app(library), watch=False)
+        transport = httpx2.ASGITransport(app)
+        async with app.lifespan(), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/mcp", json=body, headers=given)
+            assert answer.status_code == 200, answer.text
+            assert "skill_load" in answer.text
+
+    run(check)
+
+
+# --- without the SDK ---
+
+
+def test_without_the_extra_the_command_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['mcp'] = None; from metier.surfaces.cli import main; sys.argv[1:] = ['mcp']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 4
+    assert done.stderr == "metier: MCP needs an optional dependency; install it with: pip install 'metier[mcp]'\n"

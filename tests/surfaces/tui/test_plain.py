@@ -1,0 +1,153 @@
+"""The picker as a line-by-line dialogue."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from metier.surfaces.tui.model import ALL, Picker, PickerEntry
+from metier.surfaces.tui.plain import PAGE, Dialogue
+from worlds import World
+
+SKILLS = ".agents/skills"
+
+
+@pytest.fixture
+def shelf(world: World) -> World:
+    world.skill(f"{SKILLS}/pdf-forms", description="Fills forms.", body="How to fill.\n", files={"scripts/a.py": ""})
+    world.skill(f"{SKILLS}/release-notes", description="Drafts a changelog.")
+    world.skill("~/.agents/skills/spreadsheet", description="Reads sheets.")
+    world.skill(f"{SKILLS}/broken", text="---\nname: broken\n---\n")
+    return world
+
+
+def talk(world: World, *lines: str, query: str = "") -> tuple[PickerEntry | None, list[str]]:
+    """The choice and the printed lines when a user types these lines."""
+    said: list[str] = []
+    given = iter(lines)
+    chosen = Dialogue(Picker(world.discover()), ALL, lambda: next(given, None), said.append).run(query)
+    return chosen, said
+
+
+@pytest.mark.behaviour("C-100", "C-101")
+def test_words_search_and_a_number_chooses(shelf: World) -> None:
+    chosen, said = talk(shelf, "changelog", "1")
+    assert said[-2:] == ["1. release-notes, repo: Drafts a changelog.", "End of the results."]
+    assert chosen is not None
+    assert chosen.name == "release-notes"
+
+
+def test_the_end_of_input_and_quit_choose_nothing(shelf: World) -> None:
+    assert talk(shelf)[0] is None
+    assert talk(shelf, ":quit", "1")[0] is None
+
+
+def test_long_answers_come_in_pages(world: World) -> None:
+    for number in range(25):
+        world.skill(f"{SKILLS}/s{number:02}")
+    chosen, said = talk(world, "s", ":more", ":more", ":more", "25")
+    assert sum(line[0].isdigit() and ". s" in line for line in said) == 25
+    assert f"{PAGE} of 25 shown; :more shows more." in said
+    assert said[-1] == "There are no more results."
+    assert chosen is not None
+    assert chosen.name == "s24"
+
+
+@pytest.mark.behaviour("C-102")
+def test_switches_are_commands_and_last(shelf: World) -> None:
+    _, said = talk(shelf, ":off 1", ":pin 2", "pdf")
+    assert "pdf-forms is off." in said
+    assert "release-notes is pinned: it comes first in every prompt." in said
+    assert "1. pdf-forms, repo, off: Fills forms." in said
+    skills = shelf.discover()
+    assert (skills["pdf-forms"].mode, skills["release-notes"].mode) == ("off", "pinned")
+    talk(shelf, ":on 1", ":unpin 2")
+    skills = shelf.discover()
+    assert (skills["pdf-forms"].mode, skills["release-notes"].mode) == ("auto", "auto")
+
+
+def test_show_reads_text_and_files(shelf: World) -> None:
+    _, said = talk(shelf, ":show 1")
+    assert {"files: scripts/a.py", "How to fill.", "scope: repo, from agents"} <= set(said)
+
+
+@pytest.mark.behaviour("C-101")
+def test_views_are_named_and_changed(shelf: World) -> None:
+    chosen, said = talk(shelf, ":view", ":view user", ":view problems", "1", "2")
+    assert "Views: all (3), repo (2), user (1), problems (1)." in said
+    assert "1. spreadsheet, user: Reads sheets." in said
+    assert "broken is not a skill: `description` is missing" in said
+    assert "There is no number 2. The list has 1 entry." in said
+    assert chosen is None
+
+
+def test_unknown_commands_and_no_answers_help(shelf: World) -> None:
+    _, said = talk(shelf, ":frobnicate", "zzzqqq", ":show x", "99999999999999999999")
+    assert any(":show N" in line for line in said)
+    assert "No skill matches 'zzzqqq'." in said
+    assert "There is no number x. The list has 0 entries." in said
+    assert max(len(line) for text in said for line in text.splitlines()) <= 80
+
+
+def test_hostile_text_is_harmless(world: World) -> None:
+    nasty = json.dumps("\x1b[31mred\x07 \u202e and [bold]")
+    world.skill(f"{SKILLS}/evil", text=f"---\nname: evil\ndescription: {nasty}\n---\n\x1b[2Jbody\n")
+    _, said = talk(world, ":view problems", ":show 1")
+    assert said
+    assert not set("".join(said)) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_it_works_in_a_pipe_without_a_terminal(shelf: World) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from metier.surfaces.cli import main; main()",
+        "pick",
+        "--plain",
+        "--cwd",
+        str(shelf.project),
+    ]
+    done = subprocess.run(command, input="sheets\n1\n", capture_output=True, text=True, check=True)
+    assert done.stdout == "spreadsheet\n"
+    assert subprocess.run(command, input="", capture_output=True, text=True, check=False).returncode == 1
+
+
+def test_without_a_terminal_the_full_screen_says_what_to_do(shelf: World) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from metier.surfaces.cli import main; main()",
+        "pick",
+        "--cwd",
+        str(shelf.project),
+    ]
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=False, start_new_session=True)
+    assert done.returncode == 2
+    assert "the picker needs a terminal" in done.stderr
+    assert "--plain" in done.stderr
+
+
+def test_without_textual_the_missing_extra_is_named_and_plain_works(shelf: World) -> None:
+    block = "import sys; sys.modules['textual'] = None; from metier.surfaces.cli import main; main()"
+    command = [sys.executable, "-c", block, "pick", "--cwd", str(shelf.project)]
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "pip install 'metier[tui]'" in done.stderr
+    done = subprocess.run([*command, "--plain"], input="sheets\n1\n", capture_output=True, text=True, check=True)
+    assert done.stdout == "spreadsheet\n"
+
+
+def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: World) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from metier.surfaces.cli import main; main()",
+        "pick",
+        "--plain",
+        "--cwd",
+        str(shelf.project),
+    ]
+    done = subprocess.run([*command, "--scope", "nowhere"], input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "known: all, repo, user, problems" in done.stderr

@@ -1,0 +1,119 @@
+"""The question on the screen of the picker: the keys that answer it, and what a small terminal still shows."""
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.widgets import Static
+
+from asked import BEFORE, REQUEST, missing
+from metier import Question, Request
+from metier.surfaces.tui.question import QuestionApp
+from parts import needs
+from terminals import Terminal
+from worlds import World
+
+ASK = '[permissions]\nask = [{ tool = "skill_load" }]\n'
+needs_tmux = needs("tmux")
+
+
+def press(request: Request, *keys: str, size: tuple[int, int] = (80, 24)) -> tuple[str | None, str]:
+    """The answer after these keys, and everything that the screen has then."""
+    program = QuestionApp(Question.of(request))
+    seen: list[str] = []
+
+    async def run() -> None:
+        async with program.run_test(size=size) as pilot:
+            await pilot.pause()
+            for key in keys:
+                seen.append(_text(program))
+                await pilot.press(key)
+                await pilot.pause()
+            if program.is_running:
+                seen.append(_text(program))
+
+    asyncio.run(run())
+    return program.return_value, seen[-1]
+
+
+def _text(program: QuestionApp) -> str:
+    return "\n".join(str(program.query_one(f"#{part}", Static).render()) for part in ("question", "meanings", "keys"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"),
+    [
+        (("y",), "once"),
+        (("a",), "always"),
+        (("n",), "no"),
+        (("escape",), "no"),
+        (("ctrl+c",), "no"),
+        (("ctrl+q",), "no"),
+        (("enter", "space", "tab", "x", "down", "Y", "y"), "once"),
+    ],
+)
+def test_a_key_answers(keys: tuple[str, ...], answer: str) -> None:
+    assert press(REQUEST, *keys)[0] == answer
+
+
+@pytest.mark.parametrize("key", ["enter", "space", "tab", "x", "v"])
+def test_no_other_key_answers(key: str) -> None:
+    assert press(REQUEST, key)[0] is None
+
+
+@pytest.mark.parametrize("size", [(81, 24), (120, 12), (200, 60)])
+@pytest.mark.parametrize("before", ["", BEFORE], ids=["script", "diff"])
+def test_everything_is_on_the_screen_and_markup_is_text(before: str, size: tuple[int, int]) -> None:
+    _, shown = press(replace(REQUEST, before=before), "x", size=size)
+    assert missing(shown, bool(before)) == []
+
+
+def test_v_shows_all_of_a_long_text() -> None:
+    request = replace(REQUEST, detail="x\n" * 3_000 + "LAST\n")
+    before, after = press(request, "x")[1], press(request, "v")[1]
+    assert ("Not shown: " in before, "LAST" in before) == (True, False)
+    assert "| LAST" in after
+
+
+# --- in a terminal ---
+
+
+@pytest.fixture
+def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
+    world.skill(".agents/skills/one", body="BODY")
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(ASK)
+    terminal = Terminal(world, tmp_path / "tmux")
+    yield terminal
+    terminal.close()
+
+
+@needs_tmux
+@pytest.mark.parametrize("line", ["metier pick --print load", "echo n | metier pick --print load 2>errors"])
+@pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 3)])
+def test_the_picker_asks_before_it_loads(terminal: Terminal, line: str, key: str, code: int) -> None:
+    terminal.run(f'x=$({line}); echo "exit-$?"; echo "$x"')
+    terminal.until("one")
+    terminal.keys("Enter")
+    shown = terminal.until("y once")
+    assert "Load the skill one?" in shown
+    assert "Always: loading" in shown
+    terminal.keys(key)
+    shown = terminal.until(f"exit-{code}")
+    if code == 0:
+        terminal.until("BODY")
+    assert ("BODY" in terminal.shown()) == (code == 0)
+
+
+@needs_tmux
+def test_the_plain_dialogue_asks_in_lines(terminal: Terminal) -> None:
+    terminal.run("metier pick --plain --print load; echo exit-$?", rows=40)
+    terminal.until("1. one")
+    terminal.keys("1", "Enter")
+    assert "Load the skill one?" in terminal.until("[n]:")
+    terminal.keys("y", "Enter")
+    terminal.until("exit-0")
+    assert "BODY" in terminal.shown()

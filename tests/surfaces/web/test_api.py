@@ -1,0 +1,365 @@
+"""The HTTP API as a client sees it: its answers and its refusals."""
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from metier import ConfigError
+from metier.app import App
+from metier.running.sandbox import Job, Outcome
+from metier.running.sandbox.bounded import BoundedRunner
+from metier.running.sandbox.fake import FakeRunner
+from metier.surfaces.web.access import COOKIE
+from metier.surfaces.web.api import build, endpoints
+from metier.surfaces.web.guard import Gate
+from metier.surfaces.web.hide_paths import PathHider
+from patience import PATIENCE
+from worlds import World
+
+HOST = "http://localhost"
+TOKEN = "a-token-of-some-length"
+INDEX = "/.well-known/agent-skills/index.json"
+
+
+def opened(world: World, **given: Any) -> App:
+    options: dict[str, Any] = {"store": "memory:", "surface": "http", **given}
+    return App(world.project, home=world.home, **options)
+
+
+def asking(app: App, gate: Gate | None = None, **given: Any) -> TestClient:
+    options: dict[str, Any] = {"watch": False, **given}
+    return TestClient(build(app, gate, **options), base_url=HOST, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[TestClient]:
+    world.skill(".agents/skills/notes", files={"references/a.md": "the reference"})
+    with asking(opened(world)) as made:
+        yield made
+
+
+def begin(client: TestClient) -> str:
+    return client.post("/api/sessions").json()["session_id"]
+
+
+def test_the_catalog_one_skill_and_a_search_are_there(client: TestClient) -> None:
+    assert client.get("/healthz").json()["status"] == "ok"
+    assert [skill["name"] for skill in client.get("/api/skills").json()["skills"]] == ["notes"]
+    assert client.get("/api/skills/notes").json()["name"] == "notes"
+    assert client.get("/api/search", params={"q": "notes"}).json()["results"][0]["reason"] == "exact_name"
+
+
+def test_the_catalog_is_the_current_one_after_a_refresh(world: World) -> None:
+    world.skill(".agents/skills/notes")
+    app = opened(world)
+    with asking(app) as client:
+        assert len(client.get("/api/skills").json()["skills"]) == 1
+        world.skill(".agents/skills/more")
+        app.refresh()
+        assert len(client.get("/api/skills").json()["skills"]) == 2
+
+
+def test_a_session_loads_once_reads_and_shows_its_frames(client: TestClient) -> None:
+    session = begin(client)
+    call = {"tool": "skill_load", "args": {"name": "notes"}}
+    first = client.post(f"/api/sessions/{session}/call", json=call).json()
+    again = client.post(f"/api/sessions/{session}/call", json=call).json()
+    assert (first["ok"], first["result"]["already_loaded"], again["result"]["already_loaded"]) == (True, False, True)
+    read = client.post(f"/api/sessions/{session}/read", json={"name": "notes", "path": "references/a.md"}).json()
+    assert read["text"] == "the reference"
+    frames = client.get(f"/api/sessions/{session}/events").json()
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    assert sum(frame["type"] == "skill_loaded" for frame in frames) == 2
+    later = client.get(f"/api/sessions/{session}/events", headers={"last-event-id": "3"}).json()
+    assert later == frames[4:]
+
+
+def test_to_look_at_a_session_writes_nothing_into_it(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/notes")
+    store = f"sqlite:///{tmp_path}/events.db"
+    with asking(opened(world, store=store)) as client:
+        session = begin(client)
+        before = client.get(f"/api/sessions/{session}/events").json()
+    with asking(opened(world, store=store)) as client:
+        assert client.get(f"/api/sessions/{session}/events").json() == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "given", "status"),
+    [
+        ("GET", "/api/skills/nope", {}, 404),
+        ("GET", "/api/search", {}, 400),
+        ("GET", "/api/search?q=a&limit=²", {}, 400),
+        ("GET", "/api/search?q=a&limit=--1", {}, 400),
+        ("GET", "/nowhere", {}, 404),
+        ("DELETE", "/rpc", {}, 405),
+        ("POST", "/api/sessions/nope/call", {"json": {"tool": "skill_load"}}, 404),
+        ("POST", "/api/sessions/nope/call", {"json": {"tool": 7}}, 400),
+        ("POST", "/api/sessions/nope/run", {"json": {"name": "a", "script": "b", "arguments": [1]}}, 400),
+        ("POST", "/api/sessions/nope/destroy", {"json": {}}, 404),
+        ("POST", "/api/sessions", {"content": b"{"}, 400),
+        ("POST", "/api/sessions", {"content": b"[]"}, 400),
+        ("POST", "/api/sessions", {"json": {"cwd": "/nowhere/at/all"}}, 422),
+        ("GET", "/healthz", {"headers": {"host": "evil.example"}}, 421),
+        ("GET", "/healthz", {"headers": {"origin": "http://evil.example"}}, 403),
+        ("GET", "/healthz", {"headers": {"origin": "null"}}, 403),
+        ("GET", "/api/skills", {"headers": {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}}, 403),
+        ("POST", "/rpc", {"content": b"x" * (5 << 20)}, 413),
+        ("POST", "/rpc", {"content": b"x", "headers": {"content-length": "²".encode("latin-1")}}, 413),
+        ("GET", INDEX, {}, 404),
+    ],
+)
+def test_what_cannot_be_answered_gets_its_status_and_one_shape(
+    client: TestClient, method: str, path: str, given: dict[str, Any], status: int
+) -> None:
+    answer = client.request(method, path, **given)
+    assert answer.status_code == status
+    assert answer.json()["error"].keys() == {"code", "message"}
+
+
+def test_a_path_that_leaves_the_skill_is_refused(client: TestClient) -> None:
+    answer = client.post(f"/api/sessions/{begin(client)}/read", json={"name": "notes", "path": "../../x"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "ACCESS_DENIED")
+
+
+def test_an_address_that_others_can_reach_needs_a_token_and_checks_it(world: World) -> None:
+    with pytest.raises(ConfigError, match="needs a token"):
+        Gate.for_address("0.0.0.0")
+    with pytest.raises(ConfigError, match="too short"):
+        Gate.for_address("0.0.0.0", "short")
+    with asking(opened(world), Gate.for_address("0.0.0.0", TOKEN)) as client:
+        assert client.get("/healthz").status_code == 200
+        refused = client.get("/api/skills")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.post("/mcp").status_code == 401
+        assert client.get("/api/skills", params={"token": TOKEN}).status_code == 401
+        assert client.get("/api/skills", headers={"authorization": "Bearer wrong"}).status_code == 401
+        assert client.get("/api/skills", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_a_browser_signs_in_with_a_cookie_that_is_not_the_token(world: World) -> None:
+    gate = Gate.for_address("0.0.0.0", TOKEN)
+    with asking(opened(world), gate) as client:
+        sent = client.get("/api/skills", headers={"accept": "text/html"}, follow_redirects=False)
+        assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fapi%2Fskills")
+        client.post("/login", data={"token": TOKEN}, follow_redirects=False)
+        name, cookie = COOKIE, client.cookies[COOKIE]
+        client.cookies.clear()
+        assert TOKEN not in cookie
+        assert client.get("/api/skills", headers={"cookie": f"{name}={cookie}"}).status_code == 200
+        for wrong in ("", TOKEN, cookie[:-1], f"x{cookie}", cookie.partition(".")[0], f".{cookie.partition('.')[2]}"):
+            assert client.get("/api/skills", headers={"cookie": f"{name}={wrong}"}).status_code == 401
+        assert client.get("/login").status_code == 200
+
+
+def test_an_address_may_ask_so_often_and_no_more(world: World) -> None:
+    gate = Gate(rate=0.001, burst=3)
+    with asking(opened(world), gate) as client:
+        statuses = [client.get("/healthz").status_code for _ in range(5)]
+        assert statuses == [200, 200, 200, 429, 429]
+        assert client.get("/healthz").headers["retry-after"] == "1"
+    with asking(opened(world), Gate(rate=0)) as client:
+        assert {client.get("/healthz").status_code for _ in range(10)} == {200}
+
+
+def test_the_document_describes_every_operation(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {(o.method.lower(), o.path) for o in endpoints()} == {(m, path) for path in paths for m in paths[path]}
+
+
+def test_without_the_extra_mcp_says_how_to_install_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ("mcp.", "metier.surfaces.mcp", "metier.sources.mcp")
+    for module in [name for name in sys.modules if name == "mcp" or name.startswith(ours)]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with asking(opened(world)) as client:
+        answer = client.post("/mcp", json={})
+        assert answer.status_code == 501
+        assert "pip install 'metier[mcp]'" in answer.json()["error"]["message"]
+        assert client.get("/api/skills").status_code == 200
+
+
+# --- runs ---
+
+
+def test_more_scripts_at_once_than_allowed_are_refused_on_every_way_in(world: World) -> None:
+    world.skill(".agents/skills/job", files={"scripts/wait.sh": "#!/bin/sh\n"})
+    going, gone = threading.Event(), threading.Event()
+
+    def wait(job: Job) -> Outcome:
+        going.set()
+        assert gone.wait(PATIENCE)
+        return Outcome(exit_code=0, ended="exit", duration_ms=1)
+
+    rules = {"permissions": {"allow": [{"tool": "skill_run"}]}}
+    app = opened(world, settings=rules)
+    app.runner = BoundedRunner(FakeRunner(default=wait), 1)
+    run = {"name": "job", "script": "scripts/wait.sh"}
+    with asking(app) as client:
+        first, second = begin(client), begin(client)
+        codes: list[int] = []
+        thread = threading.Thread(
+            target=lambda: codes.append(client.post(f"/api/sessions/{first}/run", json=run).status_code)
+        )
+        thread.start()
+        assert going.wait(PATIENCE)
+        refused = client.post(f"/api/sessions/{second}/run", json=run)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "BUSY")
+        client.post(f"/api/sessions/{second}/load", json={"name": "job"})
+        called = client.post(f"/api/sessions/{second}/call", json={"tool": "skill_run", "args": run})
+        assert (called.status_code, called.json()["error"]["code"]) == (503, "BUSY")
+        params = {"session_id": second, **run}
+        said = client.post("/rpc", json={"jsonrpc": "2.0", "id": 1, "method": "session.run", "params": params})
+        assert "try again later" in said.json()["error"]["message"]
+        gone.set()
+        thread.join()
+        assert codes == [200]
+        assert client.post(f"/api/sessions/{second}/run", json=run).status_code == 200
+
+
+# --- hidden paths ---
+
+
+@pytest.mark.behaviour("K-057")
+def test_where_the_profile_hides_them_no_answer_has_an_absolute_path(world: World) -> None:
+    world.skill(".skills/pdf", files={"references/a.md": "the reference"})
+    world.skill(".skills/broken", name="Not_This")
+    world.skill("~/.skills/mine")
+    app = opened(world, profile="remcochat", settings={"enabled": True})
+    with asking(app) as client:
+        session = begin(client)
+        at = f"/api/sessions/{session}"
+        rpc = [
+            {"jsonrpc": "2.0", "id": 1, "method": "skills.list"},
+            {"jsonrpc": "2.0", "id": 2, "method": "context.inspect", "params": {"include_skills": True}},
+            {"jsonrpc": "2.0", "id": 3, "method": "session.load", "params": {"path": f"{world.project}/x"}},
+        ]
+        answers = [
+            client.get("/api/skills"),
+            client.get("/api/skills/pdf"),
+            client.get("/api/skills/Not_This"),
+            client.get("/api/search", params={"q": "pdf"}),
+            client.post(f"{at}/load", json={"name": "pdf"}),
+            client.post(f"{at}/load", json={"path": str(world.project / "nowhere/SKILL.md")}),
+            client.post(f"{at}/read", json={"name": "pdf", "path": "references/a.md"}),
+            client.post(f"{at}/call", json={"tool": "skills.activate", "args": {"name": "pdf"}}),
+            client.post(f"{at}/system_prompt", json={}),
+            client.post(f"{at}/state", json={}),
+            client.post("/api/sessions", json={"cwd": str(world.project / "nowhere")}),
+            client.get(f"{at}/events"),
+            client.post("/rpc", json=rpc),
+        ]
+        for answer in answers:
+            assert answer.text.strip("{}[] ")
+            assert str(world.project) not in answer.text, answer.url
+            assert str(world.home) not in answer.text, answer.url
+        assert answers[1].json()["path"] == ".skills/pdf/SKILL.md"
+
+
+@pytest.mark.behaviour("N-112")
+def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tmp_path: Path) -> None:
+    folders = [tmp_path / "more", tmp_path / "a/skills", tmp_path / "b/skills", tmp_path / "c/b/skills"]
+    for folder in (*folders, world.project / "sub/.skills", tmp_path / "other/.git"):
+        folder.mkdir(parents=True)
+    app = opened(world, profile="remcochat", settings={"enabled": True}, roots=folders)
+    app.skills()
+    app.skills(world.project / "sub")
+    app.skills(tmp_path / "other")
+    hide = PathHider(app)
+    told = {
+        f"{world.project}/.skills/pdf/SKILL.md": ".skills/pdf/SKILL.md",
+        f"{world.project}/sub/.skills/pdf/SKILL.md": "sub/.skills/pdf/SKILL.md",
+        f"in {world.project}": "in .",
+        f"{tmp_path}/other/.skills/pdf": "…/other/.skills/pdf",
+        f"{world.home}/x, {world.home}": "~/x, ~",
+        f"{world.home}/.agents/skills/pdf": "~/.agents/skills/pdf",
+        f"{world.home}/.remcochat/skills/pdf": "~/.remcochat/skills/pdf",
+        f"{tmp_path}/more/pdf": "…/more/pdf",
+        f"{tmp_path}/a/skills/pdf": "…/a/skills/pdf",
+        f"{tmp_path}/c/b/skills/pdf": "…/c/b/skills/pdf",
+        f'{{"body": "# Head\\n{world.home}/x\\t{world.project}/y"}}': '{"body": "# Head\\n~/x\\ty"}',
+        f"{world.home}stead": f"{world.home}stead",
+        f"a{world.home}/x": f"a{world.home}/x",
+        "no path, 1/2": "no path, 1/2",
+    }
+    assert [hide(given) for given in told] == list(told.values())
+    assert hide({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
+
+
+# --- skills to fetch ---
+
+
+@pytest.fixture
+def publishing(world: World) -> Iterator[TestClient]:
+    world.skill(".agents/skills/notes", files={"references/a.md": "the reference", "scripts/x.sh": "echo"})
+    world.skill(".agents/skills/hidden", disable_model_invocation=True)
+    with asking(opened(world), publish=True) as made:
+        yield made
+
+
+def fetch(client: TestClient, entry: dict[str, str]) -> bytes:
+    answer = client.get(INDEX.replace("index.json", entry["url"]))
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/gzip")
+    return answer.content
+
+
+def test_published_skills_have_archives_whose_bytes_match_their_digests(publishing: TestClient, world: World) -> None:
+    (world.project / ".agents/skills/notes/outside").symlink_to("/etc")
+    (world.project / ".agents/skills/notes/passwd").symlink_to("/etc/passwd")
+    index = publishing.get(INDEX).json()
+    assert index["$schema"] == "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
+    (entry,) = index["skills"]
+    assert (entry["name"], entry["type"]) == ("notes", "archive")
+    packed = fetch(publishing, entry)
+    assert entry["digest"] == f"sha256:{hashlib.sha256(packed).hexdigest()}"
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        assert sorted(archive.getnames()) == ["SKILL.md", "references/a.md", "scripts/x.sh"]
+        assert all(member.isreg() for member in archive)
+        assert {member.name: member.mode for member in archive}["scripts/x.sh"] == 0o755
+        inside = archive.extractfile("references/a.md")
+        assert inside is not None
+        assert inside.read() == b"the reference"
+    assert publishing.get(INDEX).json() == index
+
+
+def test_a_changed_skill_has_a_new_digest_and_is_not_served_under_the_old_one(
+    publishing: TestClient, world: World
+) -> None:
+    (old,) = publishing.get(INDEX).json()["skills"]
+    (world.project / ".agents/skills/notes/references/a.md").write_text("THE REFERENCE")
+    (new,) = publishing.get(INDEX).json()["skills"]
+    assert new["digest"] != old["digest"]
+    assert new["digest"] == f"sha256:{hashlib.sha256(fetch(publishing, new)).hexdigest()}"
+    assert publishing.get(INDEX.replace("index.json", old["url"])).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["notes.tar.gz", "hidden-0123456789abcdef.tar.gz", "..%2f..%2fx.tar.gz", "-.tar.gz"])
+def test_nothing_else_is_served_beside_the_index(publishing: TestClient, name: str) -> None:
+    assert publishing.get(INDEX.replace("index.json", name)).status_code == 404
+
+
+def test_a_skill_that_no_host_would_take_is_left_out_of_the_index(publishing: TestClient, world: World) -> None:
+    with (world.project / ".agents/skills/notes/big.bin").open("wb") as big:
+        big.truncate(20 << 20)
+    assert publishing.get(INDEX).json()["skills"] == []
+
+
+# --- JSON-RPC ---
+
+
+def test_json_rpc_answers_requests_batches_and_mistakes(client: TestClient) -> None:
+    listed = client.post("/rpc", json={"jsonrpc": "2.0", "id": 1, "method": "skills.list"}).json()
+    assert [skill["name"] for skill in listed["result"]["skills"]] == ["notes"]
+    assert client.post("/rpc", json={"jsonrpc": "2.0", "method": "skills.list"}).status_code == 204
+    assert client.post("/rpc", content=b"{").json()["error"]["code"] == -32700
+    both = client.post("/rpc", content=json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "nope"}, 7]))
+    assert [one["error"]["code"] for one in both.json()] == [-32601, -32600]

@@ -1,0 +1,428 @@
+"""The whole server in a process of its own: MCP beside the API, live events, slow clients, and shutdown."""
+
+import asyncio
+import contextlib
+import gc
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from processes import JsonObject, Process, messages, serve
+
+from metier.app import App
+from metier.surfaces.web import server
+from metier.surfaces.web.api import build
+from metier.surfaces.web.guard import Gate
+from patience import PATIENCE
+from worlds import World
+
+TOKEN = "a-token-of-some-length"
+SKILLS = ".agents/skills"
+RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'
+"""Scripts run in the sandbox, and on a machine without one they run, too."""
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with anyio.fail_after(60):
+            await test()
+
+    anyio.run(bounded)
+
+
+# --- MCP ---
+
+
+@pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
+    world: World, mode: Literal["legacy", "auto"], version: str
+) -> None:
+    world.skill(f"{SKILLS}/pdf", files={"a.md": "the file"})
+
+    async def check(process: Process) -> None:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE) as wire,
+            Client(streamable_http_client(f"{process.url}/mcp", http_client=wire), mode=mode, cache=None) as client,
+        ):
+            assert client.protocol_version == version
+            assert "skill_load" in {tool.name for tool in (await client.list_tools()).tools}
+            loaded = await client.call_tool("skill_load", {"name": "pdf"})
+            assert not loaded.is_error
+            (content,) = (await client.read_resource("skill://pdf/a.md")).contents
+            assert isinstance(content, types.TextResourceContents)
+            assert content.text == "the file"
+
+    with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
+        assert httpx2.post(f"{process.url}/mcp", json={}, timeout=PATIENCE, trust_env=False).status_code == 401
+        run(lambda: check(process))
+
+
+# --- events ---
+
+
+def test_a_stream_shows_what_happens_and_goes_on_after_the_last_id(world: World) -> None:
+    world.skill(f"{SKILLS}/notes")
+    with serve(world) as process:
+        session = process.begin()
+        seen: list[JsonObject] = []
+        path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
+        with process.client.stream("GET", path, headers=accept) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            arriving = messages(stream.iter_lines())
+            seen.append(next(arriving))
+            process.call(session, "skill_load", name="notes")
+            while seen[-1]["event"] != "session_returned":
+                seen.append(next(arriving))
+        process.call(session, "skill_load", name="notes")
+        last = {**accept, "last-event-id": str(seen[-1]["id"])}
+        with process.client.stream("GET", path, headers=last) as stream:
+            arriving = messages(stream.iter_lines())
+            seen.append(next(arriving))
+            while seen[-1]["event"] != "session_returned":
+                seen.append(next(arriving))
+        frames = process.frames(session)
+        assert [one["id"] for one in seen] == list(range(len(frames)))
+        assert [one["data"] for one in seen] == frames
+
+
+# --- slow clients ---
+
+
+@contextlib.contextmanager
+def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int], None, None]:
+    """The address of a server in a thread of this process, so that its time limits can be set."""
+    with running(world, gate) as (_, address):
+        yield address
+
+
+@contextlib.contextmanager
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=made.run, args=([listening],))
+    thread.start()
+    try:
+        yield made, listening.getsockname()
+    finally:
+        made.should_exit = True
+        thread.join()
+        listening.close()
+        app.close()
+
+
+def new_session(address: tuple[str, int]) -> str:
+    url = f"http://127.0.0.1:{address[1]}/api/sessions"
+    return httpx2.post(url, timeout=PATIENCE, trust_env=False).json()["session_id"]
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything until the other side closes."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
+def test_an_answer_does_not_wait_until_its_first_part_is_confirmed(world: World) -> None:
+    with running(world) as (made, address), socket.create_connection(address, timeout=PATIENCE) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert client.recv(65536)
+        (connection,) = made.server_state.connections
+        assert isinstance(connection, server.Connection)
+        held = connection.transport.get_extra_info("socket")
+        assert held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+LINE = b"GET /healthz HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /heal", LINE + b"host: local", LINE + b"host: localhost\r\n"])
+def test_headers_that_do_not_come_end_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(server.Connection, "header_seconds", 0.3)
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as slow:
+        slow.sendall(begun)
+        assert read_all(slow) == b""
+
+
+def test_headers_that_trickle_end_the_connection_also_behind_a_whole_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.Connection, "header_seconds", 0.3)
+    whole = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as slow:
+        slow.sendall(whole)
+        assert b"200 OK" in slow.recv(65536)
+        with contextlib.suppress(ConnectionError):
+            for byte in whole[:-4] * 100:
+                slow.sendall(bytes([byte]))
+                slow.settimeout(0.02)
+                try:
+                    if slow.recv(1) == b"":
+                        break
+                except TimeoutError:
+                    continue
+            else:
+                pytest.fail("the connection is still open")
+
+
+def test_endless_headers_behind_a_request_that_is_being_answered_end_the_connection(world: World) -> None:
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as greedy:
+        made = new_session(address)
+        head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
+        greedy.sendall(f"{head}\r\n\r\n".encode())
+        assert b"200 OK" in greedy.recv(65536)
+        greedy.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                greedy.sendall(b"x" * 65_536)
+            pytest.fail("the server reads on")
+
+
+def test_requests_are_answered_in_order_and_too_many_at_once_end_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PIPELINED", 20)
+    asked = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    unknown = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    with served(world) as address:
+        with socket.create_connection(address, timeout=PATIENCE) as patient:
+            patient.sendall(asked * 19 + unknown)
+            statuses = re.findall(rb"HTTP/1\.1 (\d+) ", read_all(patient))
+        assert statuses == [b"200"] * 19 + [b"404"]
+        with socket.create_connection(address, timeout=PATIENCE) as greedy:
+            greedy.sendall(asked * 50 + unknown)
+            assert read_all(greedy).count(b"HTTP/1.1 ") < 51
+
+
+def test_the_garbage_collector_leaves_out_what_was_there_when_the_server_had_settled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SETTLED_SECONDS", 0.01)
+    app = App(world.project, home=world.home, store="memory:")
+    made = server.make(build(app, watch=False), "127.0.0.1", 0)
+    before, deadline = gc.get_freeze_count(), time.monotonic() + 60
+
+    def end_when_frozen() -> None:
+        if gc.get_freeze_count() > before or time.monotonic() > deadline:
+            made.should_exit = True
+        else:
+            asyncio.get_running_loop().call_later(0.01, end_when_frozen)
+
+    try:
+        server.run(made, lambda _: end_when_frozen())
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
+        app.close()
+
+
+def test_spaces_around_the_value_of_a_header_are_no_part_of_it(world: World) -> None:
+    asked = b"POST /rpc HTTP/1.1\r\nhost:\t localhost \t\r\ncontent-type:application/json \r\ncontent-length:  38\t\r\n"
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as spacious:
+        spacious.sendall(asked + b'connection: close \r\n\r\n{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        said = read_all(spacious)
+        assert said.startswith(b"HTTP/1.1 200 "), said
+
+
+def test_a_request_for_a_whole_url_is_refused(world: World) -> None:
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as proxied:
+        proxied.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        said = read_all(proxied)
+        assert said.startswith(b"HTTP/1.1 400 "), said
+        assert b"WRONG_TARGET" in said
+
+
+def test_a_body_that_comes_too_slowly_is_answered_and_the_connection_closed(world: World) -> None:
+    with (
+        served(world, Gate(body_seconds=0.3)) as address,
+        socket.create_connection(address, timeout=PATIENCE) as slow,
+        socket.create_connection(address, timeout=PATIENCE) as other,
+    ):
+        for path, connection in (("/rpc", slow), ("/mcp", other)):
+            head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99"
+            connection.sendall(f"{head}\r\naccept: application/json, text/event-stream\r\n\r\n{{".encode())
+        for connection in (slow, other):
+            said = read_all(connection)
+            assert said.startswith(b"HTTP/1.1 408 "), said
+            assert b"TOO_SLOW" in said
+
+
+def test_a_stream_whose_request_has_a_body_that_never_comes_ends(world: World) -> None:
+    with served(world, Gate(body_seconds=0.3)) as address, socket.create_connection(address, timeout=PATIENCE) as slow:
+        made = new_session(address)
+        head = f"GET /api/sessions/{made}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream"
+        slow.sendall(f"{head}\r\ncontent-length: 99\r\n\r\n{{".encode())
+        assert b"event: session_started" in read_all(slow)
+
+
+def test_a_body_without_a_length_is_cut_at_the_limit(world: World) -> None:
+    with served(world, Gate(body_bytes=1000)) as address, socket.create_connection(address, timeout=PATIENCE) as large:
+        large.sendall(b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                large.sendall(b"64\r\n" + b"x" * 100 + b"\r\n")
+        assert read_all(large).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_connection_that_asks_nothing_more_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
+    with served(world) as address, socket.create_connection(address, timeout=PATIENCE) as idle:
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert read_all(idle).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.Connection, "stalled_seconds", 0.3)
+    for number in range(300):
+        world.skill(f"{SKILLS}/skill-{number}", description="word " * 200)
+    with served(world) as address:
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.settimeout(20)
+            lazy.connect(address)
+            lazy.sendall(b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n\r\n" * 40)
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:  # writing detects a closed connection without reading
+                try:
+                    lazy.send(b"x")
+                except ConnectionError:
+                    break
+                threading.Event().wait(0.05)
+            else:
+                pytest.fail("the connection is still open")
+        assert (
+            httpx2.get(f"http://127.0.0.1:{address[1]}/healthz", timeout=PATIENCE, trust_env=False).status_code == 200
+        )
+
+
+# --- behind a proxy ---
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_only_a_named_proxy_is_believed_about_a_clients_address(world: World, named: bool) -> None:
+    with serve(world, "--rate", "0.001", *(["--proxy", "127.0.0.1"] if named else [])) as process:
+        found = [
+            process.client.get("/healthz", headers={"x-forwarded-for": f"192.0.2.{number}"}).status_code
+            for number in range(3)
+        ]
+    assert found == ([200, 200, 200] if named else [200, 429, 429])
+
+
+# --- shutdown ---
+
+
+def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(world: World) -> None:
+    world.skill(f"{SKILLS}/job", files={"scripts/wait.py": "import time\ntime.sleep(1)\nprint('done')\n"})
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(RUNS)
+    with serve(world) as process:
+        session = process.begin()
+        answers: list[httpx2.Response] = []
+        client = process.connected()
+
+        def ask() -> None:
+            asked = {"name": "job", "script": "scripts/wait.py"}
+            answers.append(client.post(f"/api/sessions/{session}/run", json=asked))
+
+        accept = {"accept": "text/event-stream"}
+        with client, process.client.stream("GET", f"/api/sessions/{session}/events", headers=accept) as stream:
+            arriving = messages(stream.iter_lines())
+            under_way = threading.Thread(target=ask)
+            under_way.start()
+            while next(arriving)["event"] != "tool_started":
+                pass
+            process.process.send_signal(signal.SIGTERM)
+            for _ in arriving:  # the stream ends properly
+                pass
+            under_way.join()
+        assert process.process.wait() == 0
+        assert (answers[0].status_code, answers[0].json()["stdout"]) == (200, "done\n")
+    assert not cut_short(world)
+
+
+def cut_short(world: World) -> bool:
+    """Whether the server had to cut off requests after its time limit."""
+    return "timeout graceful shutdown exceeded" in (world.home / "serve.log").read_text()
+
+
+def test_scripts_run_while_more_than_a_thousand_connections_are_open(world: World) -> None:
+    world.skill(f"{SKILLS}/job", files={"scripts/say.py": "print('done')\n"})
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(RUNS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_000:
+        pytest.skip("this machine does not let a process hold so many connections")
+    with serve(world) as process, contextlib.ExitStack() as held:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4_000, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_100):
+            held.enter_context(process.connect())
+        session = process.begin()
+        asked = {"name": "job", "script": "scripts/say.py"}
+        answer = process.client.post(f"/api/sessions/{session}/run", json=asked)
+        assert (answer.status_code, answer.json().get("stdout")) == (200, "done\n"), answer.text
+
+
+def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) -> None:
+    world.skill(f"{SKILLS}/pdf")
+
+    async def check(process: Process) -> None:
+        async with httpx2.AsyncClient(headers=process.headers, trust_env=False, timeout=PATIENCE) as wire:
+            hello = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "0"},
+            }
+            accept = {"accept": "application/json, text/event-stream"}
+            opened = await wire.post(
+                f"{process.url}/mcp",
+                json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
+                headers=accept,
+            )
+            named = {
+                **accept,
+                "mcp-session-id": opened.headers["mcp-session-id"],
+                "mcp-protocol-version": "2025-11-25",
+            }
+            async with wire.stream("GET", f"{process.url}/mcp", headers=named) as stream:
+                assert stream.status_code == 200
+                process.process.send_signal(signal.SIGTERM)
+                code = await anyio.to_thread.run_sync(process.process.wait, 30)
+                assert code == 0
+
+    with serve(world) as process:
+        run(lambda: check(process))
+    assert not cut_short(world)
+
+
+def test_a_port_that_is_taken_is_one_clear_error(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        place = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
+        code = "from metier.surfaces.cli import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--port", port, *place]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

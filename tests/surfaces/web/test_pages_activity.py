@@ -1,0 +1,115 @@
+"""The activity and the prompt in the browser: live timelines, replays, and what a model sees."""
+
+from playwright.sync_api import Page, expect
+
+from surfaces.web.browser import SKILLS, Site, serving
+from worlds import World
+
+pytest_plugins = ["surfaces.web.page_fixtures"]
+
+
+def test_sessions_are_listed_with_what_they_used_and_can_be_filtered(site: Site, page: Page) -> None:
+    first = site.app.session(surface="cli")
+    first.load("csv-profile")
+    first.call("skill_read", {"name": "csv-profile", "path": "../x"})
+    site.app.session(surface="mcp").load("regex-workbench")
+    page.goto(f"{site.url}/activity")
+    rows = page.locator(".row")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="csv-profile")).to_contain_text("1 refused")
+    expect(page.locator(".bars")).to_contain_text("1 loaded")
+    assert page.locator(".bar .loaded").count() == 2
+    expect(page.locator("#never")).to_contain_text("of")
+    page.get_by_label("Surface").select_option("mcp")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("regex-workbench")
+
+
+def test_a_timeline_grows_while_it_is_watched_and_an_event_opens_its_artifact(site: Site, page: Page) -> None:
+    session = site.app.session(surface="cli")
+    session.load("csv-profile")
+    page.goto(f"{site.url}/activity/{session.id}")
+    expect(page.locator("[data-live]")).to_be_visible()
+    lines = page.locator(".line")
+    before = lines.count()
+    session.read("csv-profile", "references/pitfalls.md")
+    expect(page.locator(".line .subject").filter(has_text="csv-profile: references/pitfalls.md")).to_be_visible()
+    assert lines.count() > before
+    seen = page.locator(".line").evaluate_all("all => all.map(one => Number(one.dataset.seq))")
+    assert seen == list(range(len(seen)))
+    read = lines.filter(has=page.locator(".subject", has_text="csv-profile: references/pitfalls.md"))
+    read.locator("summary").click()
+    read.get_by_role("link", name="digest").click()
+    expect(page.locator("#artifact")).to_contain_text("#")
+
+
+def test_looking_at_a_session_writes_nothing_into_it(site: Site, page: Page) -> None:
+    session = site.app.session(surface="cli")
+    session.load("csv-profile")
+    last = site.app.store.last_seq(session.id)
+    page.goto(f"{site.url}/activity/{session.id}")
+    expect(page.locator("[data-live]")).to_be_visible()
+    page.get_by_role("link", name="Compare with today").click()
+    expect(page.locator(".verdict")).to_be_visible()
+    assert site.app.store.last_seq(session.id) == last
+
+
+def test_kinds_of_events_are_filtered_and_an_empty_kind_says_so(site: Site, page: Page) -> None:
+    session = site.app.session()
+    session.load("csv-profile")
+    page.goto(f"{site.url}/activity/{session.id}")
+    page.locator(".tabs").get_by_text("Loads").click()
+    expect(page.locator(".line .word")).to_have_text(["Loaded", "Called"])
+    page.locator(".tabs").get_by_text("Scripts").click()
+    expect(page.locator(".empty")).to_contain_text("No events")
+
+
+def test_a_replay_gives_its_verdict_and_today_differs_once_a_skill_has_changed(world: World, page: Page) -> None:
+    world.skill(f"{SKILLS}/notes", body="first")
+    with serving(world) as site:
+        session = site.app.session()
+        session.load("notes")
+        page.goto(f"{site.url}/activity/{session.id}")
+        page.get_by_role("link", name="Replay").click()
+        expect(page.locator(".verdict")).to_contain_text("Identical, byte for byte.")
+        page.get_by_role("link", name="Compare with today").click()
+        expect(page.locator(".verdict")).to_contain_text("No differences.")
+        world.skill(f"{SKILLS}/notes", body="second")
+        page.get_by_role("link", name="Compare with today").click()
+        expect(page.locator(".verdict")).to_contain_text("1 difference")
+        page.locator(".verdict summary").click()
+        expect(page.locator(".then-now")).to_contain_text("second")
+
+
+def test_a_long_session_is_shown_from_its_end(site: Site, page: Page) -> None:
+    session = site.app.session()
+    for number in range(80):
+        session.search(f"query {number}")
+    page.goto(f"{site.url}/activity/{session.id}")
+    expect(page.locator(".line")).to_have_count(200)
+    expect(page.locator(".line").last).to_contain_text("Answer")
+    page.get_by_role("link", name="Earlier events").click()
+    expect(page.locator(".line").first).to_contain_text("Session started")
+
+
+def test_an_empty_trail_says_what_would_fill_it(world: World, page: Page) -> None:
+    with serving(world) as site:
+        page.goto(f"{site.url}/activity")
+        expect(page.locator(".empty")).to_contain_text("No activity yet")
+
+
+def test_the_prompt_follows_message_budget_and_profile(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/prompt")
+    text = page.locator("#prompt-text")
+    expect(text).to_contain_text("<available_skills>")
+    shown = site.app.skills().prompt()
+    expect(page.locator(".figures")).to_contain_text(f"{len(shown.text):,}")
+    expect(page.locator(".left")).to_contain_text("hidden from the model")
+    page.get_by_label("Message").fill("duplicate rows in a csv")
+    page.get_by_label("Budget").fill("700")
+    expect(page.locator(".left")).to_contain_text("no room")
+    assert text.text_content() == site.app.skills().prompt("duplicate rows in a csv", 700).text
+    page.get_by_label("Profile", exact=True).select_option("codelia")
+    expect(text).to_contain_text("<skills_context>")
+    expect(page.locator(".table tbody tr")).not_to_have_count(0)
+    expect(page.locator(".table .chosen")).to_contain_text("codelia")

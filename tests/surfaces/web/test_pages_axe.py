@@ -1,0 +1,166 @@
+"""axe finds nothing serious or critical on any page, in light and dark, on a screen and on a phone."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal, TypedDict
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from metier.surfaces.web.guard import Gate
+from patience import PATIENCE
+from surfaces.web.browser import TOKEN, Site, Watch, answered, new_page, say, serving
+from surfaces.web.in_parts import SHIFTS, moved_in_parts
+from worlds import World
+
+pytest_plugins = ["surfaces.web.page_fixtures"]
+
+RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
+
+
+class AxeNode(TypedDict):
+    target: list[str]
+    failureSummary: str
+
+
+class AxeViolation(TypedDict):
+    id: str
+    impact: str
+    nodes: list[AxeNode]
+
+
+def findings(page: Page, axe: str) -> list[str]:
+    page.evaluate(axe)
+    found: list[AxeViolation] = page.evaluate(RUN)
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_has_a_serious_finding(
+    site: Site, chromium: Browser, watch: Watch, axe: str, theme: Literal["light", "dark"], width: int
+) -> None:
+    session = site.app.session(surface="cli")
+    session.load("csv-profile")
+    session.call("skill_load", {"name": "nope"})
+    session.prompt()
+    found: dict[str, list[str]] = {}
+    with new_page(chromium, watch, width, theme) as page:
+        page.goto(site.url)
+        found["new chat"] = findings(page, axe)
+        page.locator("[data-message]").press_sequentially("/c")
+        expect(page.get_by_role("option").first).to_be_visible()
+        found["completion"] = findings(page, axe)
+        say(page, "/skills-system-validation read assets/fixture.json")
+        answered(page)
+        page.locator('[data-card="load"] summary').click()
+        say(page, "run scripts/echo.sh hello")
+        expect(page.locator(".ask.waiting")).to_be_visible()
+        found["chat"] = findings(page, axe)
+        page.locator(".chat-head [data-model-open]").click()
+        page.select_option("#provider", "openai")
+        found["model"] = findings(page, axe)
+        trail = f"/activity/{session.id}"
+        catalog = ("/skills", "/skills?kind=broken", "/skills?q=zzzz", "/skills/csv-profile")
+        for path in (*catalog, "/skills/csv-profile?file=SKILL.md", "/prompt?budget=900", "/usage", "/activity", trail):
+            page.goto(site.url + path, wait_until="networkidle" if "activity" not in path else "load")
+            found[path] = findings(page, axe)
+    assert {name: notes for name, notes in found.items() if notes} == {}
+    assert watch.heard == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
+    session = site.app.session()
+    session.load("csv-profile")
+    with new_page(chromium, watch, width) as page:
+        for path in (
+            "/",
+            "/skills",
+            "/skills/csv-profile",
+            "/prompt",
+            "/usage",
+            "/activity",
+            f"/activity/{session.id}",
+        ):
+            page.goto(site.url + path)
+            if path == "/skills/csv-profile":
+                page.wait_for_selector(".hosts")
+            elif path == "/prompt":
+                page.wait_for_selector(".table")
+            assert page.evaluate(SHIFTS) == [], path
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_of_the_chat_moves_wherever_its_page_is_cut(
+    site: Site, chromium: Browser, watch: Watch, width: int
+) -> None:
+    with new_page(chromium, watch, width) as page:
+        assert moved_in_parts(page, site.url, "/") == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_moves_when_a_row_arrives_in_two_parts(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
+    known = {"authorization": f"Bearer {TOKEN}"}
+    whole = httpx.get(site.url + "/skills", headers=known, timeout=PATIENCE).content
+    cut = whole.index(b'<div class="switches">')
+    painted = threading.Event()
+
+    class InTwoParts(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = self.path == "/skills"
+            answer = None if page else httpx.get(site.url + self.path, headers=known, timeout=PATIENCE)
+            self.send_response(answer.status_code if answer else 200)
+            self.send_header("content-type", answer.headers["content-type"] if answer else "text/html")
+            self.end_headers()
+            self.wfile.write(answer.content if answer else whole[:cut])
+            self.wfile.flush()
+            if page:
+                painted.wait(PATIENCE)
+                self.wfile.write(whole[cut:])
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that is overridden
+            """Print nothing."""
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), InTwoParts) as server,
+        new_page(chromium, watch, width) as page,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page.goto(f"http://127.0.0.1:{server.server_port}/skills", wait_until="commit")
+        page.wait_for_selector(".scope")
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        painted.set()
+        page.wait_for_selector(".pager")
+        moved = page.evaluate(SHIFTS)
+        server.shutdown()
+    assert moved == []
+
+
+def test_the_login_page_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:
+    with (
+        serving(world, Gate(token="a-token-of-some-length")) as site,
+        new_page(chromium, watch) as page,
+    ):
+        page.goto(f"{site.url}/skills")
+        assert findings(page, axe) == []
+
+
+def test_a_page_can_be_used_with_the_keyboard_alone(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/skills")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    for name in ("New skill", "Rules"):
+        page.keyboard.press("Tab")
+        expect(page.locator("main").get_by_role("link", name=name)).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("searchbox")).to_be_focused()

@@ -1,0 +1,193 @@
+"""The list of chats: found by title and text, renamed, pinned, removed and put back, and saved as files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from metier.record.events import ChatTurnStarted
+from metier.record.store.memory import MemoryStore
+from metier.surfaces.chat import chat_store
+from metier.surfaces.chat.chat_search import ChatSearch
+from metier.surfaces.chat.chat_store import ChatStore
+from metier.surfaces.chat.items import TextItem, UserItem
+from surfaces.web.browser import SKILLS, Site, Watch, answered, new_page, say, serving
+from surfaces.web.test_pages_axe import findings
+from worlds import World
+
+pytest_plugins = ["surfaces.web.page_fixtures"]
+
+ATTACK = "</textarea></title><script>window.ran=1</script><img src=x onerror=window.ran=1>[x](javascript:window.ran=1)"
+
+
+def chat(site: Site, title: str, *said: str) -> str:
+    """A chat as turns leave it."""
+    store = ChatStore(site.app.store)
+    made = store.create()
+    store.change(made, title=title)
+    for text in said:
+        store.keep(made, [UserItem(text=text), TextItem(text=f"About {text}", done=True, step=0)])
+    return made
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_chats_are_found_renamed_pinned_removed_and_put_back(
+    world: World, chromium: Browser, watch: Watch, axe: str, width: int, theme: str
+) -> None:
+    world.skill(f"{SKILLS}/notes")
+    found: dict[str, list[str]] = {}
+    with serving(world) as site, new_page(chromium, watch, width, "dark" if theme == "dark" else "light") as page:
+        for number in range(60):
+            chat(site, f"Chat {number:02d}", "the weather in Rome" if number == 7 else "nothing")
+        page.goto(site.url)
+        if width < 800:
+            page.locator("[data-chats-toggle]").click()
+        beside = page.locator("[data-chats] li a")
+        expect(beside).to_have_count(41)
+        expect(beside.last).to_have_text("20 more")
+        words = page.locator("[data-chats-words]")
+        words.press_sequentially("rome")
+        expect(beside).to_have_text(["Chat 07", "All chats"])
+        beside.first.click()
+        # The menu of the chat renames and pins it; a reload and another page show the same.
+        menu = page.locator("[data-chat-menu]")
+        menu.locator("summary").click()
+        found["menu"] = findings(page, axe)
+        page.get_by_label("Title").fill("Roman weather")
+        page.get_by_role("button", name="Rename").click()
+        expect(page).to_have_title("Roman weather · Metier")
+        menu.locator("summary").click()
+        page.get_by_role("button", name="Pin to the top").click()
+        expect(page.locator("[data-toast]")).to_have_text("The chat is pinned.")
+        page.goto(f"{site.url}/chats")
+        expect(page.locator(".day").first).to_have_text("Pinned")
+        rows = page.locator(".chat-row")
+        expect(rows.first).to_contain_text("Roman weather")
+        expect(rows).to_have_count(50)
+        expect(page.locator(".pager p")).to_have_text("1–50 of 60")
+        found["chats"] = findings(page, axe)
+        page.get_by_role("link", name="Next").click()
+        expect(rows).to_have_count(10)
+        page.get_by_label("Search chats").fill("weather in ROME")
+        expect(rows).to_have_count(1)
+        expect(rows.locator(".description")).to_contain_text("the weather in Rome")
+        expect(page).to_have_url(f"{site.url}/chats?q=weather+in+ROME")
+        # Removing can be taken back, from the list and from the chat.
+        rows.get_by_role("button", name="Remove Roman weather").click()
+        expect(page.locator(".removed")).to_contain_text("The chat was removed.")
+        expect(page.locator(".pager p")).to_have_text("1–50 of 59")
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator("[data-title]")).to_have_text("Roman weather")
+        menu.locator("summary").click()
+        menu.locator("[data-chat-remove]").click()
+        expect(page.locator(".removed")).to_be_visible()
+        found["removed"] = findings(page, axe)
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator(".item.user")).to_contain_text("the weather in Rome")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert {name: notes for name, notes in found.items() if notes} == {}
+    assert watch.heard == []
+
+
+def test_a_chat_that_runs_far_down_the_list_makes_no_page_longer(
+    world: World, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_store, "LEASE_MS", 3_600_000)
+    with serving(world) as site:
+        store, running = ChatStore(site.app.store), chat(site, "Running")
+        store.claim(running, store.head(running), ChatTurnStarted("t", "offline", "offline", True), "Running")
+        for number in range(35):
+            chat(site, f"Chat {number:02d}")
+        page.goto(site.url)
+        expect(page.locator("[data-chats] .working")).to_have_count(1)
+        assert page.evaluate("document.scrollingElement.scrollHeight === innerHeight")
+
+
+def test_a_chat_is_saved_as_markdown_json_and_a_page_that_runs_nothing(
+    world: World, page: Page, tmp_path: Path
+) -> None:
+    world.skill(f"{SKILLS}/notes", description="Notes. Use when asked.")
+    with serving(world) as site:
+        hostile = chat(site, f"Hostile {ATTACK}", ATTACK)
+        page.goto(f"{site.url}/chat/{hostile}")
+        saved: dict[str, str] = {}
+        for kind in ("md", "json", "html"):
+            page.locator("[data-chat-menu]").evaluate("one => { one.open = true }")
+            with page.expect_download() as download:
+                page.locator(f"[data-chat-export={kind}]").click()
+            assert (
+                download.value.suggested_filename
+                == f"Hostile-textarea-title-script-window.ran-1-script-img-src-x.{kind}"
+            )
+            target = tmp_path / f"chat.{kind}"
+            download.value.save_as(target)
+            saved[kind] = target.read_text()
+        assert saved["md"].startswith("# Hostile </textarea>")
+        assert f"## You\n\n{ATTACK}\n" in saved["md"]
+        assert [one["type"] for one in json.loads(saved["json"])["items"]] == ["user", "text"]
+        assert "<script" not in saved["html"].lower()
+        assert "src=" not in saved["html"].replace("src=x onerror", "")
+        page.goto((tmp_path / "chat.html").as_uri())
+        expect(page.locator(".user")).to_have_text(ATTACK)
+        assert page.evaluate("window.ran") is None
+        assert page.locator("script, img, iframe, link, a[href^=javascript]").count() == 0
+        # A new chat has its menu as soon as it has an id.
+        page.goto(site.url)
+        expect(page.locator("[data-chat-menu]")).to_be_hidden()
+        say(page, "hello")
+        answered(page)
+        expect(page.locator("[data-chat-menu]")).to_be_visible()
+        href = page.locator("[data-chat-export=md]").get_attribute("href")
+        assert href == f"{page.url.removeprefix(site.url)}/export.md"
+
+
+class Counting(MemoryStore):
+    """A store that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def states(self, *given: object, **named: object) -> object:  # type: ignore[override]
+        self.asked.append("state" if given else "states")  # those of one chat, or those of all
+        return super().states(*given, **named)  # type: ignore[arg-type]
+
+    def load_state(self, *given: object, **named: object) -> object:  # type: ignore[override]
+        self.asked.append("state")
+        return super().load_state(*given, **named)  # type: ignore[arg-type]
+
+    def read(self, *given: object, **named: object) -> object:  # type: ignore[override]
+        self.asked.append("read")
+        return super().read(*given, **named)  # type: ignore[arg-type]
+
+
+def test_a_search_reads_only_chats_that_changed_also_in_another_process() -> None:
+    stored = Counting()
+    here, elsewhere = ChatStore(stored), ChatStore(stored)
+    ids = [here.create() for _ in range(30)]
+    for number, one in enumerate(ids):
+        here.keep(one, [UserItem(text=f"word{number} and more")])
+    search = ChatSearch(here)
+    assert [one.id for one in search.find("word3 MORE")] == [ids[3]]
+    stored.asked.clear()
+    assert [one.id for one in search.find("word17 and")] == [ids[17]]
+    assert stored.asked == [], "nothing changed, so no chat is read, whatever their number"
+    # A turn elsewhere is seen, while it runs and when it has ended, and only that chat is read.
+    turn = ChatTurnStarted("t", "offline", "offline guide", True)
+    head = elsewhere.claim(ids[5], elsewhere.head(ids[5]), turn, "A title")
+    elsewhere.keep(ids[5], [UserItem(text="a new text")])
+    assert search.find("a title")[0].head.busy
+    elsewhere.release(ids[5], head, [], "done")
+    stored.asked.clear()
+    assert [(one.id, one.head.busy) for one in search.find("new text")] == [(ids[5], False)]
+    assert search.find("")[0].id == ids[5]
+    assert (stored.asked.count("states"), stored.asked.count("read")) == (0, 1)
+    # So is everything else that changes the list.
+    elsewhere.change(ids[8], title="Renamed", pinned=True)
+    assert (search.find("")[0].id, search.find("renamed")[0].id) == (ids[8], ids[8])
+    elsewhere.hide(ids[6])
+    assert search.find("word6 and") == []
+    elsewhere.unhide(ids[6])
+    assert [one.id for one in search.find("word6 and")] == [ids[6]]
+    assert elsewhere.create() in [one.id for one in search.find("")]

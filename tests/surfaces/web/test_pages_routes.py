@@ -1,0 +1,253 @@
+"""The pages over HTTP: headers, static files and signing in. No page changes a skill."""
+
+import gzip
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from metier.app import App
+from metier.files.text import visible
+from metier.surfaces.web.access import COOKIE
+from metier.surfaces.web.api import Application, build
+from metier.surfaces.web.guard import Gate
+from metier.surfaces.web.markdown import to_html
+from metier.surfaces.web.pages.overview import key_of
+from metier.surfaces.web.site import CSP
+from worlds import World
+
+HOST = "http://localhost"
+SKILLS = ".agents/skills"
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture
+def app(world: World) -> Iterator[App]:
+    world.skill(f"{SKILLS}/notes", body="# Notes\n", files={"references/a.md": "a reference"})
+    made = App(world.project, home=world.home, store="memory:", surface="http")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[TestClient]:
+    with TestClient(build(app, watch=False), base_url=HOST, raise_server_exceptions=False) as made:
+        yield made
+
+
+def session_of(app: App) -> str:
+    session = app.session()
+    session.load("notes")
+    return session.id
+
+
+def test_every_page_has_the_strict_policy_and_nothing_inline(app: App, client: TestClient) -> None:
+    session = session_of(app)
+    chat = client.post("/api/chats").json()["id"]
+    paths = [
+        "/",
+        f"/chat/{chat}",
+        "/skills",
+        "/skills/notes",
+        "/skills/notes?file=SKILL.md",
+        "/prompt",
+        "/usage",
+        "/activity",
+    ]
+    for path in (*paths, f"/activity/{session}", f"/activity/{session}/replay"):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-security-policy"] == CSP
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(
+            r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=|(?:src|href)=\"(?:https?:)?//", answer.text
+        )
+
+
+def test_static_files_are_kept_for_ever_under_their_digest_and_asked_for_again_elsewhere(client: TestClient) -> None:
+    found = re.findall(r'(?:href|src)="(/static/[^"]+)"', client.get("/skills").text)
+    assert {Path(name).suffix for name in found} == {".css", ".js", ".svg"}
+    for address in found:
+        answer = client.get(address)
+        assert "immutable" in answer.headers["cache-control"]
+        again = client.get(address, headers={"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    old = re.sub(r"/static/[^/]+/", "/static/0/", found[0])
+    assert client.get(old).headers["cache-control"] == "no-cache"
+    assert client.get("/static/0/..%2f..%2fpages%2fsite.py").status_code == 404
+
+
+def test_a_page_travels_compressed_where_the_browser_takes_it(client: TestClient) -> None:
+    with client.stream("GET", "/skills", headers={"accept-encoding": "gzip"}) as answer:
+        packed = b"".join(answer.iter_raw())
+    assert answer.headers["content-encoding"] == "gzip"
+    assert b"<h1>Skills</h1>" in gzip.decompress(packed)
+    assert "content-encoding" not in client.get("/skills", headers={"accept-encoding": "identity"}).headers
+
+
+@pytest.mark.behaviour("K-069")
+def test_no_page_or_route_changes_or_fetches_a_skill_where_the_host_has_no_editor(world: World) -> None:
+    file = world.skill(f"{SKILLS}/notes", body="# Notes\n", files={"references/a.md": "a reference"})
+
+    def tree() -> dict[str, str]:
+        files = (file for file in Path(world.project, SKILLS).rglob("*") if file.is_file())
+        return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+    before = tree()
+    on = {"enabled": True}
+    app = App(world.project, home=world.home, store="memory:", surface="http", profile="remcochat", settings=on)
+    with TestClient(build(app, watch=False), base_url=HOST, raise_server_exceptions=False) as client:
+        application = client.app
+        assert isinstance(application, Application)
+        changing = {
+            route.path
+            for route in application.routes
+            if isinstance(route, Route) and not {"GET", "HEAD"} >= set(route.methods or ())
+        }
+        words = re.compile(r"^/edit|install|download|upload|import|market|store|fetch", re.IGNORECASE)
+        for path in (one for one in changing if words.search(one) and "/api/chats" not in one):
+            answer = client.post(
+                path.replace("{key}", key_of(str(file))), content="name=x&path=SKILL.md&text=x&digest="
+            )
+            assert answer.status_code == 403, path
+        key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
+        assert key
+        for mode in ("pinned", "off", "auto"):
+            assert client.post("/skills/mode", content=f"key={key[1]}&mode={mode}&back=/skills").status_code == 200
+        client.post("/skills/refresh", content="back=/skills")
+        for path in (
+            "/skills",
+            "/skills/notes",
+            "/skills/notes?file=references/a.md",
+            "/prompt",
+            "/usage",
+            "/activity",
+        ):
+            assert "attachment" not in client.get(path).headers.get("content-disposition", "")
+            assert not re.search(r"<a[^>]*\sdownload|<textarea|type=\"file\"|/edit/", client.get(path).text), path
+        assert client.get("/edit/new").status_code == 403
+    app.close()
+    assert tree() == before
+
+
+def test_what_is_not_there_is_a_page_for_people_and_json_for_programs(client: TestClient) -> None:
+    page = {"accept": "text/html"}
+    for path in ("/nowhere", "/skills/nope", "/chat/nope", "/activity/nope", "/activity/nope/artifacts/sha256:0"):
+        answer = client.get(path, headers=page)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), path
+        assert "<h1>" in answer.text
+    assert client.get("/nowhere").json()["error"]["code"] == "NOT_FOUND"
+
+
+def test_a_switch_of_a_skill_that_is_gone_is_refused(client: TestClient) -> None:
+    assert client.post("/skills/mode", content="key=0&mode=off").status_code == 404
+    assert client.post("/skills/mode", content="").status_code == 404
+
+
+def test_numbers_and_filters_that_make_no_sense_do_no_harm(app: App, client: TestClient) -> None:
+    session = session_of(app)
+    for query in ("page=-1", "page=99999999999", "page=x", "kind=nope", "scope=nope", "q=%00", "q=" + "a" * 5_000):
+        assert client.get(f"/skills?{query}").status_code == 200, query
+    for query in ("budget=-4", "budget=999999999999", "profile=nope", "message=" + "a" * 9_000):
+        assert client.get(f"/prompt?{query}").status_code == 200, query
+    for query in ("before=-1", "before=x", "after=99", "show=nope"):
+        assert client.get(f"/activity/{session}?{query}").status_code == 200, query
+
+
+def test_signing_in_takes_the_token_once_and_gives_a_cookie_that_is_not_the_token(app: App) -> None:
+    with TestClient(
+        build(app, Gate(hosts=frozenset(("localhost",)), token=TOKEN), watch=False), base_url=HOST
+    ) as client:
+        people = {"accept": "text/html"}
+        sent = client.get("/skills", headers=people, follow_redirects=False)
+        assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fskills")
+        assert 'name="token"' in client.get("/login?next=/skills").text
+        wrong = client.post("/login", content="token=wrong&next=/skills", follow_redirects=False)
+        assert wrong.status_code == 401
+        assert "not the token" in wrong.text
+        right = client.post("/login", content=f"token={TOKEN}&next=/skills", follow_redirects=False)
+        cookie = right.headers["set-cookie"]
+        assert right.headers["location"] == "/skills"
+        assert TOKEN not in cookie
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert client.get("/skills", headers=people).status_code == 200
+        assert client.get("/api/skills").status_code == 200
+        client.post("/logout")
+        assert client.cookies.get(COOKIE) is None
+        assert client.get("/api/skills").status_code == 401
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:1", ""])
+def test_signing_in_leads_only_to_pages_of_this_server(app: App, wanted: str) -> None:
+    with TestClient(
+        build(app, Gate(hosts=frozenset(("localhost",)), token=TOKEN), watch=False), base_url=HOST
+    ) as client:
+        sent = client.post("/login", content=f"token={TOKEN}&next={wanted}", follow_redirects=False)
+        assert sent.headers["location"] == "/"
+
+
+def test_where_a_profile_hides_paths_no_page_tells_one(world: World) -> None:
+    world.skill(".skills/notes", body="# Notes\n")
+    world.skill(".skills/broken", text="no frontmatter")
+    app = App(world.project, home=world.home, store="memory:", profile="remcochat", settings={"enabled": True})
+    with TestClient(build(app, watch=False), base_url=HOST) as client:
+        session = session_of(app)
+        paths = (
+            "/skills",
+            "/skills/notes",
+            "/skills?kind=broken",
+            "/prompt",
+            "/usage",
+            "/activity",
+            f"/activity/{session}",
+        )
+        for path in paths:
+            assert str(world.project) not in client.get(path).text, path
+        key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
+        assert key
+        client.post("/skills/mode", content=f"key={key[1]}&mode=off")
+        assert not app.skills()["notes"].enabled
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("<script>alert(1)</script>", "<script"),
+        ("[x](javascript:alert(1))", 'href="javascript'),
+        ("[x](JAVASCRIPT:alert(1))", 'href="JAVASCRIPT'),
+        ("[x](data:text/html,x)", 'href="data'),
+        ("<javascript:alert(1)>", "<a"),
+        ("![x](http://a.example/x.png)", "<img"),
+        ("<a onclick=x>", "<a"),
+        ("[x](//evil.example)", "href"),
+        ("[x](/skills)", "href"),
+    ],
+)
+def test_markdown_becomes_html_that_can_do_nothing(text: str, gone: str) -> None:
+    assert gone not in to_html(text)
+
+
+def test_markdown_keeps_what_is_harmless() -> None:
+    shown = to_html("# T\n\n*a* `b` [c](https://d.example) ~~e~~\n\n1. f\n\n| g | h |\n|---|---|\n| i | j |")
+    for part in ("<h3>T</h3>", "<em>a</em>", "<code>b</code>", 'href="https://d.example"', "<s>e</s>", "<ol>", "<td>j"):
+        assert part in shown
+    assert 'rel="noopener noreferrer nofollow"' in shown
+
+
+def test_text_too_long_to_format_is_shown_as_it_is() -> None:
+    assert to_html("*a* <b>" * 30_000).startswith('<pre class="plain">*a* &lt;b&gt;')
+
+
+def test_characters_that_nobody_sees_become_escapes_and_words_stay_whole() -> None:
+    assert visible("a\x1b[0m\u202e\ufeff\U000e0041\x85\n") == "a\\x1b[0m\\u202e\\ufeff\\U000e0041\\x85\\n"
+    assert visible("a\r\n\tb", lines=True) == "a\n\tb"
+    persian, family = "می\u200cخواهم", "👩\u200d👧"
+    assert visible(persian + family) == persian + family
+    assert visible("\ud800") == "\\ud800"

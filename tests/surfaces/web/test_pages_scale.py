@@ -1,0 +1,56 @@
+"""Pages stay small with a thousand chats and thousands of skills: what is sent, and what is asked of the store."""
+
+import re
+
+from starlette.testclient import TestClient
+
+from metier.app import App
+from metier.surfaces.chat.chat_store import ChatStore
+from metier.surfaces.chat.items import UserItem
+from metier.surfaces.web.api import build
+from surfaces.web.browser import SKILLS
+from worlds import World
+
+PACKED = {"accept-encoding": "gzip"}
+MOST = 100_000
+"""Bytes of a page with its scripts, styles and pictures, as a browser gets them at its first visit."""
+
+
+def sent(client: TestClient, path: str) -> int:
+    with client.stream("GET", path, headers=PACKED) as answer:
+        assert answer.status_code == 200, path
+        return sum(len(part) for part in answer.iter_raw())
+
+
+def with_all(client: TestClient, path: str) -> int:
+    wanted = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', client.get(path).text))
+    names = {name for address in wanted for name in re.findall(r'from "\./([\w-]+\.js)"', client.get(address).text)}
+    wanted |= {f"{next(iter(wanted)).rpartition('/')[0]}/{name}" for name in names}
+    return sent(client, path) + sum(sent(client, address) for address in wanted)
+
+
+def test_a_page_is_small_and_a_search_reads_no_chat_again(world: World) -> None:
+    for number in range(300):
+        world.skill(f"{SKILLS}/skill-{number}", description=f"Does thing {number}. " * 20)
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    store = ChatStore(app.store)
+    for number in range(1_000):
+        made = store.create()
+        store.change(made, title=f"A chat with a title of some length, number {number} <b>&amp;")
+        store.keep(made, [UserItem(text=f"word{number}")])
+    with TestClient(build(app, watch=False), base_url="http://localhost") as client:
+        for path in ("/", "/chats", "/skills", "/edit/new", "/rules", "/usage", "/shortcuts"):
+            assert with_all(client, path) < MOST, path
+            assert len(client.get(path).content) < MOST, f"{path} as it is, not compressed"
+        assert "word77" in client.get("/chats?q=word77").text
+        real, asked = app.store.read, list[object]()
+
+        def read(*given: object, **named: object) -> object:
+            asked.append(given)
+            return real(*given, **named)  # type: ignore[arg-type]
+
+        app.store.read = read  # type: ignore[method-assign,assignment]
+        for path in ("/chats?q=word7&part=list", "/palette?q=word7", "/chats?part=beside&q=word"):
+            assert sent(client, path) < 30_000, path
+        assert asked == []
+    app.close()

@@ -1,0 +1,179 @@
+"""Two servers on one PostgreSQL are one service: either answers any call, and nothing acknowledged is lost."""
+
+import signal
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import pytest
+from processes import JsonObject, Process, messages, serve
+
+import parts
+from patience import PATIENCE
+from record.store.server import PostgresServer, programs
+from watching import wait_for
+from worlds import World
+
+SKILLS = ".agents/skills"
+
+
+@pytest.fixture(scope="module")
+def database() -> Generator[PostgresServer, None, None]:
+    if programs() is None:
+        parts.missing("postgres")
+    with PostgresServer(durable=True) as running:
+        yield running
+
+
+@pytest.fixture
+def replicas(world: World, database: PostgresServer, tmp_path: Path) -> Generator[tuple[Process, Process], None, None]:
+    """Two servers with the same skills, each with a home of its own."""
+    for name in ("alpha", "beta"):
+        world.skill(f"{SKILLS}/{name}", files={"references/a.md": f"the reference of {name}"})
+    other = World(tmp_path / "other-home", world.project)
+    other.home.mkdir()
+    with (
+        serve(world, "--rate", "0", store=database.url) as one,
+        serve(other, "--rate", "0", store=database.url) as two,
+    ):
+        yield one, two
+
+
+def loaded(answer: JsonObject) -> bool:
+    return answer["ok"] and not answer["result"]["already_loaded"]
+
+
+def test_either_answers_any_call_of_a_session(replicas: tuple[Process, Process]) -> None:
+    one, two = replicas
+    session = one.begin()
+    assert loaded(two.call(session, "skill_load", name="alpha"))
+    assert not loaded(one.call(session, "skill_load", name="alpha"))
+    assert loaded(one.call(session, "skill_load", name="beta"))
+    assert not loaded(two.call(session, "skill_load", name="beta"))
+    ref = two.call(session, "skill_load", name="beta")["result"]["ref"]
+    for replica in replicas:
+        assert "beta" in replica.call(session, "skill_output", ref=ref)["text"]
+        read = replica.call(session, "skill_read", name="alpha", path="references/a.md")
+        assert read["text"] == "the reference of alpha"
+        state = replica.client.post(f"/api/sessions/{session}/state").json()
+        assert state["activated_skill_names"] == ["alpha", "beta"]
+
+
+def test_a_session_stays_in_its_folder_whoever_answers(replicas: tuple[Process, Process], tmp_path: Path) -> None:
+    one, two = replicas
+    (tmp_path / "elsewhere" / ".git").mkdir(parents=True)
+    World(tmp_path / "home", tmp_path / "elsewhere").skill(f"{SKILLS}/gamma")
+    session = one.client.post("/api/sessions", json={"cwd": str(tmp_path / "elsewhere")}).json()["session_id"]
+    assert loaded(two.call(session, "skill_load", name="gamma"))
+    assert not two.call(session, "skill_load", name="alpha")["ok"]
+
+
+def test_both_show_the_same_frames_without_a_gap(replicas: tuple[Process, Process]) -> None:
+    one, two = replicas
+    session = one.begin()
+    for number in range(6):
+        replicas[number % 2].call(session, "skill_load", name="alpha")
+    frames = one.frames(session)
+    assert frames == two.frames(session)
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    assert sum(frame["type"] == "skill_loaded" for frame in frames) == 6
+
+
+def test_a_stream_on_one_shows_what_the_other_did_and_goes_on_at_the_other(replicas: tuple[Process, Process]) -> None:
+    one, two = replicas
+    session = one.begin()
+    path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
+    seen: list[JsonObject] = []
+
+    def until_loaded(replica: Process, name: str, doing: Process, **more: str) -> None:
+        with replica.client.stream("GET", path, headers={**accept, **more}) as stream:
+            arriving = messages(stream.iter_lines())
+            if not seen:
+                seen.append(next(arriving))
+            doing.call(session, "skill_load", name=name)
+            while not (seen[-1]["event"] == "skill_loaded" and seen[-1]["data"]["name"] == name):
+                seen.append(next(arriving))
+
+    until_loaded(one, "alpha", two)
+    until_loaded(two, "beta", one, **{"last-event-id": str(seen[-1]["id"])})
+    assert [message["id"] for message in seen] == list(range(len(seen)))
+    assert [message["data"] for message in seen] == one.frames(session)[: len(seen)]
+
+
+def test_a_replica_that_is_killed_takes_nothing_acknowledged_with_it(replicas: tuple[Process, Process]) -> None:
+    one, two = replicas
+    sessions = [one.begin() for _ in range(4)]
+    acknowledged: dict[str, list[str]] = {session: [] for session in sessions}
+    enough = threading.Event()
+
+    def work(session: str) -> None:
+        """Search for unique words until the server is gone."""
+        with one.connected() as client:
+            for number in range(10_000):
+                word = f"word-{session}-{number}"
+                given = {"tool": "skill_search", "args": {"query": word}}
+                try:
+                    answer = client.post(f"/api/sessions/{session}/call", json=given)
+                except httpx2.TransportError:
+                    return
+                assert answer.status_code == 200
+                acknowledged[session].append(word)
+                if all(len(words) >= 5 for words in acknowledged.values()):
+                    enough.set()
+
+    threads = [threading.Thread(target=work, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    assert enough.wait(PATIENCE)
+    one.end(signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    for session in sessions:
+        frames = two.frames(session)
+        assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+        searched = [frame["query"] for frame in frames if frame["type"] == "skills_searched"]
+        kept = acknowledged[session]
+        assert searched[: len(kept)] == kept
+        assert len(searched) <= len(kept) + 1  # the search whose answer was lost may be stored
+        assert two.call(session, "skill_load", name="alpha")["ok"]
+
+
+def test_while_the_database_restarts_calls_wait_or_are_refused_and_then_go_on(
+    replicas: tuple[Process, Process], database: PostgresServer
+) -> None:
+    one, two = replicas
+    session = one.begin()
+    path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
+    statuses: list[int] = []
+
+    def load() -> bool:
+        given = {"tool": "skill_load", "args": {"name": "alpha"}}
+        statuses.append(one.client.post(f"/api/sessions/{session}/call", json=given).status_code)
+        return statuses[-1] == 200
+
+    with two.client.stream("GET", path, headers=accept) as stream:
+        arriving = messages(stream.iter_lines())
+        seen = [next(arriving)]
+        database.stop(signal.SIGQUIT)
+        waiting = threading.Thread(target=load)
+        waiting.start()
+        with one.connected() as other:
+            assert [skill["name"] for skill in other.get("/api/skills").json()["skills"]] == ["alpha", "beta"]
+        database.start()
+        waiting.join()
+        wait_for(lambda: 200 in statuses or load(), "a server that goes on")
+        assert set(statuses) <= {200, 503}
+        while seen[-1]["event"] != "skill_loaded" and (message := next(arriving, None)):
+            seen.append(message)
+    while seen[-1]["event"] != "skill_loaded":  # the stream ended, since the database was away for long
+        with two.client.stream("GET", path, headers={**accept, "last-event-id": str(seen[-1]["id"])}) as stream:
+            seen += [next(messages(stream.iter_lines()))]
+    assert [message["id"] for message in seen] == list(range(len(seen)))
+
+
+def test_strange_session_ids_are_not_found_and_break_nothing(replicas: tuple[Process, Process]) -> None:
+    one, _ = replicas
+    for name in ("%00", "%ff", "..%2f..", "'%3b--", "x" * 5_000, "%F0%9F%98%80"):
+        assert 400 <= one.client.get(f"/api/sessions/{name}/events").status_code < 500, name
+    assert one.begin()

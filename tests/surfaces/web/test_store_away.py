@@ -1,0 +1,119 @@
+"""A full disk or a stopped database: the server refuses what it cannot record, says so, and goes on when it is back."""
+
+import json
+
+from processes import JsonObject, Process, serve
+
+import forking
+from metier.record import chain
+from metier.record.store import open_store
+from store_trouble import PASSWORD, TroubledStore
+from watching import wait_for
+from worlds import World
+
+pytest_plugins = ["store_fixtures"]
+
+RULES = """[permissions]
+allow = [{tool = "skill_run"}, {tool = "run_project_write"}, {tool = "run_unsandboxed"}]
+"""
+
+
+def prepare(world: World) -> None:
+    for name in ("alpha", "beta"):
+        world.skill(
+            f".agents/skills/{name}", body=f"BODY-{name}", files={"scripts/mark.sh": "#!/bin/sh\necho ran >>marks\n"}
+        )
+    config = world.home / ".config/metier"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(RULES)
+
+
+def tried(server: Process, session: str, operation: str, **given: object) -> tuple[int, JsonObject]:
+    answer = server.client.post(f"/api/sessions/{session}/{operation}", json=given)
+    return answer.status_code, answer.json()
+
+
+def run_script(server: Process, session: str) -> tuple[int, JsonObject]:
+    return tried(server, session, "run", name="beta", script="scripts/mark.sh")
+
+
+def is_well(server: Process) -> bool:
+    return server.stranger.get("/healthz").json()["status"] == "ok"
+
+
+def replayed(world: World, store: str, session: str) -> str:
+    """What `metier replay` says of a session, as another process finds it."""
+    command = [*forking.METIER, "replay", session, "--store", store, "--home", str(world.home)]
+    done = forking.run(command, cwd=world.project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nothing_is_acknowledged_while_the_store_is_away(world: World, troubled: TroubledStore) -> None:
+    prepare(world)
+    marks = world.project / "marks"
+    with serve(world, store=troubled.url) as server:
+        session = server.begin()
+        assert tried(server, session, "load", name="alpha")[0] == 200
+        assert is_well(server)
+
+        troubled.leave()
+        refused = [
+            tried(server, session, "load", name="beta"),
+            tried(server, session, "call", tool="skill_load", args={"name": "beta"}),
+            run_script(server, session),
+            tried(server, session, "call", tool="skill_run", args={"name": "alpha", "script": "scripts/mark.sh"}),
+        ]
+        begun = server.client.post("/api/sessions")
+        refused.append((begun.status_code, begun.json()))
+        for status, answer in refused:
+            assert status == 503, answer
+            assert answer["error"]["code"] == "STORE_UNAVAILABLE"
+            assert troubled.told in answer["error"]["message"]
+        asked = {"name": "beta", "session_id": session}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "session.load", "params": asked}
+        rpc = server.client.post("/rpc", json=message).json()["error"]
+        assert (rpc["data"]["type"], rpc["data"]["reason"]) == ("StoreError", troubled.reason)
+        assert not marks.exists(), "no script was started"
+
+        wait_for(lambda: not is_well(server), "a server that says that its store is away")
+        health = server.stranger.get("/healthz")
+        assert health.status_code == 503
+        assert (health.json()["status"], health.json()["reason"]) == ("store-unavailable", troubled.reason)
+        assert server.client.get("/api/skills").status_code == 200, "what needs no store is answered"
+        for told in (health.text, json.dumps(refused), json.dumps(rpc)):
+            assert PASSWORD not in told
+
+        troubled.come_back()
+        wait_for(lambda: is_well(server), "a server that says that its store is back")
+        state = server.client.post(f"/api/sessions/{session}/state").json()
+        assert state["activated_skill_names"] == ["alpha"], "what was refused did not happen"
+        status, loaded = tried(server, session, "load", name="beta")
+        assert (status, loaded["already_loaded"], "BODY-beta" in loaded["text"]) == (200, False, True)
+        assert run_script(server, session)[0] == 200
+        assert marks.read_text() == "ran\n"
+        log = world.home / "serve.log"
+    assert PASSWORD not in log.read_text()
+    assert "identical" in replayed(world, troubled.url, session)
+    with open_store(troubled.url) as store:
+        frames = store.read(session, session)
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    assert not list(chain.breaks(frames))
+    operations = [frame["operation"] for frame in frames if frame["type"] == "session_called"]
+    assert operations == ["load", "load", "run"]
+
+
+def test_where_the_setting_says_so_a_server_goes_on_without_its_store(world: World, troubled: TroubledStore) -> None:
+    prepare(world)
+    with serve(world, store=troubled.url, env={"METIER_STORE_REQUIRED": "false"}) as server:
+        session = server.begin()
+        troubled.leave()
+        assert tried(server, session, "load", name="alpha")[0] == 200
+        wait_for(lambda: not is_well(server), "a server that says that its store is away")
+        assert server.stranger.get("/healthz").status_code == 200, "a balancer need not leave it out"
+        troubled.come_back()
+        wait_for(lambda: is_well(server), "a server that says that its store is back")
+        assert tried(server, session, "load", name="beta")[0] == 200
+        state = server.client.post(f"/api/sessions/{session}/state").json()
+        assert state["activated_skill_names"] == ["alpha", "beta"]
+    assert "identical" in replayed(world, troubled.url, session)
