@@ -163,7 +163,7 @@ return has(os.environ.get("PROJECT_DIR", A["project"]) + "/notes.txt")
     Attempt("pidfd-of-a-process", 'os.close(os.pidfd_open(A["victim"])); return True'),
     Attempt("steal-a-descriptor", 'return reached("pidfd_getfd", -1, 0, 0)'),
     Attempt("affinity-of-a-process", 'return os.sched_getaffinity(A["victim"])'),
-    Attempt("priority-of-a-process", 'return os.getpriority(os.PRIO_PROCESS, A["victim"]) == 0'),
+    Attempt("priority-of-a-process", 'os.getpriority(os.PRIO_PROCESS, A["victim"]); return True'),
     Attempt("limits-of-a-process", 'import resource; return resource.prlimit(A["victim"], resource.RLIMIT_NOFILE)'),
     Attempt("ptrace", 'return reached("ptrace", 0x4206, A["victim"], 0, 0)', "root"),
     Attempt("ptrace-with-a-nonsense-request", 'return reached("ptrace", 999, 0, 0, 0)'),
