@@ -18,7 +18,7 @@ from metier.limits import MIB
 from metier.running.sandbox import Outcome, RunLimits, Runner
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.fake import FakeRunner
-from metier.running.sandbox.identity import an_identity, readable_by_all
+from metier.running.sandbox.mounts import an_identity, readable_by_all
 from metier.running.sandbox.probe import examine
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 

@@ -2,9 +2,11 @@
 
 Python, shells and Node are supported. The invariant: the answer depends only on the script's bytes, name and mode, and
 on what is installed. Finding it runs nothing. A script with packages runs by a link to its interpreter that lies beside
-them, as in a virtual environment, so their modules come after those of the standard library.
+them, as in a virtual environment, so their modules come after those of the standard library. The programs of our own
+that prepare a sandbox are passed to an interpreter as text, because it may not be able to read their files.
 """
 
+import functools
 import glob
 import os
 import re
@@ -19,7 +21,7 @@ from metier.files.text import from_utf8
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
 from metier.running.packages import Environment
-from metier.running.sandbox import PACKAGES_DIR, ScriptRefused
+from metier.running.sandbox import PACKAGES_DIR, SandboxUnavailable, ScriptRefused
 from metier.values.value import Value
 
 Kind = Literal["python", "sh", "bash", "node"]
@@ -220,3 +222,19 @@ def _outside(path: str, where: str) -> tuple[str, str, tuple[str, str] | None] |
     if not known or not os.access(path, os.X_OK) or prefix in ("", "/", os.path.expanduser("~")):
         return None
     return path, f"{where}/bin/{name}", (prefix, where)
+
+
+@functools.cache
+def own_program(name: str) -> str:
+    """The text of a separate program of this package."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        return file.read()
+
+
+def own_python() -> str:
+    """The interpreter for our own programs. One that gave up root may not be able to execute its own any more."""
+    pythons = (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3")
+    found = next((path for path in pythons if os.access(path, os.X_OK)), None)
+    if found is None:
+        raise SandboxUnavailable("no Python that this user can execute was found")
+    return found
