@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from metier.files.tree import SkillTree
 from metier.limits import KIB
@@ -97,11 +97,11 @@ class BubblewrapRunner:
         if self._bwrap is None:
             return "bwrap is not installed"
         found = _try_out(self._bwrap, os.geteuid())
-        return found.text if found is not None else None
+        return found.message if found is not None else None
 
     def remedy(self) -> str:
         found = _try_out(self._bwrap, os.geteuid()) if self._bwrap is not None else None
-        return (found.remedy if found is not None else "") or install_hint()
+        return (found.install if found is not None else "") or install_hint()
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         if self._bwrap is None or seccomp.machine() is None:
@@ -352,33 +352,28 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
     close_pipes(process)
 
 
-class _Problem(NamedTuple):
-    text: str
-    remedy: str = ""
-
-
 @functools.cache
-def _try_out(bwrap: str, uid: int) -> _Problem | None:
+def _try_out(bwrap: str, uid: int) -> SandboxUnavailable | None:
     """Build a sandbox and run nothing in it. The answer is cached for this process and user."""
     for program in (_SETPRIV, _UNSHARE):
         if not os.access(program, os.X_OK):
-            return _Problem(f"{program} is missing; it is part of util-linux")
+            return SandboxUnavailable(f"{program} is missing; it is part of util-linux")
     try:
         known = subprocess.run([bwrap, "--help"], capture_output=True, env={}, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        return _Problem(f"{bwrap} cannot be run: {error}")
+        return SandboxUnavailable(f"{bwrap} cannot be run: {error}")
     if b"--size" not in known.stdout + known.stderr:
-        return _Problem("bwrap is too old; version 0.7 or later is needed")
+        return SandboxUnavailable("bwrap is too old; version 0.7 or later is needed")
     try:
         with _built(bwrap, Job("/", ""), None, None, ["/bin/true"]) as sandbox:
             _go(sandbox)
             status = sandbox.process.wait(START_SECONDS)
     except SandboxUnavailable as error:
         gaps = f": {'; '.join(error.tried)}" if error.tried else ""
-        return _Problem(error.message + gaps, error.install)
+        return SandboxUnavailable(error.message + gaps, install=error.install)
     except subprocess.TimeoutExpired:
-        return _Problem("a sandbox does not end")
-    return None if status == 0 else _Problem(f"the sandbox exits with status {status}")
+        return SandboxUnavailable("a sandbox does not end")
+    return None if status == 0 else SandboxUnavailable(f"the sandbox exits with status {status}")
 
 
 def install_hint() -> str:

@@ -50,8 +50,16 @@ from metier.running.sandbox import container_evidence as evidence
 from metier.running.sandbox.base import PumpedOutput, Watch, approved_tree, outcome, pass_on
 from metier.running.sandbox.collect import DEPTH
 from metier.running.sandbox.container_archive import project_archive, skill_archive
-from metier.running.sandbox.container_channel import Channel, Collection, table_of
-from metier.running.sandbox.container_engine import LABEL, Engine, EngineError, owner, sweep
+from metier.running.sandbox.container_engine import (
+    LABEL,
+    Channel,
+    Collection,
+    Engine,
+    EngineError,
+    owner,
+    sweep,
+    table_of,
+)
 from metier.running.sandbox.interpreter import NODE_RESERVE, Recognised, own_program, recognise
 from metier.running.sandbox.mounts import ENTRIES_FACTOR, fixed_variables
 

@@ -102,13 +102,20 @@ class Recognised(Value):
 
 def recognise(tree: SkillTree, script: str) -> Recognised:
     """What kind of script a file of a skill is. Raises `ScriptRefused` if it is none."""
-    relative, head, executable = _read(tree, script)
+    try:
+        relative = beneath.check_relative(script)
+    except ResourceError as error:
+        raise ScriptRefused(script, "unreadable", str(error)) from error
+    file = tree.file(relative)
+    if file is None:
+        raise ScriptRefused(script, "unreadable", f"File not found: {relative}")
+    head = from_utf8(file.data[:HEAD_BYTES])
     first = head.split("\n", 1)[0].rstrip("\r")
     suffix = os.path.splitext(relative)[1].lower()
     flags: tuple[str, ...] = ()
     if first.startswith("#!"):
         kind, flags = _by_shebang(script, first)
-        if suffix not in _SUFFIXES and not executable:
+        if suffix not in _SUFFIXES and not file.executable:
             raise ScriptRefused(script, "not-executable", "it has no known suffix and is not marked as executable")
     elif suffix in _SUFFIXES:
         kind = _SUFFIXES[suffix]
@@ -128,12 +135,18 @@ def find_program(tree: SkillTree, script: str, packages: Environment | None = No
     recognised = recognise(tree, script)
     kind = recognised.kind
     python = packages.python if packages is not None and kind == "python" else ""
-    found = _at(python) if python else _locate(kind)
+    if python and os.path.realpath(python).startswith(VISIBLE):
+        found = python, python, None
+    else:
+        found = _outside(python, "/opt/python") if python else _locate(kind)
     if found is None and kind == "bash" and not recognised.named:
         kind, found = "sh", _locate("sh")
     if found is None:
         raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed")
     path, inside, mount = found
+    libraries = ""
+    if kind == "python" and mount and glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
+        libraries = f"{mount[1]}/lib"
     given = packages is not None and bool(packages.folder)
     reserve = NODE_RESERVE if kind == "node" else 0
     return Program(
@@ -143,21 +156,9 @@ def find_program(tree: SkillTree, script: str, packages: Environment | None = No
         mount=mount,
         flags=recognised.flags,
         address_reserve=reserve + (PACKAGES_RESERVE if given else 0),
-        libraries=_libraries(mount) if kind == "python" else "",
+        libraries=libraries,
         link=f"{PACKAGES_DIR}/bin/python3" if given and kind == "python" else "",
     )
-
-
-def _read(tree: SkillTree, script: str) -> tuple[str, str, bool]:
-    """Return the checked path, the start of the file as text, and whether it is executable."""
-    try:
-        relative = beneath.check_relative(script)
-    except ResourceError as error:
-        raise ScriptRefused(script, "unreadable", str(error)) from error
-    file = tree.file(relative)
-    if file is None:
-        raise ScriptRefused(script, "unreadable", f"File not found: {relative}")
-    return relative, from_utf8(file.data[:HEAD_BYTES]), file.executable
 
 
 def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
@@ -182,23 +183,10 @@ def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
     )
 
 
-def _libraries(mount: tuple[str, str] | None) -> str:
-    if mount is None or not glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
-        return ""
-    return f"{mount[1]}/lib"
-
-
 def usual_python() -> str:
     """The path of the Python that runs scripts for which no other is chosen; empty if there is none."""
     found = _locate("python")
     return found[0] if found is not None else ""
-
-
-def _at(path: str) -> tuple[str, str, tuple[str, str] | None] | None:
-    """A Python at a path: visible in a sandbox as it is, or with its prefix mounted."""
-    if os.path.realpath(path).startswith(VISIBLE):
-        return path, path, None
-    return _outside(path, "/opt/python")
 
 
 def _locate(kind: Kind) -> tuple[str, str, tuple[str, str] | None] | None:

@@ -48,15 +48,12 @@ _MASKED: Final = ("cmdline", "keys")
 INIT: Final = "/init"
 """The shell that starts the script, from a file that can be executed but not read, which hides its memory."""
 LAYER: Final = "/tmp/.project-changes/upper"  # noqa: S108 (where stage.py keeps what was written to the project)
-_STAGED_SKILL: Final = "/tmp/skill"  # noqa: S108
-_STAGED_PROJECT: Final = "/tmp/project"  # noqa: S108
-_STAGED_PROGRAM: Final = "/tmp/program"  # noqa: S108
+_STAGED: Final = "/tmp/"  # noqa: S108
 _DIRECT_FILES: Final = 200
 """How many files of a skill bubblewrap writes itself. Each needs a descriptor, and more are unpacked by stage.py."""
 ENTRIES_FACTOR: Final = 20
 """How many files and folders a run may create, for each file that is collected."""
 _NODE: Final = "/node_modules"
-_STAGED_PACKAGES: Final = "/tmp/packages"  # noqa: S108
 
 _FIRST_ID: Final = 0x70000000
 _IDS: Final = 0x0FFE0000
@@ -228,7 +225,7 @@ def _skill(tree: SkillTree, files: dict[str, bytes], stage: list[str]) -> list[s
             for file in tree.files
         )
         stage += _step("skill", "@skill")
-        return ["--ro-bind", _STAGED_SKILL, SKILL_DIR]
+        return ["--ro-bind", _STAGED + "skill", SKILL_DIR]
     arguments = ["--dir", SKILL_DIR]
     for number, file in enumerate(tree.files):
         place = f"{SKILL_DIR}/{file.path}"
@@ -259,7 +256,7 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
     if program.mount is not None:
         stage += _step("show", program.mount[0], "program")
         arguments += ["--perms", "0755", "--dir", os.path.dirname(program.mount[1])]
-        arguments += ["--ro-bind", _STAGED_PROGRAM, program.mount[1]]
+        arguments += ["--ro-bind", _STAGED + "program", program.mount[1]]
     if job.project is None:
         return arguments
     project = os.path.realpath(job.project)
@@ -271,10 +268,10 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
     if layered:
         step, entries = "write" if job.project_writable else "layer", str(job.limits.files * ENTRIES_FACTOR)
         stage += _step(step, project, "project", owner, str(job.limits.work_bytes), entries)
-        arguments += ["--bind", _STAGED_PROJECT, project]
+        arguments += ["--bind", _STAGED + "project", project]
     else:
         stage += _step("show", project, "project", owner)
-        arguments += ["--ro-bind", _STAGED_PROJECT, project]
+        arguments += ["--ro-bind", _STAGED + "project", project]
     if not is_within(project, PROJECT_DIR):
         arguments += ["--symlink", project, PROJECT_DIR]
     return arguments
@@ -328,7 +325,7 @@ def _packages(job: Job, program: Program, files: dict[str, bytes], stage: list[s
         return []
     stage += _step("show", job.packages.folder, "packages")
     (place,) = places(job)
-    mount = ["--ro-bind", _STAGED_PACKAGES, place]
+    mount = ["--ro-bind", _STAGED + "packages", place]
     if job.packages.kind == "node":
         return mount
     files["@pyvenv.cfg"] = _settings(program.inside)
