@@ -33,7 +33,6 @@ from metier.values.value import Value
 _TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
 _OTHER_WORK_DIR: Final = "/metier-work"
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC: Final = ("alternatives",)
 _ETC_COPIED: Final = ("ld.so.cache", "localtime")
 """Small files are copied, because each mount adds half a millisecond to every run."""
 _ETC_NETWORK: Final = ("resolv.conf", "hosts", "gai.conf", "protocols", "services")
@@ -121,8 +120,8 @@ def fixed_variables(job: Job, skill: str, work: str, project: str, temporary: st
 
 def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Identity) -> SandboxView:
     """Everything that a script sees. Without a program, there is no skill; this only tests the sandbox."""
-    files = _files(job, identity)
-    arguments = [*_isolation(job, identity), *_system(), *_etc(job, files), *_proc_and_devices()]
+    files: dict[str, bytes] = {}
+    arguments = [*_isolation(job, identity), *_system(), *_etc(job, identity, files), *_proc_and_devices()]
     with open("/bin/sh", "rb") as shell:
         files["@init"] = shell.read()
     arguments += ["--perms", "0111", "--file", "@init", INIT]
@@ -149,21 +148,6 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     return SandboxView((*arguments, "--chdir", work), files, tuple(stage))
 
 
-def _files(job: Job, identity: Identity) -> dict[str, bytes]:
-    """The files of /etc that are written for the sandbox or copied from the host, by placeholder."""
-    files = {
-        "@passwd": f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode(),
-        "@group": f"skill:x:{identity.uid}:\n".encode(),
-        "@nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
-    }
-    if not job.network:
-        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
-    for name in _ETC_COPIED:
-        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
-            files[f"@{name}"] = file.read(_COPIED_BYTES)
-    return files
-
-
 def _isolation(job: Job, identity: Identity) -> list[str]:
     arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "skill"]
     if not job.network:
@@ -177,17 +161,26 @@ def _isolation(job: Job, identity: Identity) -> list[str]:
     return arguments
 
 
-def _etc(job: Job, files: Mapping[str, bytes]) -> list[str]:
+def _etc(job: Job, identity: Identity, files: dict[str, bytes]) -> list[str]:
+    """/etc, with files that are written for the sandbox, or copied or mounted from the host."""
+    files["@passwd"] = f"skill:x:{identity.uid}:{identity.uid}:skill:/tmp:/bin/sh\n".encode()
+    files["@group"] = f"skill:x:{identity.uid}:\n".encode()
+    files["@nsswitch.conf"] = b"passwd: files\ngroup: files\nhosts: files dns\n"
+    if not job.network:
+        files["@hosts"] = b"127.0.0.1 localhost\n::1 localhost\n"
+    for name in _ETC_COPIED:
+        with suppress(OSError), open(f"/etc/{name}", "rb") as file:
+            files[f"@{name}"] = file.read(_COPIED_BYTES)
     arguments = ["--dir", "/etc"]
     network = (*(_ETC_NETWORK if job.network else ()), *(_ETC_TLS if job.network or job.hosts else ()))
-    for name in (*_ETC, *network):
+    for name in ("alternatives", *network):
         mount = _read_only(os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
         parts = name.split("/")[:-1] if mount else ()
         # A folder that bubblewrap creates for a mount is readable only by root, whose scripts have another user id.
         for depth in range(len(parts)):
             arguments += ["--dir", f"/etc/{'/'.join(parts[: depth + 1])}"]
         arguments += mount
-    for placeholder in tuple(files):
+    for placeholder in files:
         arguments += ["--perms", "0444", "--file", placeholder, f"/etc/{placeholder[1:]}"]
     return arguments
 

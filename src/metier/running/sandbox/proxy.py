@@ -264,29 +264,18 @@ class HostProxy:
 
 def _send_body(request: ProxyRequest, incoming: "_Incoming", server: socket.socket) -> None:
     """Pass on the body and not a byte more: what follows would be another request."""
-    left = request.length
-    while left:
-        piece = incoming.some(left)
-        if not piece:
-            raise EOFError
-        server.sendall(piece)
-        left -= len(piece)
+    incoming.pass_on(request.length, server)
     while request.chunked:
         line = incoming.line()
         if not _CHUNK_SIZE.fullmatch(line):
             raise EOFError
         size = int(line, 16)
         server.sendall(b"%x\r\n" % size)
-        while size:
-            piece = incoming.some(size)
-            if not piece:
-                raise EOFError
-            server.sendall(piece)
-            size -= len(piece)
+        incoming.pass_on(size, server)
         if incoming.line():  # after the last chunk, headers could follow here, which nobody needs
             raise EOFError
         server.sendall(b"\r\n")
-        if not int(line, 16):
+        if not size:
             return
 
 
@@ -349,6 +338,15 @@ class _Incoming:
         self.peek()
         piece, self._buffer = self._buffer[:most], self._buffer[most:]
         return piece
+
+    def pass_on(self, count: int, server: socket.socket) -> None:
+        """Pass on exactly so many bytes."""
+        while count:
+            piece = self.some(count)
+            if not piece:
+                raise EOFError
+            server.sendall(piece)
+            count -= len(piece)
 
     def exactly(self, count: int) -> bytes:
         data = b""

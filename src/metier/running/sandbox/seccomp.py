@@ -30,7 +30,9 @@ _ARGS_AT: Final = 16
 
 ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-_TABLE: Final = os.path.join(os.path.dirname(__file__), "system_calls.txt")
+# Read with this module: a program that gives up root later may not be able to read its own files any more.
+with open(os.path.join(os.path.dirname(__file__), "system_calls.txt"), encoding="utf-8") as _file:
+    _TABLE: Final = [line.split() for line in _file if line.strip() and not line.startswith("#")]
 HIGHEST: Final = 462
 """The newest call in the tables (mseal, Linux 6.10). Numbers from 424 on are the same on every architecture."""
 
@@ -56,13 +58,10 @@ _TCP: Final = (0, 6)
 _Instruction = tuple[int, int, int, int]
 
 
-@functools.cache
 def _numbers(machine: str) -> dict[str, int]:
     """The numbers of the calls in the table on an architecture."""
     column = list(ARCHITECTURES).index(machine) + 1
-    with open(_TABLE, encoding="ascii") as file:
-        rows = [line.split() for line in file if line.strip() and not line.startswith("#")]
-    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
+    return {row[0]: int(row[column]) for row in _TABLE if row[column] != "-"}
 
 
 def denied(machine: str) -> dict[str, int]:
