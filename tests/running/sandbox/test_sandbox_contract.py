@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import parts
-from bench.attack.boxes import IDENTITIES, IS_ROOT, Box, Case, JobOptions, a_box, as_user, settled
+from bench.attack.boxes import IDENTITIES, IS_ROOT, Box, Case, a_box, as_user, settled
 from bench.attack.engines import ENGINES
 from metier.errors import ConfigError
 from metier.running.sandbox import Job, Outcome, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
@@ -393,19 +394,22 @@ def test_a_bwrap_that_is_too_old_or_missing_is_a_problem(tmp_path: Path) -> None
     assert "cannot be run" in str(BubblewrapRunner("/nowhere/bwrap").problem())
 
 
-def test_an_argument_with_a_nul_byte_is_refused() -> None:
-    with pytest.raises(ValueError, match="NUL"):
-        Job("/s", "a.py", ["a\0b"])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"argv": ["a\0b"]}, "NUL"),
         ({"env": {"A=B": "c"}}, "variable name"),
         ({"env": {"A": "\0"}}, "NUL"),
         ({"project_writable": True}, "a project"),
+        ({"cwd": "/a"}, "cwd"),
+        ({"cwd": "/ab", "project": "/a"}, "cwd"),
+        ({"files": {"../x": b""}}, "name of a file"),
+        ({"files": {"..": b""}}, "name of a file"),
+        ({"files": {"a\0b": b""}}, "NUL"),
     ],
 )
-def test_a_job_with_contradictory_options_is_refused(options: JobOptions, message: str) -> None:
+def test_a_job_with_contradictory_options_or_paths_that_lead_elsewhere_is_refused(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         Job("/s", "a.py", **options)
