@@ -179,6 +179,18 @@ def settled(look: Callable[[], T], wanted: T, seconds: float = PATIENCE) -> T:
     return seen
 
 
+@dataclass
+class Case:
+    """A runner, the user that uses it, and a box for its scripts."""
+
+    runner: Runner
+    identity: str
+    box: Box
+
+    def run(self, text: str, *argv: str, name: str = "run.py", **options: Unpack[JobOptions]) -> Outcome:
+        return self.box.run(self.runner, self.identity, text, *argv, name=name, **options)
+
+
 @contextlib.contextmanager
 def a_box(token: str = "") -> Generator[Box]:
     # Not the folder of pytest, which only its owner can access.

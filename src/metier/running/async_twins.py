@@ -16,7 +16,7 @@ def async_twin(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
         import asyncio  # imported only when needed
         import threading
 
-        from metier.running.sandbox.stopping import stopped_by
+        from metier.running.sandbox import stopped_by
 
         stop = threading.Event()
         itself, *rest = given  # a subclass may have another method of that name

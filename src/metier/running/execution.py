@@ -12,9 +12,8 @@ from metier.files.text import from_utf8, storable_text
 from metier.record.events import Event, ToolEnded, ToolFailed, ToolNetwork, ToolStarted, ToolStderr, ToolStdout
 from metier.running.grants import RunGrant, recorded
 from metier.running.grants.network import notes_about
-from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, Runner, Stream
+from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, Runner, Stream, stop_event
 from metier.running.sandbox.masked import MaskedRunner
-from metier.running.sandbox.stopping import stop_event
 from metier.running.scripts import Script, WantedRun
 from metier.values.results import Artifact, RunResult
 

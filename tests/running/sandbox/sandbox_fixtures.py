@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 import parts
-from bench.attack.boxes import IDENTITIES, Box, a_box, as_user
+from bench.attack.boxes import IDENTITIES, Box, Case, a_box, as_user
 from bench.attack.engines import ENGINES, a_shared_engine
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.container import ContainerRunner
@@ -37,6 +37,13 @@ def sandbox(identity: str) -> BubblewrapRunner:
     if problem is not None:
         parts.missing("bwrap", f"{identity}: {problem}")
     return runner
+
+
+@pytest.fixture
+def case(sandbox: BubblewrapRunner, identity: str, box: Box) -> Generator[Case]:
+    """A case of the sandbox. No process of a script is left when its run returns."""
+    yield Case(sandbox, identity, box)
+    assert box.survivors() == []
 
 
 @pytest.fixture

@@ -58,16 +58,8 @@ def test_a_run_asks_the_engine_for_every_protection_and_removes_everything(engin
         line.expect(b"G")
         line.send(b"O", b"hello\n")
         line.send(b"X", b'{"code": 3, "ended": ""}')
-        for kind, content in (
-            (b"F", b"a"),
-            (b"D", b"one"),
-            (b"F", b"b/c"),
-            (b"D", b"t"),
-            (b"D", b"wo"),
-            (b"L", b"l\0link"),
-        ):
-            line.send(kind, content)
-        line.send(b".")
+        for frame in (b"Fa", b"Done", b"Fb/c", b"Dt", b"Dwo", b"Ll\0link", b"."):
+            line.send(frame[:1], frame[1:])
 
     engine.speaks = speaks
     outcome = run(engine, box, replace(job_in(box), env={"API_KEY": "s3cret"}, argv=("word",)))

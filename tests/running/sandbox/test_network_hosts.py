@@ -14,7 +14,7 @@ import pytest
 
 import parts
 from bench.attack.boxes import Box, as_user, settled
-from bench.attack.host_attempts import LISTED_NAMES, SCRIPT, Heard, services, to_this_machine
+from bench.attack.host_attempts import LISTED_NAMES, SCRIPT, services, to_this_machine
 from metier.errors import SandboxUnavailable
 from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, evidence
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
@@ -36,16 +36,6 @@ def run(identity: str, runner: BubblewrapRunner, job: Job) -> tuple[Outcome, lis
 
 def to_loopback(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
-
-
-def test_a_leak_is_what_names_another_host_outside_the_path() -> None:
-    own_path = b"POST /evil.test/ HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
-    leaks = [
-        b"GET http://evil.test/ HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
-        own_path + b"GET / HTTP/1.1\r\nX-Smuggled: yes\r\n\r\n",
-    ]
-    assert Heard(1, 2, "", "", [], requests=[own_path, *leaks]).leaks() == [repr(one) for one in leaks]
 
 
 @pytest.mark.usefixtures("sandbox")

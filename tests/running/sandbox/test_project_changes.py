@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import NOBODY, Box, a_box, as_user
+from bench.attack.boxes import NOBODY, Box, Case, a_box, as_user
 from metier.hosts import profiles
 from metier.limits import MIB
 from metier.running.sandbox import Job, Outcome, RunLimits
@@ -192,86 +192,80 @@ def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
     assert (box.project / "a/b/c").read_text() == "c"
 
 
-def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> None:
     text = """
         import sys
         open("/project/notes.txt", "w").write("of the script"); open("/project/mine.txt", "w").write("of the script")
         print("written", flush=True); sys.stdin.readline()
     """
-    script = box.script("run.py", text + "    import time; time.sleep(1)")
-    job = box.job(script, project=str(box.project), project_writable=True)
+    script = case.box.script("run.py", text + "    import time; time.sleep(1)")
+    job = case.box.job(script, project=str(case.box.project), project_writable=True)
 
     def edited() -> Outcome:
         def edit(stream: str, data: bytes) -> None:
             time.sleep(0.05)  # the clock of the file system is coarse
             for name in ("notes.txt", "mine.txt"):
-                (box.project / name).write_text("of the user")
+                (case.box.project / name).write_text("of the user")
 
-        return sandbox.run(job, edit)
+        return case.runner.run(job, edit)
 
-    outcome = as_user(identity, edited)
-    assert (box.project / "notes.txt").read_text() == (box.project / "mine.txt").read_text() == "of the user"
+    outcome = as_user(case.identity, edited)
+    assert (case.box.project / "notes.txt").read_text() == (case.box.project / "mine.txt").read_text() == "of the user"
     assert outcome.changes == ()
     assert [why.split(": ")[0] for why in outcome.refused] == ["mine.txt", "notes.txt"]
 
 
-def test_a_script_that_is_ended_changes_nothing(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
-    before = content(box.project)
+def test_a_script_that_is_ended_changes_nothing(case: Case) -> None:
+    before = content(case.box.project)
     text = "open('/project/half', 'w').write('x')\nwhile True: pass"
     options = RunLimits(seconds=0.5)
-    outcome = box.run(sandbox, identity, text, project=str(box.project), project_writable=True, limits=options)
-    assert outcome.ended == "timeout"
-    assert content(box.project) == before
+    outcome = case.run(text, project=str(case.box.project), project_writable=True, limits=options)
+    assert (outcome.ended, outcome.duration_ms >= 500) == ("timeout", True)
+    assert content(case.box.project) == before
     assert "none of its changes was applied" in outcome.refused[0]
 
 
-def test_the_layer_has_a_size_and_a_number_of_files(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
-    before = content(box.project)
+def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
+    before = content(case.box.project)
     fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
     small = RunLimits(work_bytes=8 * MIB)
-    outcome = box.run(sandbox, identity, fill, project=str(box.project), project_writable=True, limits=small)
+    outcome = case.run(fill, project=str(case.box.project), project_writable=True, limits=small)
     assert b"No space left" in outcome.stderr
-    assert (box.project / "big").stat().st_size <= 8 * MIB
-    (box.project / "big").unlink()
+    assert (case.box.project / "big").stat().st_size <= 8 * MIB
+    (case.box.project / "big").unlink()
     flood = "n = 0\nwhile True:\n    open('/project/%d' % n, 'w').close(); n += 1"
     few = RunLimits(seconds=20, files=5)
-    outcome = box.run(sandbox, identity, flood, project=str(box.project), project_writable=True, limits=few)
+    outcome = case.run(flood, project=str(case.box.project), project_writable=True, limits=few)
     assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
-    assert len(content(box.project)) - len(before) <= 5 * 20
+    assert len(content(case.box.project)) - len(before) <= 5 * 20
 
 
-def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
-    before = content(box.project)
-    outcome = box.run(sandbox, identity, "open('/project/x', 'w')", project=str(box.project))
+def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(case: Case) -> None:
+    before = content(case.box.project)
+    outcome = case.run("open('/project/x', 'w')", project=str(case.box.project))
     assert b"Read-only file system" in outcome.stderr
-    assert content(box.project) == before
+    assert content(case.box.project) == before
 
 
-def test_a_skill_at_the_top_of_the_project_changes_nothing_at_all(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
-    (box.project / "SKILL.md").write_text("---\nname: top\n---\n")
-    (box.project / "run.py").write_text("open('/project/x', 'w').write('x')")
-    job = Job(str(box.project), "run.py", project=str(box.project), project_writable=True)
-    outcome = as_user(identity, lambda: sandbox.run(job))
+def test_a_skill_at_the_top_of_the_project_changes_nothing_at_all(case: Case) -> None:
+    (case.box.project / "SKILL.md").write_text("---\nname: top\n---\n")
+    (case.box.project / "run.py").write_text("open('/project/x', 'w').write('x')")
+    job = Job(str(case.box.project), "run.py", project=str(case.box.project), project_writable=True)
+    outcome = as_user(case.identity, lambda: case.runner.run(job))
     assert (outcome.changes, outcome.refused) == ((), (".: it is the folder of a skill",))
-    assert not (box.project / "x").exists()
+    assert not (case.box.project / "x").exists()
 
 
-def test_paths_of_the_host_that_are_protected_for_this_job(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
+def test_paths_of_the_host_that_are_protected_for_this_job(case: Case) -> None:
     text = """
         import os
         os.makedirs("/project/lib/x")
         for path in ("lib/x/a", "lib/b", "Rules.md"): open("/project/" + path, "w")
     """
     protected = ["lib/x", "rules.md"]
-    script = box.script("run.py", text)
-    job = box.job(script, project=str(box.project), project_writable=True, project_protected=protected)
-    outcome = as_user(identity, lambda: sandbox.run(job))
+    script = case.box.script("run.py", text)
+    job = case.box.job(script, project=str(case.box.project), project_writable=True, project_protected=protected)
+    outcome = as_user(case.identity, lambda: case.runner.run(job))
     assert listed(outcome) == {"lib/b": "added"}
     assert outcome.refused == ("Rules.md: it is protected", "lib/x: it is protected")
 

@@ -21,9 +21,9 @@ from metier.running.sandbox import (
     ScriptRefused,
     Stream,
     WrittenFile,
+    stopped_by,
 )
-from metier.running.sandbox.bounded import BoundedRunner
-from metier.running.sandbox.stopping import stopped_by
+from metier.running.sandbox.runners import BoundedRunner
 from metier.session.session import Session
 from worlds import World
 

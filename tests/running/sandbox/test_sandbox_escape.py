@@ -12,9 +12,8 @@ import pytest
 
 import parts
 from bench.attack.attempts import ATTEMPTS, NOTHING, Attempt, Grant
-from bench.attack.boxes import IS_ROOT, NOBODY, Box, a_box, a_victim, as_user, knowledge, listeners
+from bench.attack.boxes import IS_ROOT, NOBODY, Box, Case, a_box, a_victim, as_user, knowledge, listeners
 from metier.running.sandbox import Job, Outcome, RunLimits
-from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
@@ -66,25 +65,19 @@ def verdict(outcome: Outcome) -> tuple[bool, str]:
 
 @by_name
 def test_an_attempt_does_not_get_out(
-    attempt: Attempt,
-    sandbox: BubblewrapRunner,
-    identity: str,
-    box: Box,
-    victim: subprocess.Popen[bytes],
-    monkeypatch: pytest.MonkeyPatch,
+    case: Case, attempt: Attempt, victim: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("METIER_SECRET", box.token)
-    with listeners(box) as heard:
-        job = job_for(box, attempt, attempt.also, knowledge(box, heard, victim.pid))
-        before = box.fingerprint()
-        outcome = as_user(identity, lambda: sandbox.run(job))
+    monkeypatch.setenv("METIER_SECRET", case.box.token)
+    with listeners(case.box) as heard:
+        job = job_for(case.box, attempt, attempt.also, knowledge(case.box, heard, victim.pid))
+        before = case.box.fingerprint()
+        outcome = as_user(case.identity, lambda: case.runner.run(job))
         assert verdict(outcome)[0] is False, outcome
-        assert box.fingerprint() == before
+        assert case.box.fingerprint() == before
         assert heard.heard() == []
         assert victim.poll() is None
-        assert box.survivors() == []
         carried = b"".join(file.data for file in outcome.files) + outcome.stdout
-        assert attempt.also != NOTHING or box.token.encode() not in carried
+        assert attempt.also != NOTHING or case.box.token.encode() not in carried
 
 
 @with_control("none", "root")
@@ -107,16 +100,16 @@ def test_the_same_attempt_gets_out_where_nothing_stops_it(
 
 @with_control("grant")
 def test_the_same_attempt_succeeds_where_it_is_granted(
-    attempt: Attempt, sandbox: BubblewrapRunner, identity: str, box: Box, victim: subprocess.Popen[bytes]
+    case: Case, attempt: Attempt, victim: subprocess.Popen[bytes]
 ) -> None:
-    with listeners(box) as heard:
+    with listeners(case.box) as heard:
         if heard.tcp6 is None and attempt.name.startswith("tcp6"):
             pytest.skip("this machine has no IPv6")
-        if identity == "nobody":
-            for path in (box.project, box.project / "notes.txt"):
+        if case.identity == "nobody":
+            for path in (case.box.project, case.box.project / "notes.txt"):
                 os.chown(path, NOBODY, NOBODY)  # a grant cannot exceed the rights of the launcher
-        job = job_for(box, attempt, attempt.grant, knowledge(box, heard, victim.pid))
-        outcome = as_user(identity, lambda: sandbox.run(job))
+        job = job_for(case.box, attempt, attempt.grant, knowledge(case.box, heard, victim.pid))
+        outcome = as_user(case.identity, lambda: case.runner.run(job))
         assert verdict(outcome)[0] is True, outcome
         reached = {"tcp-to-the-host": "tcp", "tcp6-to-the-host": "tcp6", "udp-to-the-host": "udp", "dns-query": "udp"}
         assert heard.heard() == ([reached[attempt.name]] if attempt.name in reached else [])
@@ -128,16 +121,14 @@ def test_there_are_enough_attempts_with_distinct_names() -> None:
     assert len([attempt for attempt in ATTEMPTS if attempt.control]) >= 60
 
 
-def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
-    descriptor = os.open(box.secret, os.O_RDONLY)
+def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(case: Case) -> None:
+    descriptor = os.open(case.box.secret, os.O_RDONLY)
     left, right = socket.socketpair()
     try:
         for slipped in (descriptor, left.fileno()):
             os.set_inheritable(slipped, True)
         text = "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"
-        assert box.run(sandbox, identity, text).stdout == b"[0, 1, 2, 3]\n"  # 3 is the listing itself
+        assert case.run(text).stdout == b"[0, 1, 2, 3]\n"  # 3 is the listing itself
     finally:
         os.close(descriptor)
         left.close()

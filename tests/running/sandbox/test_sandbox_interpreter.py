@@ -104,29 +104,10 @@ def judge(program: bytes, arch: int, number: int, *arguments: int) -> int:
 
 ALLOW, KILL, REFUSE, UNKNOWN = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 NO_FAMILY, PRETEND = 0x50000 | errno.EAFNOSUPPORT, 0x50000
+CALLS = ("read", "clone", "ioctl", "socket", "socketpair", "setsockopt", "fcntl", "personality", "execve")
 NUMBERS = {
-    "x86_64": {
-        "read": 0,
-        "clone": 56,
-        "ioctl": 16,
-        "socket": 41,
-        "socketpair": 53,
-        "setsockopt": 54,
-        "fcntl": 72,
-        "personality": 135,
-        "execve": 59,
-    },
-    "aarch64": {
-        "read": 63,
-        "clone": 220,
-        "ioctl": 29,
-        "socket": 198,
-        "socketpair": 199,
-        "setsockopt": 208,
-        "fcntl": 25,
-        "personality": 92,
-        "execve": 221,
-    },
+    "x86_64": dict(zip(CALLS, (0, 56, 16, 41, 53, 54, 72, 135, 59), strict=True)),
+    "aarch64": dict(zip(CALLS, (63, 220, 29, 198, 199, 208, 25, 92, 221), strict=True)),
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import IS_ROOT, NOBODY, Box, as_user, settled
+from bench.attack.boxes import IS_ROOT, NOBODY, Box, Case, as_user, settled
 from metier.limits import MIB
 from metier.running.sandbox import Outcome, RunLimits, SandboxUnavailable, ScriptRefused, bubblewrap, cgroup
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
@@ -60,10 +60,9 @@ REACH = """
 """
 
 
-def test_no_other_process_can_be_read_written_or_unlimited(sandbox: BubblewrapRunner, identity: str, box: Box) -> None:
-    outcome = box.run(sandbox, identity, REACH)
+def test_no_other_process_can_be_read_written_or_unlimited(case: Case) -> None:
+    outcome = case.run(REACH)
     assert outcome.stdout.decode().splitlines() == ["pids True"], outcome
-    assert box.survivors() == []
 
 
 @pytest.mark.parametrize(
@@ -74,13 +73,7 @@ def test_no_other_process_can_be_read_written_or_unlimited(sandbox: BubblewrapRu
     ],
 )
 def test_a_sandbox_without_a_protection_starts_nothing(
-    before: Sequence[str],
-    after: Sequence[str],
-    gap: str,
-    sandbox: BubblewrapRunner,
-    identity: str,
-    box: Box,
-    monkeypatch: pytest.MonkeyPatch,
+    case: Case, before: Sequence[str], after: Sequence[str], gap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = bubblewrap.view
 
@@ -93,19 +86,19 @@ def test_a_sandbox_without_a_protection_starts_nothing(
 
     monkeypatch.setattr(bubblewrap, "view", weaker)
     with pytest.raises(SandboxUnavailable) as caught:
-        box.run(sandbox, identity, "print('ran')")
+        case.run("print('ran')")
     assert any(gap in why for why in (*caught.value.tried, str(caught.value))), caught.value.tried
 
 
 @pytest.mark.parametrize("line", ['ulimit -v "$4"', 'ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 125'])
 def test_a_limit_that_was_not_set_is_found_in_the_process_that_lacks_it(
-    line: str, sandbox: BubblewrapRunner, identity: str, box: Box, monkeypatch: pytest.MonkeyPatch
+    case: Case, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = bubblewrap._SHELL  # pyright: ignore[reportPrivateUsage]
     assert line in shell
     monkeypatch.setattr(bubblewrap, "_SHELL", shell.replace(line, "true"))
     with pytest.raises(SandboxUnavailable) as caught:
-        box.run(sandbox, identity, "print('ran')")
+        case.run("print('ran')")
     assert any(why.startswith("max ") and " in process " in why for why in caught.value.tried)
 
 
@@ -170,28 +163,15 @@ GROWING = """
 @pytest.mark.parametrize(
     "text", [LEADERLESS, SOCKETS, FOLDERS, GROWING], ids=["threads", "sockets", "folders", "pages"]
 )
-def test_every_kind_of_memory_counts(
-    text: str, memory: str, sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_every_kind_of_memory_counts(case: Case, text: str, memory: str) -> None:
     limits = RunLimits(seconds=25, memory_bytes=256 * MIB, processes=32)
-    outcome = box.run(sandbox, identity, text, limits=limits)
+    outcome = case.run(text, limits=limits)
     assert outcome.ended == "memory-limit", outcome
-    assert ("limit-memory" in outcome.protections) is (memory == "group")
-    assert box.survivors() == []
+    limited = {name for name in outcome.protections if name.startswith("limit-memory")}
+    assert limited == {"limit-memory" if memory == "group" else "limit-memory-per-process"}
 
 
-def test_without_a_group_the_record_claims_no_limit_on_memory_as_a_whole(
-    sandbox: BubblewrapRunner, identity: str, box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroup, "find_place", lambda: None)
-    protections = box.run(sandbox, identity, "print(1)").protections
-    assert "limit-memory" not in protections
-    assert "limit-memory-per-process" in protections
-
-
-def test_a_script_that_stays_within_its_memory_is_left_alone(
-    memory: str, sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_a_script_that_stays_within_its_memory_is_left_alone(case: Case, memory: str) -> None:
     text = """
         import socket, subprocess
         kept = bytearray(120 << 20)
@@ -199,7 +179,7 @@ def test_a_script_that_stays_within_its_memory_is_left_alone(
         with open("x", "wb") as file: file.write(b"x" * (20 << 20))
         print(subprocess.run(["echo", "fine"], capture_output=True).stdout)
     """
-    outcome = box.run(sandbox, identity, text, limits=RunLimits(memory_bytes=256 * MIB))
+    outcome = case.run(text, limits=RunLimits(memory_bytes=256 * MIB))
     assert (outcome.ended, outcome.stdout) == ("exit", b"b'fine\\n'\n"), outcome
 
 
@@ -280,9 +260,7 @@ def test_version_2_is_set_up_as_its_rules_want(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_a_socket_in_the_project_is_out_of_reach(
-    writable: bool, sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_a_socket_in_the_project_is_out_of_reach(case: Case, writable: bool) -> None:
     text = """
         import socket
         try:
@@ -291,16 +269,14 @@ def test_a_socket_in_the_project_is_out_of_reach(
         except OSError as error: print(error.strerror)
     """
     with socket.socket(socket.AF_UNIX) as service:
-        service.bind(str(box.project / "service.sock"))
+        service.bind(str(case.box.project / "service.sock"))
         service.listen()
-        os.chmod(box.project / "service.sock", 0o777)
-        outcome = box.run(sandbox, identity, text, project=str(box.project), project_writable=writable)
+        os.chmod(case.box.project / "service.sock", 0o777)
+        outcome = case.run(text, project=str(case.box.project), project_writable=writable)
     assert outcome.stdout == b"Address family not supported by protocol\n"
 
 
-def test_programs_that_talk_through_pairs_of_sockets_still_work(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_programs_that_talk_through_pairs_of_sockets_still_work(case: Case) -> None:
     text = """
         import asyncio, multiprocessing
         async def main():
@@ -309,14 +285,12 @@ def test_programs_that_talk_through_pairs_of_sockets_still_work(
         asyncio.run(main())
         with multiprocessing.get_context("fork").Pool(2) as pool: print(pool.map(abs, [-1, -2]))
     """
-    outcome = box.run(sandbox, identity, text)
+    outcome = case.run(text)
     assert outcome.stdout == b"b'hi\\n'\n[1, 2]\n", outcome.stderr
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_nothing_in_proc_says_where_the_folders_are(
-    writable: bool, sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
+def test_nothing_in_proc_says_where_the_folders_are(case: Case, writable: bool) -> None:
     text = """
         import glob
         for path in glob.glob("/proc/self/*") + glob.glob("/proc/1/*"):
@@ -324,25 +298,23 @@ def test_nothing_in_proc_says_where_the_folders_are(
                 with open(path, "rb") as file: print(file.read(1 << 20))
             except OSError: pass
     """
-    outcome = box.run(sandbox, identity, text, project=str(box.project), project_writable=writable)
+    outcome = case.run(text, project=str(case.box.project), project_writable=writable)
     assert len(outcome.stdout) > 1000
     # The folder of the user has its own path. Nothing else of the host is named, such as the skill beside it.
-    shown = outcome.stdout.replace(str(box.project).encode(), b"")
+    shown = outcome.stdout.replace(str(case.box.project).encode(), b"")
     assert shown != outcome.stdout
-    assert box.base.name.encode() not in shown
+    assert case.box.base.name.encode() not in shown
     assert "no-host-paths" not in outcome.protections
-    alone = box.run(sandbox, identity, text)
-    assert box.base.name.encode() not in alone.stdout
+    alone = case.run(text)
+    assert case.box.base.name.encode() not in alone.stdout
     assert "no-host-paths" in alone.protections
 
 
-def test_arguments_that_are_too_long_are_the_callers_error(
-    sandbox: BubblewrapRunner, unprotected: UnsandboxedRunner, identity: str, box: Box
-) -> None:
-    for runner in (sandbox, unprotected):
+def test_arguments_that_are_too_long_are_the_callers_error(case: Case, unprotected: UnsandboxedRunner) -> None:
+    for runner in (case.runner, unprotected):
         for arguments in (["x" * (1 << 20)], ["x" * 1000] * 5000):
             with pytest.raises(ScriptRefused, match="standard input") as caught:
-                box.run(runner, identity, "print(1)", *arguments)
+                case.box.run(runner, case.identity, "print(1)", *arguments)
             assert caught.value.reason == "arguments-too-long"
 
 
@@ -370,16 +342,23 @@ def adopting() -> Generator[None]:
 
 
 @pytest.mark.usefixtures("adopting")
-def test_nothing_survives_a_host_that_is_killed_at_any_moment(
-    sandbox: BubblewrapRunner, identity: str, box: Box
-) -> None:
-    script = box.script("run.py", "import os; os.fork(); os.setsid()")
+def test_nothing_survives_a_host_that_is_killed_at_any_moment(case: Case) -> None:
+    script = case.box.script("run.py", "import os; os.fork(); os.setsid()")
     lines = "import ctypes, encodings.ascii\nfrom metier.running.sandbox import Job\n"
     code = lines + "from metier.running.sandbox.bubblewrap import BubblewrapRunner\n" + textwrap.dedent(HOST)
     moments = random.Random(16)
-    environment = {**os.environ, "TMPDIR": str(box.base)}
+    environment = {**os.environ, "TMPDIR": str(case.box.base)}
     for _ in range(10):
-        arguments = [sys.executable, "-c", code, str(box.skill), script, identity, box.token, str(box.project)]
+        arguments = [
+            sys.executable,
+            "-c",
+            code,
+            str(case.box.skill),
+            script,
+            case.identity,
+            case.box.token,
+            str(case.box.project),
+        ]
         with subprocess.Popen(arguments, env=environment, process_group=0) as host:
             assert settled(lambda: bool(all_of_them()), True, 60)
             time.sleep(moments.random() * 0.08)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import NOBODY, Box, a_box
+from bench.attack.boxes import NOBODY, Box, Case, a_box
 from metier.limits import MIB
 from metier.running.sandbox import Job, Outcome, RunLimits
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
@@ -40,9 +40,9 @@ def box(identity: str) -> Generator[Box]:
         yield made
 
 
-def test_a_script_inherits_no_descriptor(box: Box, sandbox: BubblewrapRunner, identity: str) -> None:
+def test_a_script_inherits_no_descriptor(case: Case) -> None:
     text = "import os; print(sorted(n for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)))"
-    outcome = box.run(sandbox, identity, text, project=str(box.project), cwd=str(box.project), files={"a": b"b"})
+    outcome = case.run(text, project=str(case.box.project), cwd=str(case.box.project), files={"a": b"b"})
     assert outcome.stdout == b"['0', '1', '2']\n", outcome
 
 
@@ -50,22 +50,20 @@ def made(outcome: Outcome) -> dict[str, bytes]:
     return {file.path: file.data for file in outcome.files}
 
 
-def work(box: Box, sandbox: BubblewrapRunner, identity: str, text: str = WORKS, *, write: bool = False) -> Outcome:
-    place = str(box.project)
+def work(case: Case, text: str = WORKS, *, write: bool = False) -> Outcome:
+    place = str(case.box.project)
     files = {"given.txt": b"given"}
-    outcome = box.run(sandbox, identity, text, project=place, cwd=place, files=files, project_writable=write)
+    outcome = case.run(text, project=place, cwd=place, files=files, project_writable=write)
     assert outcome.exit_code == 0, outcome.stderr.decode()
     return outcome
 
 
-def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(
-    box: Box, sandbox: BubblewrapRunner, identity: str
-) -> None:
-    before = box.fingerprint()
-    outcome = work(box, sandbox, identity)
+def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(case: Case) -> None:
+    before = case.box.fingerprint()
+    outcome = work(case)
     names = [".git", "data.csv", "given.txt", "notes.txt", "sub"]
     first, *rest = outcome.stdout.decode().split("\n")
-    assert first == f"{box.project} {box.project} {names}"
+    assert first == f"{case.box.project} {case.box.project} {names}"
     assert rest[:2] == ["a,b", " given False ['project']"], "nothing beside the folder is there"
     assert made(outcome) == {
         "out.csv": b"made",
@@ -76,46 +74,42 @@ def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(
     assert outcome.left_out == ("link: a symbolic link",)
     assert outcome.refused == tuple(f"{name}: the run may only read this folder" for name in ("data.csv", "notes.txt"))
     assert outcome.changes == ()
-    assert box.fingerprint() == before, "nothing reached the disk"
+    assert case.box.fingerprint() == before, "nothing reached the disk"
     assert "limit-work-size" in outcome.protections
     assert "no-host-paths" not in outcome.protections, "the script knows where its folder is"
 
 
-def test_with_write_changes_come_back_and_given_files_do_not(
-    box: Box, sandbox: BubblewrapRunner, identity: str
-) -> None:
+def test_with_write_changes_come_back_and_given_files_do_not(case: Case) -> None:
     text = WORKS + 'open("given.txt", "a").write(" and changed")\n'
-    outcome = work(box, sandbox, identity, text, write=True)
+    outcome = work(case, text, write=True)
     kinds = {change.path: change.kind for change in outcome.changes}
     assert kinds == {"data.csv": "changed", "notes.txt": "deleted", "out.csv": "added", "sub/inner.txt": "added"}
-    assert (box.project / "data.csv").read_text() == "a,b\nmore"
-    assert not (box.project / "given.txt").exists()
+    assert (case.box.project / "data.csv").read_text() == "a,b\nmore"
+    assert not (case.box.project / "given.txt").exists()
     assert made(outcome)["given.txt"] == b"given and changed"
     assert made(outcome)["out.csv"] == b"work", "what is in the work folder is not part of the project"
 
 
-def test_without_a_folder_given_files_are_in_the_work_folder(
-    box: Box, sandbox: BubblewrapRunner, identity: str
-) -> None:
+def test_without_a_folder_given_files_are_in_the_work_folder(case: Case) -> None:
     text = "import os\nprint(os.getcwd(), os.listdir('.'))\nopen('b', 'a').write('x')\nopen('c', 'w').write('c')"
-    outcome = box.run(sandbox, identity, text, files={"a": b"a", "b": b"b"})
+    outcome = case.run(text, files={"a": b"a", "b": b"b"})
     assert outcome.stdout == b"/work ['b', 'a']\n" or outcome.stdout == b"/work ['a', 'b']\n", outcome
     assert made(outcome) == {"b": b"bx", "c": b"c"}
 
 
-def test_a_folder_inside_the_project_can_be_the_current_one(box: Box, sandbox: BubblewrapRunner, identity: str) -> None:
+def test_a_folder_inside_the_project_can_be_the_current_one(case: Case) -> None:
     text = "import os\nprint(os.getcwd(), open('../data.csv').read().strip(), open('g').read())\nopen('n', 'w')"
-    place = str(box.project)
-    outcome = box.run(sandbox, identity, text, project=place, cwd=f"{place}/sub", files={"g": b"!"})
+    place = str(case.box.project)
+    outcome = case.run(text, project=place, cwd=f"{place}/sub", files={"g": b"!"})
     assert outcome.stdout.decode() == f"{place}/sub a,b !\n", outcome.stderr
     assert made(outcome) == {"sub/n": b""}
 
 
-def test_the_layer_has_the_limits_of_the_work_folder(box: Box, sandbox: BubblewrapRunner, identity: str) -> None:
-    place = str(box.project)
+def test_the_layer_has_the_limits_of_the_work_folder(case: Case) -> None:
+    place = str(case.box.project)
     text = "with open('big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
     small = RunLimits(work_bytes=8 * MIB)
-    outcome = box.run(sandbox, identity, text, project=place, cwd=place, limits=small)
+    outcome = case.run(text, project=place, cwd=place, limits=small)
     assert outcome.exit_code != 0
     assert b"No space left" in outcome.stderr
 
@@ -129,21 +123,6 @@ def test_a_folder_at_the_place_of_the_work_folder_moves_it(sandbox: BubblewrapRu
     assert work_place(job) == "/metier-work"
     assert "/work" not in writable_places(job)
     assert work_place(Job("/", "x", project="/workshop", cwd="/workshop")) == "/work"
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"cwd": "/a"}, "cwd"),
-        ({"cwd": "/ab", "project": "/a"}, "cwd"),
-        ({"files": {"../x": b""}}, "name of a file"),
-        ({"files": {"..": b""}}, "name of a file"),
-        ({"files": {"a\0b": b""}}, "NUL"),
-    ],
-)
-def test_a_job_refuses_folders_and_names_that_lead_elsewhere(options: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Job("/skill", "x", **options)  # type: ignore[arg-type]
 
 
 def test_made_files_are_written_only_below_the_folder_and_over_nothing(tmp_path: Path) -> None:

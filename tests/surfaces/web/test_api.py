@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from metier import ConfigError
 from metier.app import App
 from metier.running.sandbox import Job, Outcome
-from metier.running.sandbox.bounded import BoundedRunner
 from metier.running.sandbox.fake import FakeRunner
+from metier.running.sandbox.runners import BoundedRunner
 from metier.surfaces.web.access import COOKIE
 from metier.surfaces.web.api import build, endpoints
 from metier.surfaces.web.guard import Gate

@@ -11,7 +11,9 @@ run when the host is killed.
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
@@ -39,6 +41,7 @@ PACKAGES_DIR: Final = "/opt/packages"
 it is shown. That folder itself has the path that it has on the host. The variables SKILL_DIR, WORK_DIR and PROJECT_DIR
 hold the paths, and every runner sets them. A runner may choose other places."""
 
+_STOP: Final[ContextVar[threading.Event | None]] = ContextVar("stop", default=None)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -200,6 +203,24 @@ class Outcome:
     """Changes to the project that were not applied, each with the reason. Long lists are cut."""
     attempts_left_out: int = 0
     """How many attempts to connect to a host were not passed to `on_attempt`, because there were too many."""
+
+
+def stop_event() -> threading.Event | None:
+    """The event that ends a script which the current thread or task starts, as part of work that somebody may end.
+
+    A run takes it into its job. Without one, a script runs to its end.
+    """
+    return _STOP.get()
+
+
+@contextmanager
+def stopped_by(stop: threading.Event) -> Generator[None]:
+    """End the scripts that are started in this context, also in a thread of `asyncio.to_thread`, when `stop` is set."""
+    token = _STOP.set(stop)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
 
 
 class Runner(Protocol):

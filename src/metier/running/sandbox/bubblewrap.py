@@ -22,29 +22,33 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from metier.files.tree import SkillTree
 from metier.limits import KIB
 from metier.running.sandbox import SKILL_DIR, Ended, Job, OnOutput, Outcome, SandboxUnavailable, seccomp
-from metier.running.sandbox.base import outcome, prepare, supervise
+from metier.running.sandbox.base import close_pipes, outcome, prepare, supervise
 from metier.running.sandbox.cgroup import Group, a_group
 from metier.running.sandbox.changes import ProjectChanges, bring_back
 from metier.running.sandbox.collect import made_in
-from metier.running.sandbox.evidence import Evidence
-from metier.running.sandbox.identity import Identity, an_identity
-from metier.running.sandbox.interpreter import Program
-from metier.running.sandbox.mounts import ENTRIES_FACTOR, INIT, LAYER, given_files, view, writable_places
-from metier.running.sandbox.network import a_proxy
-from metier.running.sandbox.proxy import HostProxy, Resolver
-from metier.running.sandbox.watch import entries_below, group_below, memory_below
+from metier.running.sandbox.evidence import BuiltSandbox
+from metier.running.sandbox.interpreter import Program, own_program, own_python
+from metier.running.sandbox.mounts import (
+    ENTRIES_FACTOR,
+    INIT,
+    LAYER,
+    Identity,
+    an_identity,
+    given_files,
+    view,
+    writable_places,
+)
+from metier.running.sandbox.proxy import Resolver, a_proxy
 
 START_SECONDS: Final = 20.0
 """How long building a sandbox may take on a machine under load. It usually takes a few milliseconds."""
@@ -56,8 +60,6 @@ _READY: Final = b"ready\n"
 _NAMESPACES_HINT: Final = "allow this process to create namespaces; containers and some distributions forbid it"
 _SETPRIV: Final = "/usr/bin/setpriv"
 _UNSHARE: Final = "/usr/bin/unshare"
-_PYTHONS: Final = ("/usr/local/bin/python3", "/usr/bin/python3")
-_STAGE: Final = os.path.join(os.path.dirname(__file__), "stage.py")
 
 # The units are the same in every sh: -f counts blocks of 512 bytes, -v counts blocks of 1024. The shell's own messages,
 # such as "Killed", are not part of the script's output.
@@ -73,30 +75,6 @@ exec 3>&2 2>/dev/null
 "$@" 2>&3 3>&-
 exit $?
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Sandbox:
-    """A sandbox that is ready: its outer process, its first process, and the handles that the host has on it."""
-
-    process: subprocess.Popen[bytes]
-    first: int
-    """A pidfd, which never refers to another process that reuses the number."""
-    proxy: HostProxy | None
-    """The way to the hosts of the job, if it has any."""
-    seen: Evidence
-    layer: int | None
-    """What the script writes to the project, if it may."""
-    protections: tuple[str, ...]
-
-    def end(self) -> None:
-        """End every process in the sandbox, and wait until they have ended."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.first, signal.SIGKILL)
-        # The first process of a PID namespace ends only after all the others have ended.
-        poll = select.poll()
-        poll.register(self.first, select.POLLIN)
-        poll.poll()
 
 
 class BubblewrapRunner:
@@ -119,11 +97,11 @@ class BubblewrapRunner:
         if self._bwrap is None:
             return "bwrap is not installed"
         found = _try_out(self._bwrap, os.geteuid())
-        return found.text if found is not None else None
+        return found.message if found is not None else None
 
     def remedy(self) -> str:
         found = _try_out(self._bwrap, os.geteuid()) if self._bwrap is not None else None
-        return (found.remedy if found is not None else "") or install_hint()
+        return (found.install if found is not None else "") or install_hint()
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         if self._bwrap is None or seccomp.machine() is None:
@@ -132,37 +110,33 @@ class BubblewrapRunner:
         command = [program.called, *program.flags, f"{SKILL_DIR}/{job.script}", *job.argv]
         started, since = time.monotonic(), time.time_ns()
         with (
-            an_identity() as identity,
-            _built(self._bwrap, job, tree, program, command, identity, self._resolver) as sandbox,
+            _built(self._bwrap, job, tree, program, command) as sandbox,
+            a_proxy(job, sandbox.first, self._resolver) as proxy,
         ):
-            limits, seen = job.limits, sandbox.seen
-            memory = (
-                group_below(seen.group)
-                if seen.group is not None
-                else memory_below(seen.proc, seen.writable, limits.memory_bytes)
-            )
+            protections = sandbox.protections()
+            _go(sandbox)
             ended, output = supervise(
                 sandbox.process,
                 job,
                 end=sandbox.end,
-                checks=[memory, entries_below(seen.writable, limits.files * ENTRIES_FACTOR)],
+                checks=sandbox.checks(),
                 on_output=on_output,
-                protections=sandbox.protections,
-                proxy=sandbox.proxy,
+                protections=protections,
+                proxy=proxy,
             )
-            if ended == "exit" and seen.group is not None and seen.group.ran_out():
+            if ended == "exit" and sandbox.group is not None and sandbox.group.ran_out():
                 ended = "memory-limit"
             return outcome(
-                sandbox.process,
                 job,
                 ended,
                 output,
+                code=sandbox.process.returncode,
                 started=started,
-                work=seen.writable[0],
-                protections=sandbox.protections,
+                work=sandbox.writable[0],
+                protections=protections,
                 notes=[_NO_LAYER] if job.cwd is not None and sandbox.layer is None else (),
-                changes=_changes(sandbox, job, ended, since),
-                attempts_left_out=sandbox.proxy.left_out if sandbox.proxy is not None else 0,
+                changes=_changes(sandbox, ended, since),
+                attempts_left_out=proxy.left_out if proxy is not None else 0,
             )
 
 
@@ -172,8 +146,9 @@ _NO_LAYER: Final = (
 )
 
 
-def _changes(sandbox: _Sandbox, job: Job, ended: Ended, since: int) -> ProjectChanges | None:
+def _changes(sandbox: BuiltSandbox, ended: Ended, since: int) -> ProjectChanges | None:
     """Apply what the script wrote to the project. The work of a script that was ended is only half done."""
+    job = sandbox.job
     if sandbox.layer is None or job.project is None:
         return None
     if not job.project_writable:
@@ -198,13 +173,12 @@ def _built(
     tree: SkillTree | None,
     program: Program | None,
     command: Sequence[str],
-    identity: Identity,
-    resolver: Resolver | None = None,
-) -> Generator[_Sandbox]:
-    """Build a sandbox and start the script in it. When the context ends, nothing of the sandbox is left."""
+) -> Generator[BuiltSandbox]:
+    """Build a sandbox that waits to start a command. When the context ends, nothing of the sandbox is left."""
     machine = seccomp.machine()
     assert machine is not None
     with ExitStack() as stack:
+        identity = stack.enter_context(an_identity())
         shown = view(job, tree, program, identity)
         given = {placeholder: _in_memory(stack, data) for placeholder, data in shown.files.items()}
         rules = _in_memory(stack, seccomp.program(machine, network=job.network, proxy=bool(job.hosts)))
@@ -217,8 +191,8 @@ def _built(
             line = [bwrap, "--args", str(arguments), "--", *_become(identity), *_limited(job, program), *command]
             if shown.stage:
                 steps = (str(given[word]) if word in given else word for word in shown.stage)
-                code = _in_memory(stack, _stage_code())
-                line = [_own_python(), "-I", "-S", f"/proc/self/fd/{code}", *steps, "--", *line]
+                code = _in_memory(stack, own_program("stage.py").encode())
+                line = [own_python(), "-I", "-S", f"/proc/self/fd/{code}", *steps, "--", *line]
                 passed.append(code)
             process = subprocess.Popen(  # noqa: S603
                 [*_tied(identity), *line],
@@ -235,25 +209,14 @@ def _built(
             raise SandboxUnavailable(f"bubblewrap could not be started: {error.strerror}") from error
         stack.callback(_reap, process)
         _await_ready(process)
-        sandbox = _open_handles(stack, process, job, program, identity, group, resolver)
-        assert process.stdin
-        with suppress(BrokenPipeError):
-            process.stdin.write(b"go\n")
-        yield sandbox
+        yield _open_handles(stack, process, job, program, identity, group)
 
 
-@functools.cache
-def _stage_code() -> bytes:
-    with open(_STAGE, "rb") as file:
-        return file.read()
-
-
-def _own_python() -> str:
-    """The interpreter for stage.py. A program that gave up root may not be able to execute its own any more."""
-    found = next((path for path in (sys.executable, *_PYTHONS) if os.access(path, os.X_OK)), None)
-    if found is None:
-        raise SandboxUnavailable("no Python that this user can execute was found")
-    return found
+def _go(sandbox: BuiltSandbox) -> None:
+    """Let the shell start what it is for."""
+    assert sandbox.process.stdin
+    with suppress(BrokenPipeError):
+        sandbox.process.stdin.write(b"go\n")
 
 
 def _in_memory(stack: ExitStack, data: bytes) -> int:
@@ -324,8 +287,7 @@ def _open_handles(
     program: Program | None,
     identity: Identity,
     group: Group | None,
-    resolver: Resolver | None,
-) -> _Sandbox:
+) -> BuiltSandbox:
     """Open and verify what the host needs of the sandbox, while only our own shell runs in it."""
 
     def folder(path: str) -> int:
@@ -336,8 +298,8 @@ def _open_handles(
     try:
         outer = _only_child(process.pid)
         pid = _only_child(outer)
-        first = os.pidfd_open(pid)
-        stack.callback(os.close, first)
+        ending = os.pidfd_open(pid)
+        stack.callback(os.close, ending)
         root = f"/proc/{pid}/root"
         writable = [folder(root + place) for place in writable_places(job)]
         proc = folder(f"{root}/proc")
@@ -352,32 +314,27 @@ def _open_handles(
         os.setpriority(os.PRIO_PROCESS, shell, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         if group is not None:
             group.add(shell)
-        seen = Evidence(
+        sandbox = BuiltSandbox(
+            process=process,
             first=pid,
+            ending=ending,
             shell=shell,
             proc=proc,
             writable=tuple(writable),
+            layer=layer,
             job=job,
             program=program,
             identity=identity,
             group=group,
         )
-        gaps = seen.gaps()
+        gaps = sandbox.gaps()
         if identity.switch and not gaps:  # otherwise it may be a folder of the host
             os.fchown(writable[0], identity.uid, identity.uid)
     except (OSError, ValueError) as error:
         raise SandboxUnavailable(f"the sandbox cannot be reached from outside: {error}") from error
     if gaps:
         raise SandboxUnavailable("the sandbox lacks protections", tried=gaps)
-    proxy = stack.enter_context(a_proxy(job, pid, _own_python(), resolver)) if job.hosts else None
-    return _Sandbox(
-        process=process,
-        first=first,
-        proxy=proxy,
-        seen=seen,
-        layer=layer,
-        protections=seen.protections(),
-    )
+    return sandbox
 
 
 def _only_child(pid: int) -> int:
@@ -392,38 +349,31 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         process.kill()
     process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
-
-
-class _Problem(NamedTuple):
-    text: str
-    remedy: str = ""
+    close_pipes(process)
 
 
 @functools.cache
-def _try_out(bwrap: str, uid: int) -> _Problem | None:
+def _try_out(bwrap: str, uid: int) -> SandboxUnavailable | None:
     """Build a sandbox and run nothing in it. The answer is cached for this process and user."""
     for program in (_SETPRIV, _UNSHARE):
         if not os.access(program, os.X_OK):
-            return _Problem(f"{program} is missing; it is part of util-linux")
+            return SandboxUnavailable(f"{program} is missing; it is part of util-linux")
     try:
         known = subprocess.run([bwrap, "--help"], capture_output=True, env={}, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        return _Problem(f"{bwrap} cannot be run: {error}")
+        return SandboxUnavailable(f"{bwrap} cannot be run: {error}")
     if b"--size" not in known.stdout + known.stderr:
-        return _Problem("bwrap is too old; version 0.7 or later is needed")
+        return SandboxUnavailable("bwrap is too old; version 0.7 or later is needed")
     try:
-        with an_identity() as identity, _built(bwrap, Job("/", ""), None, None, ["/bin/true"], identity) as sandbox:
+        with _built(bwrap, Job("/", ""), None, None, ["/bin/true"]) as sandbox:
+            _go(sandbox)
             status = sandbox.process.wait(START_SECONDS)
     except SandboxUnavailable as error:
         gaps = f": {'; '.join(error.tried)}" if error.tried else ""
-        return _Problem(error.message + gaps, error.install)
+        return SandboxUnavailable(error.message + gaps, install=error.install)
     except subprocess.TimeoutExpired:
-        return _Problem("a sandbox does not end")
-    return None if status == 0 else _Problem(f"the sandbox exits with status {status}")
+        return SandboxUnavailable("a sandbox does not end")
+    return None if status == 0 else SandboxUnavailable(f"the sandbox exits with status {status}")
 
 
 def install_hint() -> str:

@@ -148,22 +148,20 @@ def _create(place: Group, memory: int, processes: int) -> Group | None:
     try:
         for folder in group.folders:
             os.mkdir(folder)
-        _limit(group, memory, processes)
+        _write(group.pids, "pids.max", str(processes))
+        if group.version == 2:
+            _write(group.memory, "memory.max", str(memory))
+            _write(group.memory, "memory.oom.group", "1")
+            swap, most = "memory.swap.max", "0"
+        else:
+            _write(group.memory, "memory.limit_in_bytes", str(memory))
+            swap, most = "memory.memsw.limit_in_bytes", str(memory)
+        if os.path.exists(os.path.join(group.memory, swap)):  # without it, the memory limit counts alone
+            _write(group.memory, swap, most)
     except OSError:
         group.remove()
         return None
     return group
-
-
-def _limit(group: Group, memory: int, processes: int) -> None:
-    _write(group.pids, "pids.max", str(processes))
-    if group.version == 2:
-        _write(group.memory, "memory.max", str(memory))
-        _write(group.memory, "memory.oom.group", "1")
-        _optional(group.memory, "memory.swap.max", "0")
-    else:
-        _write(group.memory, "memory.limit_in_bytes", str(memory))
-        _optional(group.memory, "memory.memsw.limit_in_bytes", str(memory))
 
 
 def _sweep(place: Group) -> None:
@@ -183,12 +181,6 @@ def _sweep(place: Group) -> None:
 def _numbering() -> int:
     """The namespace that gives processes their numbers. The same number is another process elsewhere."""
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def _optional(folder: str, name: str, value: str) -> None:
-    """Set a limit of a kernel that has it. Without swap accounting, the memory limit counts alone."""
-    if os.path.exists(os.path.join(folder, name)):
-        _write(folder, name, value)
 
 
 def _read(folder: str, name: str) -> str:

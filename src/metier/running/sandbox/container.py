@@ -47,15 +47,21 @@ from metier.running.sandbox import (
     seccomp,
 )
 from metier.running.sandbox import container_evidence as evidence
-from metier.running.sandbox.base import approved_tree
+from metier.running.sandbox.base import PumpedOutput, Watch, approved_tree, outcome, pass_on
 from metier.running.sandbox.collect import DEPTH
 from metier.running.sandbox.container_archive import project_archive, skill_archive
-from metier.running.sandbox.container_channel import Channel, Collection, table_of
-from metier.running.sandbox.container_engine import LABEL, Engine, EngineError, owner, sweep
-from metier.running.sandbox.interpreter import NODE_RESERVE, Recognised, recognise
+from metier.running.sandbox.container_engine import (
+    LABEL,
+    Channel,
+    Collection,
+    Engine,
+    EngineError,
+    owner,
+    sweep,
+    table_of,
+)
+from metier.running.sandbox.interpreter import NODE_RESERVE, Recognised, own_program, recognise
 from metier.running.sandbox.mounts import ENTRIES_FACTOR, fixed_variables
-from metier.running.sandbox.pump import PumpedOutput, pass_on
-from metier.running.sandbox.watch import Watch
 
 START_SECONDS: Final = 60.0
 END_SECONDS: Final = 20.0
@@ -65,7 +71,6 @@ REMOVE_SECONDS: Final = 10.0
 OPEN_FILES: Final = 256
 USER_PROCESSES: Final = 1000
 """Processes of the script's user on the whole machine, in all containers. Each container has its own limit, too."""
-_INIT: Final = os.path.join(os.path.dirname(__file__), "container_init.py")
 _HARDLY_WRITTEN: Final = "rw,nosuid,nodev,size=65536,mode=0755"
 """For folders that Podman makes writable. The mode is that of the image, if it has the folder."""
 _HIDDEN: Final = ("/proc/cmdline",)
@@ -123,18 +128,14 @@ class ContainerRunner:
                 raise SandboxUnavailable(str(error)) from error
             job.started(run.protections)
             ended, code, notes = run.supervise(on_output)
-            output = run.output
-            files, left_out = run.files()
-            return Outcome(
-                exit_code=code,
-                ended=ended,
-                duration_ms=int((time.monotonic() - started) * 1000),
-                stdout=bytes(output.kept["stdout"]),
-                stderr=bytes(output.kept["stderr"]),
-                stdout_total=output.totals["stdout"],
-                stderr_total=output.totals["stderr"],
-                files=files,
-                left_out=left_out,
+            made = run.files()
+            return outcome(
+                job,
+                ended,
+                run.output,
+                code=code,
+                started=started,
+                made=made,
                 protections=run.protections,
                 notes=(*notes, *([_READ_ONLY] if code and job.cwd is not None else ())),
             )
@@ -354,7 +355,7 @@ def _told(job: Job, script: Recognised) -> dict[str, object]:
 def _configuration() -> dict[str, object]:
     return {
         "User": f"{evidence.USER}:{evidence.USER}",
-        "Entrypoint": ["python3", "-I", "-S", "-c", _init_code()],
+        "Entrypoint": ["python3", "-I", "-S", "-c", own_program("container_init.py")],
         "Cmd": [],
         "WorkingDir": "/",
         "Hostname": "skill",
@@ -364,12 +365,6 @@ def _configuration() -> dict[str, object]:
         "AttachStdout": True,
         "AttachStderr": True,
     }
-
-
-@functools.cache
-def _init_code() -> str:
-    with open(_INIT, encoding="utf-8") as file:
-        return file.read()
 
 
 def _host_configuration(job: Job, masks: Mapping[str, object]) -> dict[str, object]:

@@ -11,13 +11,12 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Final
+from typing import IO
 
 from metier import limits
 from metier.errors import ScriptRefused
 from metier.files.tree import SkillTree
-
-_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+from metier.running.sandbox.changes import READ
 
 Entry = tuple[tarfile.TarInfo, bytes]
 
@@ -25,7 +24,9 @@ Entry = tuple[tarfile.TarInfo, bytes]
 def skill_archive(tree: SkillTree) -> IO[bytes]:
     """The approved files of a skill."""
     return _written(
-        _link(file.path, file.link_text) if file.target else _file(file.path, file.data, file.executable)
+        _link(file.path, file.link_text)
+        if file.target
+        else _entry(file.path, file.data, 0o555 if file.executable else 0o444)
         for file in tree.files
     )
 
@@ -42,7 +43,7 @@ def project_archive(folder: str | None, script: str, files: Mapping[str, bytes],
             if entry.name not in given:
                 yield entry, data
         for path, data in given.items():
-            yield _file(path, data)
+            yield _entry(path, data)
 
     try:
         return _written(entries())
@@ -64,7 +65,17 @@ def _project(project: str, script: str) -> Iterator[Entry]:
                 most = f"{limits.TREE_BYTES // limits.MIB} MiB or {limits.TREE_FILES:,} files and folders"
                 message = f"the project has more than {most}, which is too much to be copied into a container"
                 raise ScriptRefused(script, "project-too-large", message)
-            yield from _entry(posixpath.normpath(posixpath.join(below, name)), name, opened, status)
+            path = posixpath.normpath(posixpath.join(below, name))
+            if stat.S_ISDIR(status.st_mode):
+                yield _folder(path)
+            elif stat.S_ISLNK(status.st_mode):
+                yield _link(path, os.readlink(name, dir_fd=opened))
+            elif stat.S_ISREG(status.st_mode):
+                with open(os.open(name, READ, dir_fd=opened), "rb") as file:
+                    data = file.read(status.st_size)  # not what is written to it meanwhile
+                entry, _ = _entry(path, data, 0o555 if status.st_mode & stat.S_IXUSR else 0o444)
+                entry.mtime = int(status.st_mtime)
+                yield entry, data
         folders[:] = sorted(folders) if below.count("/") < limits.WALK_DEPTH else ()
 
 
@@ -72,33 +83,18 @@ def _fail(error: OSError) -> None:
     raise error
 
 
-def _entry(path: str, name: str, folder: int, status: os.stat_result) -> Iterator[Entry]:
-    if stat.S_ISDIR(status.st_mode):
-        yield _folder(path)
-    elif stat.S_ISLNK(status.st_mode):
-        yield _link(path, os.readlink(name, dir_fd=folder))
-    elif stat.S_ISREG(status.st_mode):
-        with open(os.open(name, _OPEN, dir_fd=folder), "rb") as file:
-            data = file.read(status.st_size)  # not what is written to it meanwhile
-        yield _file(path, data, bool(status.st_mode & stat.S_IXUSR), int(status.st_mtime))
-
-
-def _file(path: str, data: bytes, executable: bool = False, modified: int = 0) -> Entry:
+def _entry(path: str, data: bytes = b"", mode: int = 0o444, kind: bytes = tarfile.REGTYPE, target: str = "") -> Entry:
     entry = tarfile.TarInfo(path)
-    entry.mode, entry.size, entry.mtime = 0o555 if executable else 0o444, len(data), modified
+    entry.type, entry.mode, entry.size, entry.linkname = kind, mode, len(data), target
     return entry, data
 
 
 def _link(path: str, target: str) -> Entry:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, target
-    return entry, b""
+    return _entry(path, mode=0o777, kind=tarfile.SYMTYPE, target=target)
 
 
 def _folder(path: str) -> Entry:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.mode = tarfile.DIRTYPE, 0o555
-    return entry, b""
+    return _entry(path, mode=0o555, kind=tarfile.DIRTYPE)
 
 
 def _written(entries: Iterable[Entry]) -> IO[bytes]:

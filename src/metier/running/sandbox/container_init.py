@@ -179,13 +179,17 @@ def report(program: str, hidden: list[str]) -> dict[str, object]:
         "skill_read_only": bool(os.statvfs("/skill").f_flag & os.ST_RDONLY),
         "writable": sorted(mount for mount in mounts if os.access(mount, os.W_OK) and not is_null(mount)),
         "shown": [path for path in hidden if os.path.exists(path) and read_text(path)],
-        "sizes": {place: size_of(place) for place in WRITABLE},
+        "sizes": {place: status.f_blocks * status.f_frsize for place, status in writable().items()},
         "memory_limit": number_in(MEMORY_FILES),
         "process_limit": number_in(PIDS_FILES),
         "kills_counted": kills() >= 0,
         "interfaces": [line.split(":")[0].strip() for line in read_text("/proc/net/dev").splitlines() if ":" in line],
         "devices": sorted(os.listdir("/dev")),
     }
+
+
+def writable() -> dict[str, os.statvfs_result]:
+    return {place: os.statvfs(place) for place in WRITABLE}
 
 
 def is_null(path: str) -> bool:
@@ -199,11 +203,6 @@ def find_program(names: list[str]) -> str:
             if os.access(f"{folder}/{name}", os.X_OK):
                 return f"{folder}/{name}"
     return ""
-
-
-def size_of(place: str) -> int:
-    status = os.statvfs(place)
-    return status.f_blocks * status.f_frsize
 
 
 def number_in(paths: tuple[str, ...], key: str = "") -> int:
@@ -250,7 +249,7 @@ class ScriptRun:
             ended.update(ended_processes(os.WNOHANG))
             if kills() > before:
                 why = "memory-limit"
-            elif entries() > self.job["entries"]:
+            elif sum(status.f_files - status.f_ffree for status in writable().values()) > self.job["entries"]:
                 why = "files-limit"
         ended.update(end_all())
         if kills() > before:
@@ -359,12 +358,6 @@ def ended_processes(options: int) -> Iterator[tuple[int, int]]:
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, options))[0]:
             yield ended
-
-
-def entries() -> int:
-    """How many files and folders are in the writable folders."""
-    statuses = [os.statvfs(place) for place in WRITABLE]
-    return sum(status.f_files - status.f_ffree for status in statuses)
 
 
 def code_of(status: int) -> int:

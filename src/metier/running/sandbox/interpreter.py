@@ -2,9 +2,11 @@
 
 Python, shells and Node are supported. The invariant: the answer depends only on the script's bytes, name and mode, and
 on what is installed. Finding it runs nothing. A script with packages runs by a link to its interpreter that lies beside
-them, as in a virtual environment, so their modules come after those of the standard library.
+them, as in a virtual environment, so their modules come after those of the standard library. The programs of our own
+that prepare a sandbox are passed to an interpreter as text, because it may not be able to read their files.
 """
 
+import functools
 import glob
 import os
 import re
@@ -19,7 +21,7 @@ from metier.files.text import from_utf8
 from metier.files.tree import SkillTree
 from metier.limits import KIB, MIB
 from metier.running.packages import Environment
-from metier.running.sandbox import PACKAGES_DIR, ScriptRefused
+from metier.running.sandbox import PACKAGES_DIR, SandboxUnavailable, ScriptRefused
 from metier.values.value import Value
 
 Kind = Literal["python", "sh", "bash", "node"]
@@ -100,13 +102,20 @@ class Recognised(Value):
 
 def recognise(tree: SkillTree, script: str) -> Recognised:
     """What kind of script a file of a skill is. Raises `ScriptRefused` if it is none."""
-    relative, head, executable = _read(tree, script)
+    try:
+        relative = beneath.check_relative(script)
+    except ResourceError as error:
+        raise ScriptRefused(script, "unreadable", str(error)) from error
+    file = tree.file(relative)
+    if file is None:
+        raise ScriptRefused(script, "unreadable", f"File not found: {relative}")
+    head = from_utf8(file.data[:HEAD_BYTES])
     first = head.split("\n", 1)[0].rstrip("\r")
     suffix = os.path.splitext(relative)[1].lower()
     flags: tuple[str, ...] = ()
     if first.startswith("#!"):
         kind, flags = _by_shebang(script, first)
-        if suffix not in _SUFFIXES and not executable:
+        if suffix not in _SUFFIXES and not file.executable:
             raise ScriptRefused(script, "not-executable", "it has no known suffix and is not marked as executable")
     elif suffix in _SUFFIXES:
         kind = _SUFFIXES[suffix]
@@ -126,12 +135,18 @@ def find_program(tree: SkillTree, script: str, packages: Environment | None = No
     recognised = recognise(tree, script)
     kind = recognised.kind
     python = packages.python if packages is not None and kind == "python" else ""
-    found = _at(python) if python else _locate(kind)
+    if python and os.path.realpath(python).startswith(VISIBLE):
+        found = python, python, None
+    else:
+        found = _outside(python, "/opt/python") if python else _locate(kind)
     if found is None and kind == "bash" and not recognised.named:
         kind, found = "sh", _locate("sh")
     if found is None:
         raise ScriptRefused(script, "interpreter-missing", f"it needs {_NAMES[kind][0]}, which is not installed")
     path, inside, mount = found
+    libraries = ""
+    if kind == "python" and mount and glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
+        libraries = f"{mount[1]}/lib"
     given = packages is not None and bool(packages.folder)
     reserve = NODE_RESERVE if kind == "node" else 0
     return Program(
@@ -141,21 +156,9 @@ def find_program(tree: SkillTree, script: str, packages: Environment | None = No
         mount=mount,
         flags=recognised.flags,
         address_reserve=reserve + (PACKAGES_RESERVE if given else 0),
-        libraries=_libraries(mount) if kind == "python" else "",
+        libraries=libraries,
         link=f"{PACKAGES_DIR}/bin/python3" if given and kind == "python" else "",
     )
-
-
-def _read(tree: SkillTree, script: str) -> tuple[str, str, bool]:
-    """Return the checked path, the start of the file as text, and whether it is executable."""
-    try:
-        relative = beneath.check_relative(script)
-    except ResourceError as error:
-        raise ScriptRefused(script, "unreadable", str(error)) from error
-    file = tree.file(relative)
-    if file is None:
-        raise ScriptRefused(script, "unreadable", f"File not found: {relative}")
-    return relative, from_utf8(file.data[:HEAD_BYTES]), file.executable
 
 
 def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
@@ -180,23 +183,10 @@ def _by_shebang(script: str, line: str) -> tuple[Kind, tuple[str, ...]]:
     )
 
 
-def _libraries(mount: tuple[str, str] | None) -> str:
-    if mount is None or not glob.glob(os.path.join(glob.escape(mount[0]), "lib", "libpython3*.so*")):
-        return ""
-    return f"{mount[1]}/lib"
-
-
 def usual_python() -> str:
     """The path of the Python that runs scripts for which no other is chosen; empty if there is none."""
     found = _locate("python")
     return found[0] if found is not None else ""
-
-
-def _at(path: str) -> tuple[str, str, tuple[str, str] | None] | None:
-    """A Python at a path: visible in a sandbox as it is, or with its prefix mounted."""
-    if os.path.realpath(path).startswith(VISIBLE):
-        return path, path, None
-    return _outside(path, "/opt/python")
 
 
 def _locate(kind: Kind) -> tuple[str, str, tuple[str, str] | None] | None:
@@ -220,3 +210,19 @@ def _outside(path: str, where: str) -> tuple[str, str, tuple[str, str] | None] |
     if not known or not os.access(path, os.X_OK) or prefix in ("", "/", os.path.expanduser("~")):
         return None
     return path, f"{where}/bin/{name}", (prefix, where)
+
+
+@functools.cache
+def own_program(name: str) -> str:
+    """The text of a separate program of this package."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        return file.read()
+
+
+def own_python() -> str:
+    """The interpreter for our own programs. One that gave up root may not be able to execute its own any more."""
+    pythons = (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3")
+    found = next((path for path in pythons if os.access(path, os.X_OK)), None)
+    if found is None:
+        raise SandboxUnavailable("no Python that this user can execute was found")
+    return found

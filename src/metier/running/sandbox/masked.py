@@ -28,7 +28,10 @@ class MaskedRunner:
         try:
             outcome = self._runner.run(self._masked(job), output.take if on_output is not None else None)
         except MetierError as error:
-            _mask_error(error, self._mask)
+            error.args = tuple(self._mask.value(argument) for argument in error.args)
+            for name, value in vars(error).items():
+                if isinstance(value, str):
+                    setattr(error, name, self._mask.text(value))
             raise
         output.end(outcome)
         return masked_outcome(outcome, self._mask)
@@ -100,10 +103,3 @@ def _is_text(data: bytes) -> bool:
         return "\0" not in data.decode()
     except UnicodeDecodeError:
         return False
-
-
-def _mask_error(error: MetierError, mask: Mask) -> None:
-    error.args = tuple(mask.value(argument) for argument in error.args)
-    for name, value in vars(error).items():
-        if isinstance(value, str):
-            setattr(error, name, mask.text(value))

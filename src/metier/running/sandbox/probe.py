@@ -36,13 +36,13 @@ _LIMITS: Final = RunLimits(seconds=20, memory_bytes=256 * MIB, processes=16, wor
 _INSIDE: Final = """
 import ctypes, errno, json, os, socket, sys
 
-secret, outside, tcp, udp, host, own = sys.argv[1:]
+attempts, secret, outside, tcp, udp, host, own = sys.argv[1:]
 report = {}
 
 
-def attempt(name, act):
+def attempt(name, code):
     try:
-        done = act()
+        done = eval(code)
     except BaseException as error:
         report[name] = [False, type(error).__name__ + ": " + str(error)[:80]]
     else:
@@ -121,39 +121,34 @@ def privileges():
     return gained or ("root" if os.getuid() == 0 else "")
 
 
-attempt("read", lambda: open(secret).read())
-attempt("write", lambda: write(outside))
-attempt("own", lambda: write(os.path.join(os.environ["SKILL_DIR"], "changed")))
-attempt("home", lambda: len(os.listdir("/root" if os.path.isdir("/root") else "/home")))
-attempt("environment", lambda: [name for name in os.environ if name not in own.split(",")])
-attempt("tcp", connect)
-attempt("udp", datagram)
-attempt("process", lambda: os.path.exists("/proc/" + host) and os.kill(int(host), 0) is None)
-attempt("privileges", privileges)
-attempt("mount", mount)
-attempt("device", lambda: len(set(os.listdir("/dev")) - harmless))
-attempt("forks", forks)
-attempt("memory", lambda: len(bytearray(400 << 20)))
-attempt("fill", fill)
+for name, code in json.loads(attempts).items():
+    attempt(name, code)
 print(json.dumps(report))
 """
 
 _PROMISES: Final = {
-    "read": "files of the host cannot be read",
-    "write": "files of the host cannot be written",
-    "own": "the skill cannot change itself",
-    "home": "home folders are not visible",
-    "environment": "only granted variables are in the environment",
-    "tcp": "no TCP connection, not even to this machine",
-    "udp": "no UDP packet, not even to this machine",
-    "process": "processes of the host are not visible",
-    "privileges": "no privileges, not root",
-    "mount": "nothing can be mounted",
-    "device": "no devices",
-    "forks": "the number of processes is limited",
-    "memory": "memory is limited",
-    "fill": "the size of the work folder is limited",
+    "read": ("files of the host cannot be read", "open(secret).read()"),
+    "write": ("files of the host cannot be written", "write(outside)"),
+    "own": ("the skill cannot change itself", 'write(os.path.join(os.environ["SKILL_DIR"], "changed"))'),
+    "home": ("home folders are not visible", 'len(os.listdir("/root" if os.path.isdir("/root") else "/home"))'),
+    "environment": (
+        "only granted variables are in the environment",
+        '[name for name in os.environ if name not in own.split(",")]',
+    ),
+    "tcp": ("no TCP connection, not even to this machine", "connect()"),
+    "udp": ("no UDP packet, not even to this machine", "datagram()"),
+    "process": (
+        "processes of the host are not visible",
+        'os.path.exists("/proc/" + host) and os.kill(int(host), 0) is None',
+    ),
+    "privileges": ("no privileges, not root", "privileges()"),
+    "mount": ("nothing can be mounted", "mount()"),
+    "device": ("no devices", 'len(set(os.listdir("/dev")) - harmless)'),
+    "forks": ("the number of processes is limited", "forks()"),
+    "memory": ("memory is limited", "len(bytearray(400 << 20))"),
+    "fill": ("the size of the work folder is limited", "fill()"),
 }
+"""What is promised, and the attempt to break it, as the script evaluates it."""
 _VARIABLES: Final = "PATH,HOME,TMPDIR,LANG,LC_CTYPE,SKILL_DIR,WORK_DIR,PWD,OLDPWD,SHLVL,_"
 
 
@@ -174,7 +169,8 @@ def examine(runner: Runner) -> list[ProbeFinding]:
         for listener in (tcp, udp):
             listener.settimeout(0.05)
         ports = [str(listener.getsockname()[1]) for listener in (tcp, udp)]
-        arguments = [secret, outside, *ports, str(os.getpid()), _VARIABLES]
+        attempts = json.dumps({name: code for name, (_, code) in _PROMISES.items()})
+        arguments = [attempts, secret, outside, *ports, str(os.getpid()), _VARIABLES]
         try:
             outcome = runner.run(Job(skill, "probe.py", arguments, limits=_LIMITS))
         except MetierError as error:
@@ -196,9 +192,9 @@ def _judge(outcome: Outcome, seen: dict[str, Callable[[], bool]]) -> list[ProbeF
         report = None
     if not is_table(report):
         why = from_utf8(outcome.stderr).strip()[-200:] or f"status {outcome.exit_code}"
-        return [ProbeFinding(promise, False, f"the probe did not report: {why}") for promise in _PROMISES.values()]
+        return [ProbeFinding(promise, False, f"the probe did not report: {why}") for promise, _ in _PROMISES.values()]
     findings: list[ProbeFinding] = []
-    for name, promise in _PROMISES.items():
+    for name, (promise, _) in _PROMISES.items():
         succeeded, detail = _attempt(report.get(name))
         if name in seen and seen[name]():
             succeeded, detail = True, "seen from the outside"

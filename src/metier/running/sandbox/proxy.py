@@ -1,7 +1,7 @@
 """The filtering proxy: the only way from a sandbox to the network, and only to the hosts that a job lists.
 
 It runs in threads of the host and accepts connections on a socket in the sandbox's own network namespace (see
-`listener.py`). It understands CONNECT and plain HTTP requests. Names are resolved here, once: the address that was
+`stage.py`). It understands CONNECT and plain HTTP requests. Names are resolved here, once: the address that was
 checked is the one that is connected to. Addresses that are not on the public internet are refused, unless a rule names
 that very address. A redirect is nothing special: the script makes a new request, which is checked like any other.
 
@@ -9,8 +9,10 @@ The invariant: no connection is made before its host, port and address were chec
 """
 
 import contextlib
+import os
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -18,10 +20,17 @@ from typing import Final
 
 from metier.files.addresses import is_public, parse_address
 from metier.limits import KIB
-from metier.running.sandbox import HostAttempt
-from metier.running.sandbox.client_hello import NoClientHello, read_hello
-from metier.running.sandbox.http_head import HEAD_BYTES, BadProxyRequest, ProxyRequest, read_request
-from metier.values.network import DEFAULT_PORTS, HostList, canonical_host, is_address, shown
+from metier.running.sandbox import HostAttempt, Job, SandboxUnavailable
+from metier.running.sandbox.interpreter import own_program, own_python
+from metier.running.sandbox.proxy_input import (
+    HEAD_BYTES,
+    BadProxyRequest,
+    NoClientHello,
+    ProxyRequest,
+    read_hello,
+    read_request,
+)
+from metier.values.network import DEFAULT_PORTS, PROXY_PORT, HostList, canonical_host, is_address, shown
 
 Resolver = Callable[[str, int], Sequence[str]]
 """Returns the addresses of a name. Raises `OSError` if there are none."""
@@ -36,6 +45,7 @@ _ADDRESSES: Final = 4
 """Addresses of a name that are tried."""
 _CHUNK: Final = 64 * KIB
 _CLOSE_SECONDS: Final = 2.0
+_LISTENER_SECONDS: Final = 20.0
 _CHUNK_SIZE: Final = re.compile(rb"[0-9a-fA-F]{1,8}")
 
 
@@ -254,29 +264,18 @@ class HostProxy:
 
 def _send_body(request: ProxyRequest, incoming: "_Incoming", server: socket.socket) -> None:
     """Pass on the body and not a byte more: what follows would be another request."""
-    left = request.length
-    while left:
-        piece = incoming.some(left)
-        if not piece:
-            raise EOFError
-        server.sendall(piece)
-        left -= len(piece)
+    incoming.pass_on(request.length, server)
     while request.chunked:
         line = incoming.line()
         if not _CHUNK_SIZE.fullmatch(line):
             raise EOFError
         size = int(line, 16)
         server.sendall(b"%x\r\n" % size)
-        while size:
-            piece = incoming.some(size)
-            if not piece:
-                raise EOFError
-            server.sendall(piece)
-            size -= len(piece)
+        incoming.pass_on(size, server)
         if incoming.line():  # after the last chunk, headers could follow here, which nobody needs
             raise EOFError
         server.sendall(b"\r\n")
-        if not int(line, 16):
+        if not size:
             return
 
 
@@ -340,6 +339,15 @@ class _Incoming:
         piece, self._buffer = self._buffer[:most], self._buffer[most:]
         return piece
 
+    def pass_on(self, count: int, server: socket.socket) -> None:
+        """Pass on exactly so many bytes."""
+        while count:
+            piece = self.some(count)
+            if not piece:
+                raise EOFError
+            server.sendall(piece)
+            count -= len(piece)
+
     def exactly(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
@@ -356,3 +364,60 @@ class _Incoming:
             if len(data) > 64:
                 raise EOFError
         return data[:-2]
+
+
+# --- the way to it from a sandbox ---
+
+
+def proxy_variables(job: Job) -> dict[str, str]:
+    """The variables by which programs find the proxy. Some read only one spelling of a name.
+
+    What a script itself serves in its sandbox is reached without the proxy, unless a rule gives it that host.
+    """
+    address = f"http://127.0.0.1:{PROXY_PORT}"
+    listed = HostList.parse(job.hosts).allowed
+    own = ",".join(name for name in ("localhost", "127.0.0.1") if not any(one.names(name) for one in listed))
+    named = {"http_proxy": address, "https_proxy": address, "all_proxy": address, "no_proxy": own}
+    return named | {name.upper(): value for name, value in named.items()} | {"NODE_USE_ENV_PROXY": "1"}
+
+
+@contextlib.contextmanager
+def a_proxy(job: Job, first: int, resolver: Resolver | None) -> Generator[HostProxy | None]:
+    """Run the proxy of a job, if it lists hosts, for the sandbox whose first process is `first`."""
+    if not job.hosts:
+        yield None
+        return
+    listener = _listener(first)
+    proxy = HostProxy(listener, HostList.parse(job.hosts), private=job.private_hosts, resolver=resolver)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+def _listener(first: int) -> socket.socket:
+    with contextlib.ExitStack() as stack:
+        ours, theirs = socket.socketpair()
+        stack.callback(ours.close)
+        stack.callback(theirs.close)
+        try:
+            namespace = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, namespace)
+            done = subprocess.run(  # noqa: S603
+                [own_python(), "-I", "-S", "-c", own_program("stage.py"), "listen", str(namespace), str(PROXY_PORT)],
+                stdin=theirs.fileno(),
+                capture_output=True,
+                env={},
+                cwd="/",
+                pass_fds=[namespace],
+                timeout=_LISTENER_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise SandboxUnavailable(f"the sandbox has no way to the network: {error}") from error
+        theirs.close()
+        _, descriptors, _, _ = socket.recv_fds(ours, 16, 1)
+        if not descriptors:
+            why = done.stderr.decode("utf-8", "replace").strip() or f"status {done.returncode}"
+            raise SandboxUnavailable(f"the sandbox has no way to the network: {why}")
+        return socket.socket(fileno=descriptors[0])

@@ -30,97 +30,16 @@ _ARGS_AT: Final = 16
 
 ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
+# Read with this module: a program that gives up root later may not be able to read its own files any more.
+with open(os.path.join(os.path.dirname(__file__), "system_calls.txt"), encoding="utf-8") as _file:
+    _TABLE: Final = [line.split() for line in _file if line.strip() and not line.startswith("#")]
 HIGHEST: Final = 462
 """The newest call in the tables (mseal, Linux 6.10). Numbers from 424 on are the same on every architecture."""
 
-_NEVER: Final = {  # name: number on x86_64, number on aarch64 (None: no such call)
-    # mounts and roots
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "fanotify_init": (300, 262),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "sysfs": (139, None),
-    "ustat": (136, None),
-    # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "process_madvise": (440, 440),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "move_pages": (279, 239),
-    "migrate_pages": (256, 238),
-    "mbind": (237, 235),
-    # kernel interfaces with many past vulnerabilities
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "perf_event_open": (298, 241),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "lookup_dcookie": (212, 18),
-    "nfsservctl": (180, 42),
-    "uselib": (134, None),
-    "_sysctl": (156, None),
-    "modify_ldt": (154, None),
-    "remap_file_pages": (216, 234),
-    "vmsplice": (278, 75),
-    # keyrings are not part of any namespace
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    # memory that no folder size and no process limit counts
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    # the machine as a whole
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "create_module": (174, None),
-    "query_module": (178, None),
-    "get_kernel_syms": (177, None),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "acct": (163, 89),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "adjtimex": (159, 171),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "syslog": (103, 116),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "vhangup": (153, 58),
-}
-
-_CLONE: Final = (56, 220)
-_CLONE3: Final = (435, 435)
-_IOCTL: Final = (16, 29)
-_SOCKET: Final = (41, 198)
-_SOCKETPAIR: Final = (53, 199)
-_SETSOCKOPT: Final = (54, 208)
-_FCNTL: Final = (72, 25)
-_PERSONALITY: Final = (135, 92)
+_BY_ARGUMENT: Final = frozenset(
+    ("clone", "clone3", "ioctl", "socket", "socketpair", "setsockopt", "fcntl", "personality")
+)
+"""The calls whose arguments decide. All others in the table are always refused."""
 
 NAMESPACE_FLAGS: Final = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TERMINAL_IOCTLS: Final = (0x5412, 0x541C, 0x541D, 0x540E)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSCTTY
@@ -139,10 +58,15 @@ _TCP: Final = (0, 6)
 _Instruction = tuple[int, int, int, int]
 
 
+def _numbers(machine: str) -> dict[str, int]:
+    """The numbers of the calls in the table on an architecture."""
+    column = list(ARCHITECTURES).index(machine) + 1
+    return {row[0]: int(row[column]) for row in _TABLE if row[column] != "-"}
+
+
 def denied(machine: str) -> dict[str, int]:
     """The calls that are always refused: their names, and their numbers on an architecture."""
-    column = list(ARCHITECTURES).index(machine)
-    return {name: number for name, numbers in _NEVER.items() if (number := numbers[column]) is not None}
+    return {name: number for name, number in _numbers(machine).items() if name not in _BY_ARGUMENT}
 
 
 def program(machine: str, *, network: bool, proxy: bool = False) -> bytes:
@@ -153,7 +77,7 @@ def program(machine: str, *, network: bool, proxy: bool = False) -> bytes:
     the sandbox's own loopback interface only TCP sockets over IPv4. Buffers of sockets and pipes keep their default
     size, because no limit of a process counts them.
     """
-    column = list(ARCHITECTURES).index(machine)
+    call = _numbers(machine)
     refuse = _ERRNO | errno.EPERM
     unknown = _ERRNO | errno.ENOSYS
     code: list[_Instruction] = [
@@ -165,25 +89,25 @@ def program(machine: str, *, network: bool, proxy: bool = False) -> bytes:
         (_ABOVE, 0, 1, HIGHEST),
         (_RETURN, 0, 0, unknown),
         # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
-        *_when(_CLONE3[column], [(_RETURN, 0, 0, unknown)]),
+        *_when(call["clone3"], [(_RETURN, 0, 0, unknown)]),
     ]
     for number in denied(machine).values():
         code += _when(number, [(_RETURN, 0, 0, refuse)])
-    code += _when(_CLONE[column], [_argument(0), (_BITS, 0, 1, NAMESPACE_FLAGS), (_RETURN, 0, 0, refuse)])
-    code += _when(_IOCTL[column], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
+    code += _when(call["clone"], [_argument(0), (_BITS, 0, 1, NAMESPACE_FLAGS), (_RETURN, 0, 0, refuse)])
+    code += _when(call["ioctl"], _refuse_any(1, _TERMINAL_IOCTLS, refuse))
     families = (AF_INET, AF_INET6) if network else (AF_INET,) if proxy else ()
     sockets = _refuse_other(0, families, _ERRNO | errno.EAFNOSUPPORT)
     if proxy and not network:
         sockets += _refuse_other(1, _STREAMS, _ERRNO | errno.ESOCKTNOSUPPORT)
         sockets += _refuse_other(2, _TCP, _ERRNO | errno.EPROTONOSUPPORT)
-    code += _when(_SOCKET[column], sockets)
-    code += _when(_SOCKETPAIR[column], _refuse_other(0, (AF_UNIX,), _ERRNO | errno.EAFNOSUPPORT))
+    code += _when(call["socket"], sockets)
+    code += _when(call["socketpair"], _refuse_other(0, (AF_UNIX,), _ERRNO | errno.EAFNOSUPPORT))
     # Success is pretended, because programs treat the size as a wish. The kernel also chooses another size silently.
     sizes = _refuse_any(2, _BUFFER_OPTIONS, _ERRNO)
-    code += _when(_SETSOCKOPT[column], [_argument(1), (_EQUAL, 0, len(sizes), _SOL_SOCKET), *sizes])
-    code += _when(_FCNTL[column], _refuse_any(1, (_F_SETPIPE_SZ,), refuse))
+    code += _when(call["setsockopt"], [_argument(1), (_EQUAL, 0, len(sizes), _SOL_SOCKET), *sizes])
+    code += _when(call["fcntl"], _refuse_any(1, (_F_SETPIPE_SZ,), refuse))
     # Reading it (0xffffffff) and the default (0) are harmless. Other values disable address randomisation and more.
-    code += _when(_PERSONALITY[column], _refuse_other(0, (0, 0xFFFFFFFF), refuse))
+    code += _when(call["personality"], _refuse_other(0, (0, 0xFFFFFFFF), refuse))
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 

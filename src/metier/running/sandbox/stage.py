@@ -1,7 +1,7 @@
-"""Prepares folders for a sandbox in a mount namespace of its own, then executes bubblewrap. It is a separate program.
+"""Does in namespaces what neither bubblewrap nor the host can do. It is a separate program.
 
-bubblewrap can only mount folders as they are. Three things need more, and each is a directory below /tmp afterwards,
-where bubblewrap takes it from:
+It prepares folders in a mount namespace of its own, then executes bubblewrap, which can only mount folders as they are.
+Three things need more, and each is a directory below /tmp afterwards, where bubblewrap takes it from:
 
 - The skill of a large tree is unpacked into memory.
 - A folder of the host that is shown to the script is mounted through an overlay. Its path does not appear in the
@@ -15,6 +15,8 @@ children, and if any step fails, bubblewrap is not started.
 
     python -I -S stage.py STEP... -- PROGRAM ARGUMENT...
 
+A step has six words, of which the last may be empty:
+
     user UID GID                       a user namespace, for callers that are not root
     skill FD                           unpack the tree that can be read from the descriptor
     show FOLDER NAME OWNER             OWNER is the id to which the folder's owner is mapped, or empty
@@ -22,6 +24,14 @@ children, and if any step fails, bubblewrap is not started.
     layer FOLDER NAME OWNER BYTES ENTRIES
                                        like `write`; where the kernel cannot do that, like `show`
     put FD NAME OWNER                  unpack files into a folder that was mounted before
+
+It also opens a listening socket in the network namespace of a sandbox, and hands it to the host. A sandbox without a
+network has a loopback interface of its own. A socket that listens there can be reached by the script and by nobody
+else, and a socket stays in its namespace wherever its descriptor goes. So the host accepts the connections of a script
+itself, and no process of ours has to be in the sandbox. Entering the namespace of an ordinary user needs a process with
+one thread, which the host is not.
+
+    python -I -S stage.py listen NAMESPACE PORT    standard input is a Unix socket, over which the descriptor is sent
 """
 
 from __future__ import annotations
@@ -34,6 +44,9 @@ import sys
 _SCRATCH = "/tmp"  # noqa: S108 (covered by a file system of our own)
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_NS_GET_USERNS = 0xB701
+_BACKLOG = 64
 _MS_NOSUID_NODEV = 0x2 | 0x4
 _MS_BIND = 0x1000
 _MNT_DETACH = 2
@@ -53,56 +66,49 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(arguments: list[str]) -> None:
     split = arguments.index("--")
-    steps, program = arguments[:split], arguments[split + 1 :]
-    own_users = steps[0] == "user"
+    steps, program = [arguments[at : at + 6] for at in range(0, split, 6)], arguments[split + 1 :]
+    own_users = steps[0][0] == "user"
+    flags, what = (_CLONE_NEWUSER | _CLONE_NEWNS, "user and ") if own_users else (_CLONE_NEWNS, "")
+    _check(_libc.unshare(flags), f"{what}mount namespace")
     if own_users:
-        _unshare(_CLONE_NEWUSER | _CLONE_NEWNS, "user and mount namespace")
-        _map_own_id(int(steps[1]), int(steps[2]))
-        steps = steps[3:]
-    else:
-        _unshare(_CLONE_NEWNS, "mount namespace")
+        _map_own_id(*steps.pop(0)[1:3])
     _mount(None, "/", None, _MS_REC_PRIVATE, None, "private mounts")
     # Opened first, because the scratch folder may cover them.
-    opened = {step: os.open(steps[step + 1], os.O_PATH) for step in _folders(steps)}
+    opened = [int(word) if kind in ("skill", "put") else os.open(word, os.O_PATH) for kind, word, *_ in steps]
     _mount("tmpfs", _SCRATCH, "tmpfs", _MS_NOSUID_NODEV, "mode=0755", "scratch folder")
     os.mkdir(f"{_SCRATCH}/.empty")
-    position = 0
-    while position < len(steps):
-        if steps[position] == "skill":
-            os.mkdir(f"{_SCRATCH}/skill")
-            _unpack(int(steps[position + 1]), f"{_SCRATCH}/skill")
-            position += 2
-            continue
-        if steps[position] == "put":
-            _unpack(int(steps[position + 1]), f"{_SCRATCH}/{steps[position + 2]}", replaced_for=steps[position + 3])
-            position += 4
-            continue
-        folder, name, owner = opened[position], steps[position + 2], steps[position + 3]
-        os.mkdir(f"{_SCRATCH}/{name}")
-        if steps[position] == "show":
-            _show(_lower(folder, name, owner), f"{_SCRATCH}/{name}")
-            position += 4
-            continue
-        try:
-            _write_to(_lower(folder, name, owner), name, steps[position + 3 : position + 6], own_users)
-        except OSError:
-            if steps[position] == "write":
-                raise
-            _layer_over(folder, name, steps[position + 3 : position + 6], own_users)
-        position += 6
+    for (kind, _, name, owner, *size), descriptor in zip(steps, opened):  # noqa: B905 - both have the same length
+        place = f"{_SCRATCH}/{name or kind}"
+        if kind != "put":
+            os.mkdir(place)
+        if kind in ("skill", "put"):
+            _unpack(descriptor, place, replaced_for=owner if kind == "put" else None)
+        elif kind == "show":
+            _show(_lower(descriptor, name, owner), place)
+        else:
+            try:
+                _write_to(_lower(descriptor, name, owner), name, [owner, *size], own_users)
+            except OSError:
+                if kind == "write":
+                    raise
+                _layer_over(descriptor, name, [owner, *size], own_users)
     os.execv(program[0], program)  # noqa: S606
 
 
-def _folders(steps: list[str]) -> list[int]:
-    """The positions of the steps that name a folder."""
-    sizes = {"skill": 2, "put": 4, "show": 4, "write": 6, "layer": 6}
-    found: list[int] = []
-    position = 0
-    while position < len(steps):
-        if steps[position] not in ("skill", "put"):
-            found.append(position)
-        position += sizes[steps[position]]
-    return found
+def listen(namespace: int, port: int) -> None:
+    import fcntl
+    import socket
+
+    owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
+        _check(_libc.setns(owner, _CLONE_NEWUSER), "setns")
+    _check(_libc.setns(namespace, _CLONE_NEWNET), "setns")
+    listener = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
+    # Fails if the loopback interface is down. Nobody else is in the namespace yet.
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        listener.accept()[0].close()
+    with socket.socket(fileno=0) as host:
+        socket.send_fds(host, [b"listening"], [listener.fileno()])
 
 
 # --- the steps ---
@@ -210,11 +216,7 @@ def _layer_over(folder: int, name: str, rest: list[str], own_users: bool) -> Non
 # --- namespaces and ids ---
 
 
-def _unshare(flags: int, what: str) -> None:
-    _check(_libc.unshare(flags), what)
-
-
-def _map_own_id(uid: int, gid: int) -> None:
+def _map_own_id(uid: str, gid: str) -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
@@ -280,7 +282,9 @@ if __name__ == "__main__":
     own_code = os.path.basename(sys.argv[0])
     if own_code.isdigit():  # this file was read from a descriptor, which the script must not inherit
         os.close(int(own_code))
+    listens = sys.argv[1] == "listen"
     try:
-        main(sys.argv[1:])
+        listen(int(sys.argv[2]), int(sys.argv[3])) if listens else main(sys.argv[1:])
     except OSError as error:
-        sys.exit(f"this kernel or file system cannot mount a folder for the sandbox: {error}")
+        what = "no socket in the sandbox" if listens else None
+        sys.exit(f"{what or 'this kernel or file system cannot mount a folder for the sandbox'}: {error}")

@@ -16,8 +16,7 @@ from typing import Final
 
 from metier.running.sandbox import Job, OnOutput, Outcome, SandboxUnavailable
 from metier.running.sandbox.base import outcome, prepare, supervise
-from metier.running.sandbox.modules import lay_out, variables_for
-from metier.running.sandbox.mounts import fixed_variables
+from metier.running.sandbox.mounts import fixed_variables, lay_out, variables_for
 
 _ELSEWHERE: Final = "without a sandbox it ran in an empty folder; the variable PROJECT_DIR has the path of the user's"
 
@@ -49,10 +48,15 @@ class UnsandboxedRunner:
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 called = lay_out(job, program, base)
-                process = _start(
+                process = subprocess.Popen(  # noqa: S603
                     [called, *program.flags, os.path.join(skill, job.script), *job.argv],
-                    variables_for(job, fixed_variables(job, skill, work, project, temporary), base),
-                    work if job.cwd is None or elsewhere else job.cwd,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=variables_for(job, fixed_variables(job, skill, work, project, temporary), base),
+                    cwd=work if job.cwd is None or elsewhere else job.cwd,
+                    start_new_session=True,
+                    bufsize=0,
                 )
                 ended, output = supervise(
                     process,
@@ -63,10 +67,10 @@ class UnsandboxedRunner:
                     protections=(),
                 )
                 return outcome(
-                    process,
                     job,
                     ended,
                     output,
+                    code=process.returncode,
                     started=started,
                     work=descriptor,
                     protections=(),
@@ -74,19 +78,6 @@ class UnsandboxedRunner:
                 )
             finally:
                 os.close(descriptor)
-
-
-def _start(command: list[str], variables: dict[str, str], work: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=variables,
-        cwd=work,
-        start_new_session=True,
-        bufsize=0,
-    )
 
 
 def _end(group: int) -> None:

@@ -24,7 +24,7 @@ from metier.policy.decide import Policy, Request
 from metier.record.events import ChatTurnStarted
 from metier.record.writer import random_ids
 from metier.running.grants.files import check_name
-from metier.running.sandbox.stopping import stopped_by
+from metier.running.sandbox import stopped_by
 from metier.session.session import Session
 from metier.surfaces.chat import model_choice
 from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close

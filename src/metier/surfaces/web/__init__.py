@@ -47,7 +47,7 @@ class Started:
 def serve(app: App, options: Options, started: Callable[[Started], None] | None = None) -> None:
     """Serve until a signal ends the process; requests under way are finished first. `started` gets the address."""
     try:
-        from metier.running.sandbox.bounded import RUNS
+        from metier.running.sandbox.runners import RUNS
         from metier.surfaces.web import server
         from metier.surfaces.web.api import build
     except ImportError as error:

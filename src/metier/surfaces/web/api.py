@@ -38,7 +38,7 @@ from metier.errors import (
 from metier.record.store import check_name
 from metier.record.usage import usage
 from metier.running import scripts
-from metier.running.sandbox.bounded import RUNS, BoundedRunner
+from metier.running.sandbox.runners import RUNS, BoundedRunner
 from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
