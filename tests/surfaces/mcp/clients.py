@@ -18,9 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 import forking
 from mcp_requests import ask
 from metier.app import App
+from metier.surfaces.mcp.handlers import PAGE
 from metier.surfaces.mcp.http import HttpApp, http_app
 from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.mcp.wire import PAGE
 from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}

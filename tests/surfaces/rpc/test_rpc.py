@@ -14,8 +14,7 @@ import forking
 from metier.app import App
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS, Load
-from metier.surfaces.rpc import METHODS, Dispatcher
-from metier.surfaces.rpc.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
 from worlds import World
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from metier.app import App
-from metier.surfaces.rpc import Dispatcher
-from metier.surfaces.rpc.messages import INVALID_PARAMS
+from metier.surfaces.rpc import INVALID_PARAMS, Dispatcher
 from rpc_process import RpcProcess as Client
 from worlds import World
 
