@@ -4,7 +4,7 @@ import base64
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -117,13 +117,3 @@ async def connected(
     ):
         assert client.protocol_version == version
         yield client
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an asynchronous test. It fails if it takes longer than five minutes."""
-
-    async def bounded() -> None:
-        with anyio.fail_after(300):
-            await test()
-
-    anyio.run(bounded)
