@@ -25,26 +25,9 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 
-CONFIG: Final = """\
-# Settings of Metier for everyone in this project. Every line is optional; uncomment what you need.
-# `metier doctor` shows every value in force and where it comes from.
-
-# The host whose rules apply.
-{profile}
-
-# Names of skills that are not offered here.
-# filters.ignore = ["draft-*"]
-
-# The most characters that the list of skills may take in the system prompt.
-# prompt.max_chars = 8000
-
-# More folders to search, after the folders of the profile.
-# custom_directories = ["prompts/skills"]
-
-# A project can only restrict permissions.
-# [permissions]
-# deny = [{{ tool = "skill_run" }}]
-"""
+_TEMPLATE: Final = os.path.join(os.path.dirname(__file__), "new_config.toml")
+_PROFILE: Final = '# profile = "standard"'
+"""The line of the template that names the profile."""
 
 
 @command("init", "metier init", "metier init --profile claude-code")
@@ -58,7 +41,10 @@ def init_command(context: Context) -> None:
     folder, _ = roots.usual(config.profile)
     if not folder:
         raise ConfigError(f"the profile {config.profile.name} has no folder for project skills", key="profile")
-    named = f'profile = "{context.profile}"' if context.profile else '# profile = "standard"'
+    with open(_TEMPLATE, encoding="utf-8") as template:
+        text = template.read()
+    if context.profile:
+        text = text.replace(_PROFILE, f'profile = "{context.profile}"')
     made: list[str] = []
     kept: list[str] = []
     with _writing(project):
@@ -67,7 +53,7 @@ def init_command(context: Context) -> None:
         os.makedirs(skills, exist_ok=True)
         file = os.path.join(project, ".metier", "config.toml")
         os.makedirs(os.path.dirname(file), exist_ok=True)
-        (made if _write(file, CONFIG.format(profile=named)) else kept).append(file)
+        (made if _write(file, text) else kept).append(file)
     _tell(context, config, made, kept, "next: create a skill with `metier new NAME`")
 
 
