@@ -26,7 +26,7 @@ import optional
 
 MODULES: Final = (
     *(f"metier.surfaces.cli.{name}" for name in ("session_commands", "serve", "mcp", "list", "record", "validate")),
-    *(f"metier.surfaces.cli.{name}" for name in ("check", "install", "policy", "doctor", "switches", "scaffold")),
+    *(f"metier.surfaces.cli.{name}" for name in ("check", "policy", "doctor", "run", "scaffold")),
     *(
         "metier.session.session",
         "metier.skills",
@@ -40,7 +40,6 @@ MODULES: Final = (
         "metier.catalog.watch",
         "metier.surfaces.mcp.server",
         "metier.surfaces.mcp.http",
-        "metier.surfaces.mcp.pipe",
         "metier.surfaces.web.api",
     ),
     *("metier.surfaces.web.server", "uvicorn.protocols.http.h11_impl", "uvicorn.lifespan.on", "encodings.idna", "uuid"),

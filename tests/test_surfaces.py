@@ -22,8 +22,7 @@ from metier.session.operations import OPERATIONS
 from metier.session.options import SessionOptions
 from metier.surfaces.cli import cli
 from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.rpc import Dispatcher
-from metier.surfaces.rpc.messages import INVALID_PARAMS
+from metier.surfaces.rpc import INVALID_PARAMS, Dispatcher
 from metier.surfaces.web.api import build, endpoints
 from worlds import World
 

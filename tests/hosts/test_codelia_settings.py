@@ -12,8 +12,7 @@ from metier import BadArguments, Skills
 from metier.app import App
 from metier.record.store.memory import MemoryStore
 from metier.surfaces.cli import doctor
-from metier.surfaces.rpc import Dispatcher
-from metier.surfaces.rpc.messages import INVALID_PARAMS
+from metier.surfaces.rpc import INVALID_PARAMS, Dispatcher
 from metier.surfaces.web.api import build
 from worlds import World
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import parts
-from calling import Run, caller
+from calling import Run
 from metier.catalog import frontmatter
 from patience import PATIENCE
 from worlds import World
@@ -154,19 +154,14 @@ Complete = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def call(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return caller(world, capsys, monkeypatch)
-
-
-@pytest.fixture
-def complete(call: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
+def complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
     monkeypatch.setenv("_METIER_COMPLETE", "bash_complete")
 
     def ask(line: str) -> list[str]:
         words = line.split(" ")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-        result = call()
+        result = run()
         assert result.err == ""
         return [item.removeprefix("plain,") for item in result.out.splitlines() if item]
 
@@ -221,11 +216,11 @@ def test_names_are_taken_from_the_cache_when_nothing_changed(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_the_script_of_the_shell(call: Run, shell: str) -> None:
-    result = call("completion", shell)
+def test_completion_prints_the_script_of_the_shell(run: Run, shell: str) -> None:
+    result = run("completion", shell)
     assert (result.code, result.err) == (0, "")
     assert f"_METIER_COMPLETE={shell}_complete" in result.out
 
 
-def test_completion_of_another_shell_is_a_wrong_usage(call: Run) -> None:
-    assert call("completion", "tcsh").code == 2
+def test_completion_of_another_shell_is_a_wrong_usage(run: Run) -> None:
+    assert run("completion", "tcsh").code == 2

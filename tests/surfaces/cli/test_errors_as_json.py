@@ -19,8 +19,6 @@ from metier.surfaces.cli import cli, failure, main, registry, shapes
 from piping import reading
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 
 def error(text: str) -> dict[str, Any]:
     """The error on stderr, whose lines are JSON objects, and which comes last."""

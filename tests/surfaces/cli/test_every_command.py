@@ -14,8 +14,6 @@ from calling import Run, narrow_terminal
 from metier.surfaces.cli import COMMANDS, cli, main, output, registry
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 SKILLS = ".agents/skills"
 
 

@@ -14,7 +14,7 @@ from forking import METIER
 from store_trouble import fill
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures", "store_fixtures"]
+pytest_plugins = ["store_fixtures"]
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ from parts import needs
 from terminals import Terminal
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 STDIO = {"type": "stdio", "command": "metier", "args": ["mcp"]}
 BARE = {"command": "metier", "args": ["mcp"]}
 LOCAL = {"type": "local", "command": ["metier", "mcp"], "enabled": True}

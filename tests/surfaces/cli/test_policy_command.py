@@ -9,8 +9,6 @@ from calling import Run
 from metier.policy.rules import Rule
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 DIGEST = f"sha256:{'ab' * 32}"
 
 

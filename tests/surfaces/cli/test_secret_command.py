@@ -14,8 +14,6 @@ from terminals import Terminal
 from watching import wait_for
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 VALUE = "ghp_0123456789abcdef"
 
 

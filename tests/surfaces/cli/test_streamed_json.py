@@ -13,8 +13,6 @@ from metier.surfaces.cli import output
 from metier.values.skill import Skill
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 SKILLS = ".agents/skills"
 COMMANDS = {
     "list": ["list", "--json"],

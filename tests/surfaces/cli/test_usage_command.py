@@ -5,8 +5,6 @@ import pytest
 from calling import Run, narrow_terminal
 from worlds import World
 
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
-
 SKILLS = ".agents/skills"
 HOSTILE = "evil\x1b[31m\u202ename"
 

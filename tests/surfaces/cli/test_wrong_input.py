@@ -9,8 +9,6 @@ import pytest
 from calling import Run
 from worlds import World
 
-pytest_plugins = ["cli_fixtures"]
-
 TORN = "caf\udce9"
 """How an argument with a byte that is not UTF-8 arrives."""
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,9 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 import forking
 from mcp_requests import ask
 from metier.app import App
+from metier.surfaces.mcp.handlers import PAGE
 from metier.surfaces.mcp.http import HttpApp, http_app
 from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.mcp.wire import PAGE
 from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
@@ -117,13 +117,3 @@ async def connected(
     ):
         assert client.protocol_version == version
         yield client
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an asynchronous test. It fails if it takes longer than five minutes."""
-
-    async def bounded() -> None:
-        with anyio.fail_after(300):
-            await test()
-
-    anyio.run(bounded)

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import httpx2
 import pytest
-from clients import ERAS, command, open_app, run, serve_http
+from clients import ERAS, command, open_app, serve_http
 
 from metier.surfaces.mcp.http import http_app
 from patience import PATIENCE
@@ -184,36 +184,32 @@ def _write(stream: IO[bytes], lines: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_thousand_random_messages_over_http_leave_the_server_answering(world: World, era: str) -> None:
+async def test_a_thousand_random_messages_over_http_leave_the_server_answering(world: World, era: str) -> None:
     world.skill(f"{SKILLS}/pdf", files={"a.md": "x"})
     first, last = opening(era)
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    async with (
+        serve_http(http_app(open_app(world), watch=False)) as url,
+        httpx2.AsyncClient(timeout=PATIENCE) as client,
+    ):
 
-    async def check() -> None:
-        async with (
-            serve_http(http_app(open_app(world), watch=False)) as url,
-            httpx2.AsyncClient(timeout=PATIENCE) as client,
-        ):
+        async def post(body: bytes, method: str = "") -> httpx2.Response:
+            named = {"mcp-protocol-version": "2026-07-28", "mcp-method": method} if era == "2026" else {}
+            return await client.post(url, content=body, headers={**headers, **named})
 
-            async def post(body: bytes, method: str = "") -> httpx2.Response:
-                named = {"mcp-protocol-version": "2026-07-28", "mcp-method": method} if era == "2026" else {}
-                return await client.post(url, content=body, headers={**headers, **named})
-
-            opened = await post(json.dumps({"jsonrpc": "2.0", "id": 0, **first}).encode(), first["method"])
-            assert opened.status_code == 200
-            if "mcp-session-id" in opened.headers:
-                headers["mcp-session-id"] = opened.headers["mcp-session-id"]
-                headers["mcp-protocol-version"] = "2025-11-25"
-                await post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-            for number, text in enumerate(messages(11, era)):
-                try:
-                    method = str(json.loads(text)["method"])
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    method = "ping"
-                answer = await post(text, method if method.isascii() and method.isprintable() else "ping")
-                assert answer.status_code < 500, (number, text[:300], answer.text)
-            answer = await post(json.dumps({"jsonrpc": "2.0", "id": 1, **last}).encode(), last["method"])
-            assert answer.status_code == 200
-            assert "skill://pdf/SKILL.md" in answer.text
-
-    run(check)
+        opened = await post(json.dumps({"jsonrpc": "2.0", "id": 0, **first}).encode(), first["method"])
+        assert opened.status_code == 200
+        if "mcp-session-id" in opened.headers:
+            headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+            headers["mcp-protocol-version"] = "2025-11-25"
+            await post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        for number, text in enumerate(messages(11, era)):
+            try:
+                method = str(json.loads(text)["method"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                method = "ping"
+            answer = await post(text, method if method.isascii() and method.isprintable() else "ping")
+            assert answer.status_code < 500, (number, text[:300], answer.text)
+        answer = await post(json.dumps({"jsonrpc": "2.0", "id": 1, **last}).encode(), last["method"])
+        assert answer.status_code == 200
+        assert "skill://pdf/SKILL.md" in answer.text

@@ -6,10 +6,9 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from clients import ERAS, ask, connected, open_app, run
+from clients import ERAS, ask, connected, open_app
 from mcp import Client
 
-from metier.app import App
 from metier.errors import ConfigError
 from metier.skills import Skills
 from metier.surfaces.mcp.server import McpServer
@@ -45,76 +44,57 @@ def many(world: World, count: int = 150) -> None:
 
 
 @BOTH_ERAS
-def test_a_model_reads_what_each_skill_is_for_before_it_calls_anything(world: World, era: str) -> None:
+async def test_a_model_reads_what_each_skill_is_for_before_it_calls_anything(world: World, era: str) -> None:
     for name in ("pdf", "csv", "log", "xml", "git", "sql"):
         world.skill(f"{SKILLS}/{name}", description=f"Works on\n{name} files. Use it when {name} is mentioned.")
-
-    async def check() -> None:
-        async with connected(world, "memory", era) as client:
-            instructions, tools = await texts(client)
-            assert "`skill_load`" in instructions
-            assert "`skill_read`" in instructions
-            for text in (instructions, tools["skill_load"]):
-                assert len(lines(text)) == 6
-                assert "- csv: Works on csv files. Use it when csv is mentioned." in text
-                assert "of 6 skills" not in text
-            assert not any(lines(text) for name, text in tools.items() if name != "skill_load")
-
-    run(check)
+    async with connected(world, "memory", era) as client:
+        instructions, tools = await texts(client)
+        assert "`skill_load`" in instructions
+        assert "`skill_read`" in instructions
+        for text in (instructions, tools["skill_load"]):
+            assert len(lines(text)) == 6
+            assert "- csv: Works on csv files. Use it when csv is mentioned." in text
+            assert "of 6 skills" not in text
+        assert not any(lines(text) for name, text in tools.items() if name != "skill_load")
 
 
 @BOTH_ERAS
-def test_beyond_the_limit_the_general_skills_come_first_and_the_rest_is_counted(world: World, era: str) -> None:
+async def test_beyond_the_limit_the_general_skills_come_first_and_the_rest_is_counted(world: World, era: str) -> None:
     many(world)
     world.discover().set_mode("special-case-117", "pinned")
-
-    async def check() -> None:
-        async with connected(world, "memory", era) as client:
-            instructions, tools = await texts(client)
-            for text in (instructions, tools["skill_load"]):
-                assert LIMIT - 200 < len(text) <= LIMIT
-                shown = lines(text)
-                assert shown[:4] == ["special-case-117", "house-style-of-this-project", "pdf", "special-case-000"]
-                assert "- pdf: Fills PDF forms. Use it for forms, whatever" in text  # one sentence would say too little
-                assert "- special-case-000: Handles case 0 of a long list of special cases, e.g. a rare one.\n" in text
-                heading = f"{len(shown)} of 152 skills, the most general first. If none of these fits the task, call "
-                assert text.index(f"{heading}`skill_search` with what it is about:") < text.index("- pdf")
-
-    run(check)
+    async with connected(world, "memory", era) as client:
+        instructions, tools = await texts(client)
+        for text in (instructions, tools["skill_load"]):
+            assert LIMIT - 200 < len(text) <= LIMIT
+            shown = lines(text)
+            assert shown[:4] == ["special-case-117", "house-style-of-this-project", "pdf", "special-case-000"]
+            assert "- pdf: Fills PDF forms. Use it for forms, whatever" in text  # one sentence would say too little
+            assert "- special-case-000: Handles case 0 of a long list of special cases, e.g. a rare one.\n" in text
+            heading = f"{len(shown)} of 152 skills, the most general first. If none of these fits the task, call "
+            assert text.index(f"{heading}`skill_search` with what it is about:") < text.index("- pdf")
 
 
-def test_descriptions_are_shortened_before_a_skill_is_left_out(world: World) -> None:
+async def test_descriptions_are_shortened_before_a_skill_is_left_out(world: World) -> None:
     for number in range(15):
         world.skill(f"{SKILLS}/skill-{number:02}", description=f"Does {number}, " + "and again " * 30 + "and ends.")
-
-    async def check() -> None:
-        async with connected(world, "memory", "2026") as client:
-            instructions, tools = await texts(client)
-            for text in (instructions, tools["skill_load"]):
-                assert len(lines(text)) == 15
-                assert len(text) <= LIMIT
-                assert text.endswith("and again…")
-
-    run(check)
+    async with connected(world, "memory", "2026") as client:
+        instructions, tools = await texts(client)
+        for text in (instructions, tools["skill_load"]):
+            assert len(lines(text)) == 15
+            assert len(text) <= LIMIT
+            assert text.endswith("and again…")
 
 
-def test_each_text_has_a_limit_of_its_own(world: World) -> None:
+async def test_each_text_has_a_limit_of_its_own(world: World) -> None:
     many(world)
 
-    async def check(app: App) -> tuple[str, str]:
-        async with connected(world, "memory", "2026", app) as client:
+    async def check(limits: dict[str, int]) -> tuple[str, str]:
+        async with connected(world, "memory", "2026", open_app(world, settings={"mcp": limits})) as client:
             instructions, tools = await texts(client)
             return instructions, tools["skill_load"]
 
-    found: list[tuple[str, str]] = []
-    for limits in ({"instructions_chars": 6_000, "description_chars": 0}, {"instructions_chars": 0}):
-        app = open_app(world, settings={"mcp": limits})
-
-        async def read(app: App = app) -> None:
-            found.append(await check(app))
-
-        run(read)
-    (long, bare), (plain, usual) = found
+    long, bare = await check({"instructions_chars": 6_000, "description_chars": 0})
+    plain, usual = await check({"instructions_chars": 0})
     assert 5_800 < len(long) <= 6_000
     assert not lines(bare)
     assert not lines(plain)
@@ -130,82 +110,66 @@ def test_a_wrong_limit_is_an_error_that_names_it(world: World, given: dict[str, 
 
 
 @BOTH_ERAS
-def test_a_change_of_the_catalog_changes_both_texts(world: World, era: str) -> None:
+async def test_a_change_of_the_catalog_changes_both_texts(world: World, era: str) -> None:
     world.skill(f"{SKILLS}/pdf")
     app = open_app(world)
     server = McpServer(app, watch=False)
-
-    async def check() -> None:
-        async with Client(server, mode=ERAS[era][0], cache=None) as client:
-            assert lines((await texts(client))[1]["skill_load"]) == ["pdf"]
-            world.skill(f"{SKILLS}/csv", description="Reads tables.")
-            app.refresh()
-            assert lines((await texts(client))[1]["skill_load"]) == ["csv", "pdf"]
-            if era == "2026":  # a client of 2025 asks for the instructions when it connects
-                assert "- csv: Reads tables." in (await ask(client, "server/discover"))["instructions"]
-        async with Client(server, mode=ERAS[era][0], cache=None) as client:
-            assert "- csv: Reads tables." in (client.instructions or "")
-
-    run(check)
+    async with Client(server, mode=ERAS[era][0], cache=None) as client:
+        assert lines((await texts(client))[1]["skill_load"]) == ["pdf"]
+        world.skill(f"{SKILLS}/csv", description="Reads tables.")
+        app.refresh()
+        assert lines((await texts(client))[1]["skill_load"]) == ["csv", "pdf"]
+        if era == "2026":  # a client of 2025 asks for the instructions when it connects
+            assert "- csv: Reads tables." in (await ask(client, "server/discover"))["instructions"]
+    async with Client(server, mode=ERAS[era][0], cache=None) as client:
+        assert "- csv: Reads tables." in (client.instructions or "")
 
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
-def test_every_host_says_how_to_load_and_mentions_nothing_that_a_client_lacks(world: World, profile: str) -> None:
+async def test_every_host_says_how_to_load_and_mentions_nothing_that_a_client_lacks(world: World, profile: str) -> None:
     for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
         world.skill(f"{base}/pdf", description="Fills <forms>.")
     app = open_app(world, profile=profile, settings={"enabled": True})
-
-    async def check() -> None:
-        async with connected(world, "memory", "2026", app) as client:
-            instructions, tools = await texts(client)
-            loads = next(iter(tools))
-            urls = "skill://<name> and follow what it says. Its other files are at skill://<name>/<path>."
-            how = urls if profile == "omp" else "its name and follow what it says."
-            assert f"Before a task that fits a skill, call `{loads}` with {how}" in instructions
-            for text in (instructions, tools[loads]):
-                assert text.count("- pdf: Fills <forms>.") == 1
-            everything = " ".join((instructions, *tools.values()))
-            assert "prompt" not in everything
-            named = {word.strip("`.,") for word in everything.split() if word.startswith("`")}
-            assert not {name for name in named if "skill" in name} - set(tools)
-
-    run(check)
+    async with connected(world, "memory", "2026", app) as client:
+        instructions, tools = await texts(client)
+        loads = next(iter(tools))
+        urls = "skill://<name> and follow what it says. Its other files are at skill://<name>/<path>."
+        how = urls if profile == "omp" else "its name and follow what it says."
+        assert f"Before a task that fits a skill, call `{loads}` with {how}" in instructions
+        for text in (instructions, tools[loads]):
+            assert text.count("- pdf: Fills <forms>.") == 1
+        everything = " ".join((instructions, *tools.values()))
+        assert "prompt" not in everything
+        named = {word.strip("`.,") for word in everything.split() if word.startswith("`")}
+        assert not {name for name in named if "skill" in name} - set(tools)
 
 
-def test_a_session_of_some_skills_shows_no_others(world: World) -> None:
+async def test_a_session_of_some_skills_shows_no_others(world: World) -> None:
     world.skill(f"{SKILLS}/pdf")
     world.skill(f"{SKILLS}/csv")
     app = open_app(world)
     app.defaults["only"] = ["csv"]
-
-    async def check() -> None:
-        async with connected(world, "memory", "2026", app) as client:
-            instructions, tools = await texts(client)
-            assert lines(instructions) == lines(tools["skill_load"]) == ["csv"]
-
-    run(check)
+    async with connected(world, "memory", "2026", app) as client:
+        instructions, tools = await texts(client)
+        assert lines(instructions) == lines(tools["skill_load"]) == ["csv"]
 
 
-def test_without_skills_the_instructions_say_so(world: World) -> None:
-    async def check() -> None:
-        async with connected(world, "memory", "2026") as client:
-            assert (await texts(client))[0].endswith("There is no skill at present.")
-
-    run(check)
+async def test_without_skills_the_instructions_say_so(world: World) -> None:
+    async with connected(world, "memory", "2026") as client:
+        assert (await texts(client))[0].endswith("There is no skill at present.")
 
 
-def test_a_client_connects_even_if_the_catalog_cannot_be_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_connects_even_if_the_catalog_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise ConfigError("broken")
 
-    async def check() -> None:
-        app = open_app(world)
-        monkeypatch.setattr(Skills, "discover", fail)
-        async with connected(world, "memory", "2025", app) as client:
-            assert client.instructions is None
-            assert isinstance(client.server_capabilities, types.ServerCapabilities)
-
-    run(check)
+    app = open_app(world)
+    monkeypatch.setattr(Skills, "discover", fail)
+    async with connected(world, "memory", "2025", app) as client:
+        assert client.instructions is None
+        assert isinstance(client.server_capabilities, types.ServerCapabilities)
 
 
 # --- on a terminal ---

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from clients import ERAS, TRANSPORTS, ask, command, connected, open_app, run
+from clients import ERAS, TRANSPORTS, ask, command, connected, open_app
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -54,14 +54,12 @@ async def load(client: Client) -> bool:
 
 
 @CONNECTIONS
-def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(library: World, transport: str, era: str) -> None:
+async def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(
+    library: World, transport: str, era: str
+) -> None:
     person = Person("no", "decline", "cancel", "once", "always")
-
-    async def check() -> None:
-        async with connected(library, transport, era, asked=person) as client:
-            assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
-
-    run(check)
+    async with connected(library, transport, era, asked=person) as client:
+        assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
     assert person.questions == ["Load the skill one?"] * 5
     kept = (library.home / ".config/metier/permissions.toml").read_text()
     assert kept.count("[[allow]]") == 1
@@ -86,7 +84,7 @@ def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(library: Worl
         (types.ElicitResult(action="accept", content={"answer": ["always"]}), False),
     ],
 )
-def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(
+async def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(
     library: World, era: str, result: types.ElicitResult, runs: bool
 ) -> None:
     asked: list[str] = []
@@ -95,24 +93,17 @@ def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(
         asked.append(params.message)
         return result
 
-    async def check() -> None:
-        async with connected(library, "memory", era, asked=person) as client:
-            assert [await load(client), await load(client)] == [runs, runs]
-
-    run(check)
+    async with connected(library, "memory", era, asked=person) as client:
+        assert [await load(client), await load(client)] == [runs, runs]
     assert len(asked) == 2, "no answer was remembered"
     assert not (library.home / ".config/metier/permissions.toml").exists()
 
 
 @BOTH_ERAS
-def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(library: World, era: str) -> None:
+async def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(library: World, era: str) -> None:
     person = Person("accept", "always")
-
-    async def check() -> None:
-        async with connected(library, "memory", era, asked=person) as client:
-            assert [await load(client) for _ in range(3)] == [True, True, True]
-
-    run(check)
+    async with connected(library, "memory", era, asked=person) as client:
+        assert [await load(client) for _ in range(3)] == [True, True, True]
     assert len(person.asked) == 2, "the second answer was for good"
     schema, message = person.asked[0].requested_schema, person.asked[0].message
     assert not schema.get("required")
@@ -123,17 +114,16 @@ def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(library: Wo
 
 
 @CONNECTIONS
-def test_a_client_without_forms_is_told_what_would_allow_the_call(library: World, transport: str, era: str) -> None:
-    async def check() -> None:
-        async with connected(library, transport, era) as client:
-            result = await client.call_tool("skill_load", {"name": "one"})
-            assert result.is_error
-            (content,) = result.content
-            assert isinstance(content, types.TextContent)
-            assert "nobody can be asked here" in content.text
-            assert 'tool = "skill_load", skill_name = "one"' in content.text
-
-    run(check)
+async def test_a_client_without_forms_is_told_what_would_allow_the_call(
+    library: World, transport: str, era: str
+) -> None:
+    async with connected(library, transport, era) as client:
+        result = await client.call_tool("skill_load", {"name": "one"})
+        assert result.is_error
+        (content,) = result.content
+        assert isinstance(content, types.TextContent)
+        assert "nobody can be asked here" in content.text
+        assert 'tool = "skill_load", skill_name = "one"' in content.text
 
 
 ANSWERS = {
@@ -147,7 +137,7 @@ ANSWERS = {
 @pytest.mark.parametrize(
     ("answer", "era"), [(answer, era) for answer in ANSWERS for era in ERAS if answer or era == "2025"]
 )
-def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
+async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
     runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
     calls: list[tuple[str, dict[str, Any]]] = [
         ("skill_load", {"name": "one"}),
@@ -157,89 +147,73 @@ def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, e
     config = library.home / ".config/metier/config.toml"
     asks = config.read_text()
     rules: list[str] = []
-
-    async def check() -> None:
-        for call in calls:
-            app = open_app(library)
-            app.runner = runner
-            person = Person(answer) if answer else None
-            async with connected(library, "memory", era, app, asked=person) as client:
-                for one in calls[: len(rules)]:
-                    assert not (await client.call_tool(*one)).is_error
-                (content,) = (await client.call_tool(*call)).content
-            assert isinstance(content, types.TextContent)
-            assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
-            rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
-            config.write_text(f"{asks}allow = [{', '.join(rules)}]")
+    for call in calls:
         app = open_app(library)
         app.runner = runner
-        async with connected(library, "memory", era, app) as client:
-            assert not any([(await client.call_tool(*call)).is_error for call in calls])
-
-    run(check)
+        person = Person(answer) if answer else None
+        async with connected(library, "memory", era, app, asked=person) as client:
+            for one in calls[: len(rules)]:
+                assert not (await client.call_tool(*one)).is_error
+            (content,) = (await client.call_tool(*call)).content
+        assert isinstance(content, types.TextContent)
+        assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
+        rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
+        config.write_text(f"{asks}allow = [{', '.join(rules)}]")
+    app = open_app(library)
+    app.runner = runner
+    async with connected(library, "memory", era, app) as client:
+        assert not any([(await client.call_tool(*call)).is_error for call in calls])
 
 
 @BOTH_ERAS
-def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
+async def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
     person = Person("once", "no", "once", "once")
-
-    async def check() -> None:
-        async with connected(library, "memory", era, asked=person) as client:
-            (content,) = (await client.read_resource("skill://one/a.md")).contents
-            assert isinstance(content, types.TextResourceContents)
-            assert content.text == "TEXT"
-            with pytest.raises(MCPError, match="the answer was no"):
-                await client.read_resource("skill://one/a.md")
-            prompt = await client.get_prompt("one", {"arguments": "now"})
-            assert "BODY" in str(prompt.messages)
-
-    run(check)
+    async with connected(library, "memory", era, asked=person) as client:
+        (content,) = (await client.read_resource("skill://one/a.md")).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text == "TEXT"
+        with pytest.raises(MCPError, match="the answer was no"):
+            await client.read_resource("skill://one/a.md")
+        prompt = await client.get_prompt("one", {"arguments": "now"})
+        assert "BODY" in str(prompt.messages)
     assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
 
 
 @CONNECTIONS
-def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
+async def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
     person = Person("no", "decline", "once")
-
-    async def check() -> None:
-        async with connected(library, transport, era, asked=person) as client:
-            for why in ("the answer was no", "nobody approved it: the host declined the question"):
-                with pytest.raises(MCPError, match=why):
-                    await client.get_prompt("one", {"arguments": "now"})
-            assert "BODY" in str((await client.get_prompt("one")).messages)
-        async with connected(library, transport, era) as client:
-            with pytest.raises(MCPError, match="nobody can be asked here"):
-                await client.get_prompt("one")
-
-    run(check)
+    async with connected(library, transport, era, asked=person) as client:
+        for why in ("the answer was no", "nobody approved it: the host declined the question"):
+            with pytest.raises(MCPError, match=why):
+                await client.get_prompt("one", {"arguments": "now"})
+        assert "BODY" in str((await client.get_prompt("one")).messages)
+    async with connected(library, transport, era) as client:
+        with pytest.raises(MCPError, match="nobody can be asked here"):
+            await client.get_prompt("one")
     assert person.questions == ["Load the skill one?"] * 3
 
 
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat"])
-def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
+async def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
     where = {"omp": ".omp/skills", "mycodeagent": "skills", "remcochat": ".skills"}.get(profile, ".agents/skills")
     library.skill(f"{where}/one", body="BODY")
     person = Person("no")
-
-    async def check() -> None:
-        app = open_app(library, profile=profile, settings={"enabled": True})
-        async with connected(library, "memory", "2025", app=app, asked=person) as client:
-            with pytest.raises(MCPError, match="the answer was no"):
+    app = open_app(library, profile=profile, settings={"enabled": True})
+    async with connected(library, "memory", "2025", app=app, asked=person) as client:
+        with pytest.raises(MCPError, match="the answer was no"):
+            await client.get_prompt("one")
+    async with connected(library, "memory", "2025", app=app) as client:
+        if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
+            assert "BODY" in str((await client.get_prompt("one")).messages)
+        else:
+            with pytest.raises(MCPError, match="nobody can be asked here"):
                 await client.get_prompt("one")
-        async with connected(library, "memory", "2025", app=app) as client:
-            if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
-                assert "BODY" in str((await client.get_prompt("one")).messages)
-            else:
-                with pytest.raises(MCPError, match="nobody can be asked here"):
-                    await client.get_prompt("one")
-
-    run(check)
     assert person.questions == ["Load the skill one?"]
 
 
 @BOTH_ERAS
 @pytest.mark.parametrize("path", ["x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"])
-def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
+async def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
     library: World, era: str, path: str
 ) -> None:
     folder = library.project / ".agents/skills/one"
@@ -250,30 +224,23 @@ def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
     person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
     config = library.home / ".config/metier/config.toml"
     config.write_text('[permissions]\nask = [{ tool = "skill_load" }]\n')
-
-    async def check() -> None:
-        async with connected(library, "memory", era, asked=person) as client:
-            with pytest.raises(MCPError):
-                await client.read_resource(f"skill://one/{path}")
-
-    run(check)
+    async with connected(library, "memory", era, asked=person) as client:
+        with pytest.raises(MCPError):
+            await client.read_resource(f"skill://one/{path}")
 
 
-def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
-    async def check() -> None:
-        async with connected(library, "memory", "2026", asked=Person()) as client:
-            first = await ask(client, "metier/load", name="one")
-            assert first["resultType"] == "input_required"
-            (key,) = first["inputRequests"]
-            answers = {key: {"action": "accept", "content": {"answer": "once"}}}
-            done = await ask(client, "metier/load", name="one", inputResponses=answers)
-            assert "BODY" in done["text"]
-
-    run(check)
+async def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
+    async with connected(library, "memory", "2026", asked=Person()) as client:
+        first = await ask(client, "metier/load", name="one")
+        assert first["resultType"] == "input_required"
+        (key,) = first["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"answer": "once"}}}
+        done = await ask(client, "metier/load", name="one", inputResponses=answers)
+        assert "BODY" in done["text"]
 
 
 @BOTH_ERAS
-def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) -> None:
+async def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) -> None:
     script = library.project / ".agents/skills/one/scripts/x.sh"
     runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
     app = open_app(library)
@@ -288,14 +255,10 @@ def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) ->
             return said
 
     person = Editor("always", "once", "no")
-
-    async def check() -> None:
-        async with connected(library, "memory", era, app, asked=person) as client:
-            assert await load(client)
-            result = await client.call_tool(*call)
-            assert result.is_error is (era == "2026")  # the question came back, and was asked once more
-
-    run(check)
+    async with connected(library, "memory", era, app, asked=person) as client:
+        assert await load(client)
+        result = await client.call_tool(*call)
+        assert result.is_error is (era == "2026")  # the question came back, and was asked once more
     ran = [file.data for job in runner.jobs if job.tree for file in job.tree.files if file.path == job.script]
     assert ran == ([SCRIPT.encode()] if era == "2025" else [])
     shown = person.asked[1].message
@@ -304,30 +267,27 @@ def test_an_answer_is_for_the_script_that_was_shown(library: World, era: str) ->
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
-    async def check() -> None:
-        asked, may_answer = anyio.Event(), anyio.Event()
+async def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
+    asked, may_answer = anyio.Event(), anyio.Event()
 
-        async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-            asked.set()
-            await may_answer.wait()
-            return types.ElicitResult(action="accept", content={"answer": "once"})
+    async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.set()
+        await may_answer.wait()
+        return types.ElicitResult(action="accept", content={"answer": "once"})
 
-        loaded: list[bool] = []
-        async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
+    loaded: list[bool] = []
+    async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
 
-            async def loading() -> None:
-                loaded.append(await load(client))
+        async def loading() -> None:
+            loaded.append(await load(client))
 
-            tasks.start_soon(loading)
-            await asked.wait()
-            result = await client.call_tool("skill_search", {"query": "one"})
-            assert not result.is_error
-            assert loaded == []
-            may_answer.set()
-        assert loaded == [True]
-
-    run(check)
+        tasks.start_soon(loading)
+        await asked.wait()
+        result = await client.call_tool("skill_search", {"query": "one"})
+        assert not result.is_error
+        assert loaded == []
+        may_answer.set()
+    assert loaded == [True]
 
 
 def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from clients import ERAS, command, digest, run
+from clients import ERAS, command, digest
 
 from worlds import World
 
@@ -27,38 +27,30 @@ def content_of(contents: list[Any]) -> bytes:
     return content.text.encode() if hasattr(content, "text") else base64.b64decode(content.blob)
 
 
-def test_its_skills_client_walks_every_skill_and_checks_every_digest(world: World) -> None:
+async def test_its_skills_client_walks_every_skill_and_checks_every_digest(world: World) -> None:
     for name in ("csv", "pdf"):
         world.skill(f"{SKILLS}/{name}", files=FILES, license="MIT", metadata={"version": "1.0"})
     world.skill(f"{SKILLS}/hidden", disable_model_invocation=True)
-
-    async def walk() -> None:
-        async with client_of(world, extensions=[SkillsClientExtension()]) as client:
-            skills = await client.list_skills()
-            assert [skill.uri for skill in skills] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
-            for skill in skills:
-                assert isinstance(skill.resources, list)
-                assert len(skill.resources) == 4
-                for file in skill.resources:
-                    data = content_of(await client.read_resource(file.uri))
-                    assert (digest(data), len(data)) == (file.digest, file.size)
-
-    run(walk)
+    async with client_of(world, extensions=[SkillsClientExtension()]) as client:
+        skills = await client.list_skills()
+        assert [skill.uri for skill in skills] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
+        for skill in skills:
+            assert isinstance(skill.resources, list)
+            assert len(skill.resources) == 4
+            for file in skill.resources:
+                data = content_of(await client.read_resource(file.uri))
+                assert (digest(data), len(data)) == (file.digest, file.size)
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_its_plain_client_has_resources_tools_and_prompts(world: World, era: str) -> None:
+async def test_its_plain_client_has_resources_tools_and_prompts(world: World, era: str) -> None:
     world.skill(f"{SKILLS}/pdf", files=FILES, body="MARKER $ARGUMENTS")
-
-    async def walk() -> None:
-        async with client_of(world, mode=ERAS[era][0]) as client:
-            assert client.protocol_version == ERAS[era][1]
-            for resource in await client.list_resources():
-                assert content_of(await client.read_resource(resource.uri))
-            assert {tool.name for tool in await client.list_tools()} >= {"skill_load", "skill_search", "skill_read"}
-            result = await client.call_tool("skill_load", {"name": "pdf"})
-            assert "MARKER" in result.content[0].text
-            prompt = await client.get_prompt("pdf", {"arguments": "a.pdf"})
-            assert "MARKER a.pdf" in prompt.messages[0].content.text
-
-    run(walk)
+    async with client_of(world, mode=ERAS[era][0]) as client:
+        assert client.protocol_version == ERAS[era][1]
+        for resource in await client.list_resources():
+            assert content_of(await client.read_resource(resource.uri))
+        assert {tool.name for tool in await client.list_tools()} >= {"skill_load", "skill_search", "skill_read"}
+        result = await client.call_tool("skill_load", {"name": "pdf"})
+        assert "MARKER" in result.content[0].text
+        prompt = await client.get_prompt("pdf", {"arguments": "a.pdf"})
+        assert "MARKER a.pdf" in prompt.messages[0].content.text

@@ -1,12 +1,14 @@
 """What the server returns: every skill, file and digest, on every transport and with both versions of the protocol."""
 
+import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
-from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app, run
+from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -60,149 +62,132 @@ def folder_of(world: World, name: str) -> Path:
 
 
 @CONNECTIONS
-def test_every_file_of_every_skill_is_what_its_digest_says(library: World, transport: str, era: str) -> None:
-    async def walk() -> None:
-        async with connected(library, transport, era) as client:
-            assert client.server_capabilities.extensions == {EXTENSION: {"directoryRead": True}}
-            assert client.server_capabilities.resources is not None
-            result = await ask(client, "skills/list")
-            assert {key: result[key] for key in ("resultType", "ttlMs", "cacheScope")} == {
-                "resultType": "complete",
-                "ttlMs": 300_000,
-                "cacheScope": "public",
-            }
-            assert [entry["uri"] for entry in result["skills"]] == [
-                "skill://csv/SKILL.md",
-                "skill://notes/SKILL.md",
-                "skill://pdf/SKILL.md",
-            ]
-            seen = 0
-            for entry in result["skills"]:
-                folder = folder_of(library, entry["frontmatter"]["name"])
-                on_disk = {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-                assert len(entry["resources"]) == len([p for p in folder.rglob("*") if p.is_file()])
-                for file in entry["resources"]:
-                    data = bytes_of(await client.read_resource(file["uri"]))
-                    assert (digest(data), len(data)) == (file["digest"], file["size"])
-                    assert data in on_disk
-                    seen += 1
-            assert seen == 10
-
-    run(walk)
+async def test_every_file_of_every_skill_is_what_its_digest_says(library: World, transport: str, era: str) -> None:
+    async with connected(library, transport, era) as client:
+        assert client.server_capabilities.extensions == {EXTENSION: {"directoryRead": True}}
+        assert client.server_capabilities.resources is not None
+        result = await ask(client, "skills/list")
+        assert {key: result[key] for key in ("resultType", "ttlMs", "cacheScope")} == {
+            "resultType": "complete",
+            "ttlMs": 300_000,
+            "cacheScope": "public",
+        }
+        assert [entry["uri"] for entry in result["skills"]] == [
+            "skill://csv/SKILL.md",
+            "skill://notes/SKILL.md",
+            "skill://pdf/SKILL.md",
+        ]
+        seen = 0
+        for entry in result["skills"]:
+            folder = folder_of(library, entry["frontmatter"]["name"])
+            on_disk = {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            assert len(entry["resources"]) == len([p for p in folder.rglob("*") if p.is_file()])
+            for file in entry["resources"]:
+                data = bytes_of(await client.read_resource(file["uri"]))
+                assert (digest(data), len(data)) == (file["digest"], file["size"])
+                assert data in on_disk
+                seen += 1
+        assert seen == 10
 
 
 @BOTH_ERAS
-def test_frontmatter_is_what_the_author_wrote(library: World, era: str) -> None:
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
-            got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
-            assert got["skill"]["frontmatter"] == {
-                "name": "pdf",
-                "description": "Fills PDF forms: 日本語 too.",
-                "license": "MIT",
-                "metadata": {"version": "1.10", "deep": {"list": [1, True, None]}},
-            }
-            assert got["skill"]["resources"][0]["uri"] == "skill://pdf/SKILL.md"
-            assert (got["resultType"], got["ttlMs"], got["cacheScope"]) == ("complete", 300_000, "public")
-
-    run(check)
+async def test_frontmatter_is_what_the_author_wrote(library: World, era: str) -> None:
+    async with connected(library, "memory", era) as client:
+        got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
+        assert got["skill"]["frontmatter"] == {
+            "name": "pdf",
+            "description": "Fills PDF forms: 日本語 too.",
+            "license": "MIT",
+            "metadata": {"version": "1.10", "deep": {"list": [1, True, None]}},
+        }
+        assert got["skill"]["resources"][0]["uri"] == "skill://pdf/SKILL.md"
+        assert (got["resultType"], got["ttlMs"], got["cacheScope"]) == ("complete", 300_000, "public")
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-def test_a_digest_is_never_older_than_the_file(library: World, coarse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_digest_is_never_older_than_the_file(
+    library: World, coarse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if coarse:  # a clock that does not tick between two writes
         monkeypatch.setattr("metier.surfaces.mcp.manifest._signature", lambda path: (2**62, 2**62, 3, 1))
     file = library.project / SKILLS / "pdf/references/forms.md"
-
-    async def check() -> None:
-        async with connected(library, "memory", "2026") as client:
-            for text in ("one", "two", "six"):  # of equal size, written without a pause
-                file.write_text(text)
-                got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
-                digests = {r["uri"]: r["digest"] for r in got["skill"]["resources"]}
-                assert digests["skill://pdf/references/forms.md"] == digest(text.encode())
-
-    run(check)
+    async with connected(library, "memory", "2026") as client:
+        for text in ("one", "two", "six"):  # of equal size, written without a pause
+            file.write_text(text)
+            got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
+            digests = {r["uri"]: r["digest"] for r in got["skill"]["resources"]}
+            assert digests["skill://pdf/references/forms.md"] == digest(text.encode())
 
 
 @BOTH_ERAS
-def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
+async def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) -> None:
     names = [f"skill-{n:02}" for n in range(11)]
     for name in names:
         world.skill(f"{SKILLS}/{name}", files={"a.md": name, "b.md": name})
-
-    async def check() -> None:
-        app = open_app(world)
-        async with connected(world, "memory", era, app, page_size=3) as client:
-            pages: list[list[dict[str, Any]]] = []
-            cursor: dict[str, str] = {}
-            while True:
-                result = await ask(client, "skills/list", **cursor)
-                pages.append(result["skills"])
-                if "nextCursor" not in result:
-                    break
-                cursor = {"cursor": result["nextCursor"]}
-                if len(pages) == 1:  # a change between two pages moves no entry
-                    world.skill(f"{SKILLS}/a-first")
-                    assert app.refresh().added == ("a-first",)
-            assert [len(page) for page in pages] == [3, 3, 3, 2]
-            listed = [entry for page in pages for entry in page]
-            assert [entry["frontmatter"]["name"] for entry in listed] == names
-            assert all(len(entry["resources"]) == 3 for entry in listed)
-            resources = await all_pages(client, "resources/list", "resources")
-            assert len({resource["uri"] for resource in resources}) == 34
-            assert len(await all_pages(client, "prompts/list", "prompts")) == 12
-            for wrong in ("nonsense", "bm9wZQ==", "\N{SNOWMAN}"):
-                for method in ("skills/list", "resources/list", "prompts/list"):
-                    with pytest.raises(MCPError) as caught:
-                        await ask(client, method, cursor=wrong)
-                    assert caught.value.code == types.INVALID_PARAMS
-
-    run(check)
+    app = open_app(world)
+    async with connected(world, "memory", era, app, page_size=3) as client:
+        pages: list[list[dict[str, Any]]] = []
+        cursor: dict[str, str] = {}
+        while True:
+            result = await ask(client, "skills/list", **cursor)
+            pages.append(result["skills"])
+            if "nextCursor" not in result:
+                break
+            cursor = {"cursor": result["nextCursor"]}
+            if len(pages) == 1:  # a change between two pages moves no entry
+                world.skill(f"{SKILLS}/a-first")
+                assert app.refresh().added == ("a-first",)
+        assert [len(page) for page in pages] == [3, 3, 3, 2]
+        listed = [entry for page in pages for entry in page]
+        assert [entry["frontmatter"]["name"] for entry in listed] == names
+        assert all(len(entry["resources"]) == 3 for entry in listed)
+        resources = await all_pages(client, "resources/list", "resources")
+        assert len({resource["uri"] for resource in resources}) == 34
+        assert len(await all_pages(client, "prompts/list", "prompts")) == 12
+        for wrong in ("nonsense", "bm9wZQ==", "\N{SNOWMAN}"):
+            for method in ("skills/list", "resources/list", "prompts/list"):
+                with pytest.raises(MCPError) as caught:
+                    await ask(client, method, cursor=wrong)
+                assert caught.value.code == types.INVALID_PARAMS
 
 
 @BOTH_ERAS
-def test_directories_list_one_level_and_nothing_else_is_one(library: World, era: str) -> None:
-    async def check() -> None:
-        (library.project / SKILLS / "pdf/hollow").mkdir()
-        async with connected(library, "memory", era) as client:
+async def test_directories_list_one_level_and_nothing_else_is_one(library: World, era: str) -> None:
+    (library.project / SKILLS / "pdf/hollow").mkdir()
+    async with connected(library, "memory", era) as client:
 
-            async def level(uri: str) -> dict[str, str]:
-                result = await ask(client, "resources/directory/read", uri=uri)
-                assert result["resultType"] == "complete"
-                return {r["uri"].removeprefix("skill://pdf/"): r["mimeType"] for r in result["resources"]}
+        async def level(uri: str) -> dict[str, str]:
+            result = await ask(client, "resources/directory/read", uri=uri)
+            assert result["resultType"] == "complete"
+            return {r["uri"].removeprefix("skill://pdf/"): r["mimeType"] for r in result["resources"]}
 
-            folder = "inode/directory"
-            assert await level("skill://pdf") == {
-                "SKILL.md": "text/markdown",
-                "assets": folder,
-                "empty.txt": "text/plain",
-                "references": folder,
-                "scripts": folder,
-            }
-            assert await level("skill://pdf/references") == {
-                "references/forms.md": "text/markdown",
-                "references/more": folder,
-            }
-            assert await level("skill://pdf/references/more") == {
-                "references/more/%C3%BCber%20uns%3F.txt": "text/plain"
-            }
-            assert await level("skill://pdf/hollow") == {}
-            for uri in (
-                "skill://pdf/SKILL.md",
-                "skill://pdf/nothing",
-                "skill://nobody",
-                "skill://secret-flag",
-                "skill://pdf/..",
-                "skill://pdf/%2e%2e",
-                "file:///etc",
-                "",
-            ):
-                with pytest.raises(MCPError) as caught:
-                    await level(uri)
-                assert caught.value.code == types.INVALID_PARAMS
-
-    run(check)
+        folder = "inode/directory"
+        assert await level("skill://pdf") == {
+            "SKILL.md": "text/markdown",
+            "assets": folder,
+            "empty.txt": "text/plain",
+            "references": folder,
+            "scripts": folder,
+        }
+        assert await level("skill://pdf/references") == {
+            "references/forms.md": "text/markdown",
+            "references/more": folder,
+        }
+        assert await level("skill://pdf/references/more") == {"references/more/%C3%BCber%20uns%3F.txt": "text/plain"}
+        assert await level("skill://pdf/hollow") == {}
+        for uri in (
+            "skill://pdf/SKILL.md",
+            "skill://pdf/nothing",
+            "skill://nobody",
+            "skill://secret-flag",
+            "skill://pdf/..",
+            "skill://pdf/%2e%2e",
+            "file:///etc",
+            "",
+        ):
+            with pytest.raises(MCPError) as caught:
+                await level(uri)
+            assert caught.value.code == types.INVALID_PARAMS
 
 
 @pytest.mark.parametrize(
@@ -214,86 +199,75 @@ def test_directories_list_one_level_and_nothing_else_is_one(library: World, era:
     ],
     ids=["512-files", "513-files", "16-MiB-and-a-body"],
 )
-def test_a_skill_larger_than_every_host_takes_is_dynamic(
+async def test_a_skill_larger_than_every_host_takes_is_dynamic(
     world: World, files: dict[str, str | bytes], dynamic: bool
 ) -> None:
     world.skill(f"{SKILLS}/large", files=files)
-
-    async def check() -> None:
-        async with connected(world, "memory", "2026") as client:
-            (entry,) = (await ask(client, "skills/list"))["skills"]
-            assert (entry["resources"] == "dynamic") is dynamic
-            assert dynamic or len(entry["resources"]) == 512
-
-    run(check)
+    async with connected(world, "memory", "2026") as client:
+        (entry,) = (await ask(client, "skills/list"))["skills"]
+        assert (entry["resources"] == "dynamic") is dynamic
+        assert dynamic or len(entry["resources"]) == 512
 
 
 # --- what is hidden ---
 
 
 @CONNECTIONS
-def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> None:
+async def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> None:
     hidden = ("secret-flag", "secret-rule", "secret-off", "secret-manual")
-
-    async def check() -> None:
-        async with connected(library, transport, era) as client:
-            answers: list[object] = [client.instructions]
-            for method, key in (
-                ("skills/list", "skills"),
-                ("resources/list", "resources"),
-                ("tools/list", "tools"),
-                ("prompts/list", "prompts"),
-                ("resources/templates/list", "resourceTemplates"),
-            ):
-                answers += await all_pages(client, method, key)
-            template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
-            answers.append(await client.complete(template, {"name": "name", "value": "secret"}))
-            answers.append(await client.call_tool("skill_search", {"query": "secret"}))
-            assert "secret-" not in str(answers)
-            for name in hidden:
-                attempts: list[Callable[[Client], Awaitable[object]]] = [
-                    lambda c, n=name: ask(c, "skills/get", uri=f"skill://{n}/SKILL.md"),
-                    lambda c, n=name: c.read_resource(f"skill://{n}/SKILL.md"),
-                    lambda c, n=name: c.read_resource(f"skill://{n}/a.md"),
-                    lambda c, n=name: ask(c, "resources/directory/read", uri=f"skill://{n}"),
-                    lambda c, n=name: c.get_prompt(n, {}),
-                ]
-                for attempt in attempts:
-                    with pytest.raises(MCPError) as caught:
-                        await attempt(client)
-                    assert caught.value.code == types.INVALID_PARAMS
-                    assert "SECRET" not in str(caught.value)
-                for tool, arguments in (("skill_load", {"name": name}), ("skill_read", {"name": name, "path": "a.md"})):
-                    result = await client.call_tool(tool, arguments)
-                    assert result.is_error
-                    assert "SECRET" not in str(result.content)
-
-    run(check)
+    async with connected(library, transport, era) as client:
+        answers: list[object] = [client.instructions]
+        for method, key in (
+            ("skills/list", "skills"),
+            ("resources/list", "resources"),
+            ("tools/list", "tools"),
+            ("prompts/list", "prompts"),
+            ("resources/templates/list", "resourceTemplates"),
+        ):
+            answers += await all_pages(client, method, key)
+        template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+        answers.append(await client.complete(template, {"name": "name", "value": "secret"}))
+        answers.append(await client.call_tool("skill_search", {"query": "secret"}))
+        assert "secret-" not in str(answers)
+        for name in hidden:
+            attempts: list[Callable[[Client], Awaitable[object]]] = [
+                lambda c, n=name: ask(c, "skills/get", uri=f"skill://{n}/SKILL.md"),
+                lambda c, n=name: c.read_resource(f"skill://{n}/SKILL.md"),
+                lambda c, n=name: c.read_resource(f"skill://{n}/a.md"),
+                lambda c, n=name: ask(c, "resources/directory/read", uri=f"skill://{n}"),
+                lambda c, n=name: c.get_prompt(n, {}),
+            ]
+            for attempt in attempts:
+                with pytest.raises(MCPError) as caught:
+                    await attempt(client)
+                assert caught.value.code == types.INVALID_PARAMS
+                assert "SECRET" not in str(caught.value)
+            for tool, arguments in (("skill_load", {"name": name}), ("skill_read", {"name": name, "path": "a.md"})):
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error
+                assert "SECRET" not in str(result.content)
 
 
 # --- plain resources ---
 
 
 @BOTH_ERAS
-def test_plain_resources_and_their_template_cover_every_file(library: World, era: str) -> None:
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
-            listed = (await client.list_resources()).resources
-            assert len(listed) == 10
-            main = next(resource for resource in listed if resource.uri == "skill://pdf/SKILL.md")
-            assert (main.name, main.mime_type) == ("pdf", "text/markdown")
-            assert main.description == "Fills PDF forms: 日本語 too."
-            (template,) = (await client.list_resource_templates()).resource_templates
-            assert template.uri_template == "skill://{name}/{+path}"
-            for resource in listed:
-                (content,) = (await client.read_resource(resource.uri)).contents
-                assert content.uri == resource.uri
-            (blob,) = (await client.read_resource("skill://pdf/assets/blob.bin")).contents
-            assert isinstance(blob, types.BlobResourceContents)
-            assert blob.mime_type == "application/octet-stream"
-            assert bytes_of(await client.read_resource("skill://pdf/assets/blob.bin")) == BINARY
-
-    run(check)
+async def test_plain_resources_and_their_template_cover_every_file(library: World, era: str) -> None:
+    async with connected(library, "memory", era) as client:
+        listed = (await client.list_resources()).resources
+        assert len(listed) == 10
+        main = next(resource for resource in listed if resource.uri == "skill://pdf/SKILL.md")
+        assert (main.name, main.mime_type) == ("pdf", "text/markdown")
+        assert main.description == "Fills PDF forms: 日本語 too."
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "skill://{name}/{+path}"
+        for resource in listed:
+            (content,) = (await client.read_resource(resource.uri)).contents
+            assert content.uri == resource.uri
+        (blob,) = (await client.read_resource("skill://pdf/assets/blob.bin")).contents
+        assert isinstance(blob, types.BlobResourceContents)
+        assert blob.mime_type == "application/octet-stream"
+        assert bytes_of(await client.read_resource("skill://pdf/assets/blob.bin")) == BINARY
 
 
 @BOTH_ERAS
@@ -314,40 +288,96 @@ def test_plain_resources_and_their_template_cover_every_file(library: World, era
         "x",
     ],
 )
-def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str, uri: str) -> None:
+async def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str, uri: str) -> None:
     (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
-
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource(uri)
-            assert caught.value.code == types.INVALID_PARAMS
-            assert "root:" not in str(caught.value)
-            assert (await client.read_resource("skill://pdf/SKILL.md")).contents
-
-    run(check)
+    async with connected(library, "memory", era) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+        assert caught.value.code == types.INVALID_PARAMS
+        assert "root:" not in str(caught.value)
+        assert (await client.read_resource("skill://pdf/SKILL.md")).contents
 
 
-def test_reads_are_decided_and_recorded_by_the_session(library: World) -> None:
+async def test_reads_are_decided_and_recorded_by_the_session(library: World) -> None:
     config = library.home / ".config/metier/config.toml"
     config.write_text('[permissions]\ndeny = [{tool = "skill_read", skill_name = "csv"}]\n')
     app = open_app(library)
-
-    async def check() -> None:
-        async with connected(library, "memory", "2025", app) as client:
-            await client.read_resource("skill://pdf/references/forms.md")
-            with pytest.raises(MCPError):
-                await client.read_resource("skill://pdf/absent.md")
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource("skill://csv/inner/SKILL.md")
-            assert caught.value.code == -32000
-            about = {"type": "PolicyDenied", "code": "ACCESS_DENIED", "tool": "skill_read"}
-            assert caught.value.data == about | {"uri": "skill://csv/inner/SKILL.md"}
-
-    run(check)
+    async with connected(library, "memory", "2025", app) as client:
+        await client.read_resource("skill://pdf/references/forms.md")
+        with pytest.raises(MCPError):
+            await client.read_resource("skill://pdf/absent.md")
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource("skill://csv/inner/SKILL.md")
+        assert caught.value.code == -32000
+        about = {"type": "PolicyDenied", "code": "ACCESS_DENIED", "tool": "skill_read"}
+        assert caught.value.data == about | {"uri": "skill://csv/inner/SKILL.md"}
     frames = app.store.read()
     assert frames[0]["surface"] == "mcp"
     read = [frame for frame in frames if frame["type"] == ResourceRead.type]
     assert [frame["path"] for frame in read] == ["references/forms.md"]
     refused = [frame for frame in frames if frame["type"] == ResourceRefused.type]
     assert [(frame["path"], frame["reason"]) for frame in refused] == [("absent.md", "not-found")]
+
+
+# --- RemcoChat: names that every client can pass on, results as JSON, and a server that says it is off ---
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, types.TextContent)
+    return content.text
+
+
+@BOTH_ERAS
+@pytest.mark.behaviour("N-101", "N-102", "N-104")
+async def test_tools_have_names_that_every_client_can_pass_on_and_answer_in_json(world: World, era: str) -> None:
+    world.skill(".skills/probe", body="BODY-MARKER, Größe\n")
+    app = open_app(world, profile="remcochat", settings={"enabled": True})
+    async with connected(world, "memory", era, app) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["skills_activate", "skills_readResource"]
+        told = f"{client.instructions} {[tool.description for tool in tools]}"
+        assert not re.search(r"skills\.(activate|readResource)", told)
+        for name in ("skills_activate", "skills.activate"):
+            seen = json.loads(text_of(await client.call_tool(name, {"name": "probe"})))
+            assert list(seen) == ["name", "frontmatter", "body", "truncated"]
+            assert seen["body"] == "BODY-MARKER, Größe\n"
+        failed = await client.call_tool("skills_readResource", {"name": "probe", "path": "no.md"})
+        assert failed.is_error
+        assert json.loads(text_of(failed))["error"]["code"] == "NOT_FOUND"
+
+
+@BOTH_ERAS
+@pytest.mark.behaviour("K-002", "N-107")
+async def test_while_off_the_server_says_so_and_offers_nothing(world: World, era: str) -> None:
+    world.skill(".skills/probe")
+    app = open_app(world, profile="remcochat")
+    async with connected(world, "memory", era, app) as client:
+        assert (await client.list_tools()).tools == []
+        assert "skills are switched off in the profile remcochat; set app.skills.enabled = true" in str(
+            client.instructions
+        )
+
+
+# --- results that were cut ---
+
+
+async def test_the_text_of_a_result_says_what_was_cut(world: World) -> None:
+    world.skill(".agents/skills/knots", description="Ties knots.", files={"big.md": "word " * 1_000, "a.md": "A"})
+    world.skill(".agents/skills/more", description="Ties knots, too.")
+    app = open_app(world, settings={"resources.max_bytes": 1_000, "load.max_files": 1})
+    texts: list[str] = []
+    async with connected(world, "memory", "2025", app) as client:
+        for tool, arguments in (
+            ("skill_load", {"name": "knots"}),
+            ("skill_read", {"name": "knots", "path": "big.md"}),
+            ("skill_search", {"query": "knots", "limit": 1}),
+        ):
+            (content,) = (await client.call_tool(tool, arguments)).content
+            assert isinstance(content, types.TextContent)
+            texts.append(content.text)
+    loaded, read, found = texts
+    assert "1 more file of this skill is not listed here. `skill_read` reads any file by its path." in loaded
+    way = "the user can raise resources.max_bytes in ~/.config/metier/config.toml"
+    assert read.endswith(f"[truncated: 4000 bytes of big.md are left out of 5000; {way}]")
+    assert found.endswith("match; ask more precisely, or for more results with `limit`, up to 50.")

@@ -10,7 +10,7 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from clients import ERAS, all_pages, connected, open_app, run, serve_http
+from clients import ERAS, all_pages, connected, open_app, serve_http
 from mcp import Client
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
@@ -59,134 +59,114 @@ def untimed(text: str) -> str:
 
 @BOTH_ERAS
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
-def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(world: World, era: str, profile: str) -> None:
+async def test_tools_are_those_of_the_profile_and_answer_as_its_session_does(
+    world: World, era: str, profile: str
+) -> None:
     for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
         world.skill(f"{base}/pdf", body="MARKER")
     app = open_app(world, profile=profile, settings={"enabled": True})
     other = open_app(world, profile=profile, settings={"enabled": True}).session()
-
-    async def check() -> None:
-        async with connected(world, "memory", era, app) as client:
-            tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == [tool.name for tool in other.tools(wire=True)]
-            offered = other.offered(wire=True)
-            name = offered.get("load") or offered["read"]
-            arguments = {"path": "skill://pdf"} if profile == "omp" else {"name": "pdf"}
-            result = await client.call_tool(name, arguments)
-            expected = other.call(name, arguments)
-            assert untimed(text_of(result)) == untimed(expected.text)
-            assert "MARKER" in text_of(result)
-            # Claude Code, Codex and OpenCode show a model structured content instead of the text.
-            assert result.structured_content is None
-            data = (result.meta or {})[RESULT_KEY]
-            assert data
-            assert "MARKER" not in str(data)
-            assert set(data) <= set(expected.as_dict())
-            assert not result.is_error
-            wrong = await client.call_tool(name, {"path": "skill://nobody"} if profile == "omp" else {"name": "nobody"})
-            assert wrong.is_error
-            assert "nobody" in text_of(wrong)
-
-    run(check)
+    async with connected(world, "memory", era, app) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == [tool.name for tool in other.tools(wire=True)]
+        offered = other.offered(wire=True)
+        name = offered.get("load") or offered["read"]
+        arguments = {"path": "skill://pdf"} if profile == "omp" else {"name": "pdf"}
+        result = await client.call_tool(name, arguments)
+        expected = other.call(name, arguments)
+        assert untimed(text_of(result)) == untimed(expected.text)
+        assert "MARKER" in text_of(result)
+        # Claude Code, Codex and OpenCode show a model structured content instead of the text.
+        assert result.structured_content is None
+        data = (result.meta or {})[RESULT_KEY]
+        assert data
+        assert "MARKER" not in str(data)
+        assert set(data) <= set(expected.as_dict())
+        assert not result.is_error
+        wrong = await client.call_tool(name, {"path": "skill://nobody"} if profile == "omp" else {"name": "nobody"})
+        assert wrong.is_error
+        assert "nobody" in text_of(wrong)
 
 
 @BOTH_ERAS
-def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: str) -> None:
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
-            for tool, arguments in (
-                ("no_such_tool", {}),
-                ("skill_load", {}),
-                ("skill_load", {"name": 7}),
-                ("skill_search", {"query": []}),
-                ("skill_read", {"name": "pdf", "path": "../../x"}),
-                ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
-            ):
-                result = await client.call_tool(tool, arguments)
-                assert result.is_error
-                assert text_of(result)
-                assert (result.meta or {})[RESULT_KEY]["ok"] is False
-
-    run(check)
+async def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, era: str) -> None:
+    async with connected(library, "memory", era) as client:
+        for tool, arguments in (
+            ("no_such_tool", {}),
+            ("skill_load", {}),
+            ("skill_load", {"name": 7}),
+            ("skill_search", {"query": []}),
+            ("skill_read", {"name": "pdf", "path": "../../x"}),
+            ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error
+            assert text_of(result)
+            assert (result.meta or {})[RESULT_KEY]["ok"] is False
 
 
 @BOTH_ERAS
-def test_a_prompt_is_the_users_command(library: World, era: str) -> None:
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
-            prompts = (await client.list_prompts()).prompts
-            assert [prompt.name for prompt in prompts] == ["pdf", "pdf-split"]
-            (argument,) = prompts[1].arguments or []
-            assert (argument.name, argument.description, argument.required) == ("arguments", "[pages]", False)
-            expected = open_app(library).session().invoke("/pdf a  b.pdf\nand $HOME").loaded
-            assert expected is not None
-            got = await client.get_prompt("pdf", {"arguments": "a  b.pdf\nand $HOME"})
-            assert prompt_text(got) == expected.text
-            assert "Fill a  b.pdf\nand $HOME." in expected.text
-            assert prompt_text(await client.get_prompt("/pdf-split")).startswith("<skill_content")
-            for name in ("quiet", "nobody", ""):
-                with pytest.raises(MCPError) as caught:
-                    await client.get_prompt(name)
-                assert caught.value.code == types.INVALID_PARAMS
-
-    run(check)
+async def test_a_prompt_is_the_users_command(library: World, era: str) -> None:
+    async with connected(library, "memory", era) as client:
+        prompts = (await client.list_prompts()).prompts
+        assert [prompt.name for prompt in prompts] == ["pdf", "pdf-split"]
+        (argument,) = prompts[1].arguments or []
+        assert (argument.name, argument.description, argument.required) == ("arguments", "[pages]", False)
+        expected = open_app(library).session().invoke("/pdf a  b.pdf\nand $HOME").loaded
+        assert expected is not None
+        got = await client.get_prompt("pdf", {"arguments": "a  b.pdf\nand $HOME"})
+        assert prompt_text(got) == expected.text
+        assert "Fill a  b.pdf\nand $HOME." in expected.text
+        assert prompt_text(await client.get_prompt("/pdf-split")).startswith("<skill_content")
+        for name in ("quiet", "nobody", ""):
+            with pytest.raises(MCPError) as caught:
+                await client.get_prompt(name)
+            assert caught.value.code == types.INVALID_PARAMS
 
 
 @pytest.mark.parametrize("profile", ["codelia", "omp", "mycodeagent", "rip", "remcochat"])
-def test_every_host_has_its_skills_as_prompts(world: World, profile: str) -> None:
+async def test_every_host_has_its_skills_as_prompts(world: World, profile: str) -> None:
     for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
         world.skill(f"{base}/pdf", body="MARKER")
-
-    async def check() -> None:
-        app = open_app(world, profile=profile, settings={"enabled": True})
-        async with connected(world, "memory", "2026", app) as client:
-            assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["pdf"]
-            assert "MARKER" in prompt_text(await client.get_prompt("pdf", {"arguments": "x"}))
-
-    run(check)
+    app = open_app(world, profile=profile, settings={"enabled": True})
+    async with connected(world, "memory", "2026", app) as client:
+        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["pdf"]
+        assert "MARKER" in prompt_text(await client.get_prompt("pdf", {"arguments": "x"}))
 
 
 @BOTH_ERAS
-def test_names_and_files_are_completed(library: World, era: str) -> None:
+async def test_names_and_files_are_completed(library: World, era: str) -> None:
     template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
     prompt = types.PromptReference(name="pdf")
+    async with connected(library, "memory", era) as client:
 
-    async def check() -> None:
-        async with connected(library, "memory", era) as client:
+        async def values(
+            ref: types.ResourceTemplateReference | types.PromptReference,
+            name: str,
+            value: str,
+            given: dict[str, str] | None = None,
+        ) -> list[str]:
+            answer = await client.complete(ref, {"name": name, "value": value}, given)
+            assert answer.completion.total == len(answer.completion.values)
+            return answer.completion.values
 
-            async def values(
-                ref: types.ResourceTemplateReference | types.PromptReference,
-                name: str,
-                value: str,
-                given: dict[str, str] | None = None,
-            ) -> list[str]:
-                answer = await client.complete(ref, {"name": name, "value": value}, given)
-                assert answer.completion.total == len(answer.completion.values)
-                return answer.completion.values
-
-            assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
-            assert await values(template, "name", "pdf-") == ["pdf-split"]
-            assert await values(template, "path", "references/f", {"name": "pdf"}) == [
-                "references/faq.md",
-                "references/forms.md",
-            ]
-            assert await values(template, "path", "", {"name": "nobody"}) == []
-            assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
-
-    run(check)
+        assert await values(template, "name", "") == ["pdf", "pdf-split", "quiet"]
+        assert await values(template, "name", "pdf-") == ["pdf-split"]
+        assert await values(template, "path", "references/f", {"name": "pdf"}) == [
+            "references/faq.md",
+            "references/forms.md",
+        ]
+        assert await values(template, "path", "", {"name": "nobody"}) == []
+        assert await values(prompt, "arguments", "pdf-") == ["pdf-split"]
 
 
-def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: World) -> None:
+async def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: World) -> None:
     for number in range(120):
         world.skill(f"{SKILLS}/s-{number:03}")
-
-    async def check() -> None:
-        async with connected(world, "memory", "2025") as client:
-            ref = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
-            found = (await client.complete(ref, {"name": "name", "value": "s"})).completion
-            assert (len(found.values), found.total, found.has_more) == (100, 120, True)
-
-    run(check)
+    async with connected(world, "memory", "2025") as client:
+        ref = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
+        found = (await client.complete(ref, {"name": "name", "value": "s"})).completion
+        assert (len(found.values), found.total, found.has_more) == (100, 120, True)
 
 
 # --- each client for itself ---
@@ -194,7 +174,7 @@ def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: World) -
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
 @BOTH_ERAS
-def test_what_one_client_loaded_is_new_to_another(library: World, transport: str, era: str) -> None:
+async def test_what_one_client_loaded_is_new_to_another(library: World, transport: str, era: str) -> None:
     app = open_app(library)
     mode = ERAS[era][0]
 
@@ -223,22 +203,18 @@ def test_what_one_client_loaded_is_new_to_another(library: World, transport: str
         async with serve_http(http_app(app, watch=False)) as url:
             await check(lambda: streamable_http_client(url))
 
-    run(start)
+    await start()
     loads = {frame["session_id"] for frame in app.store.read() if frame["type"] == "skill_loaded"}
     assert len(loads) >= 2
     started = [frame for frame in app.store.read() if frame["type"] == "session_started"]
     assert {frame["surface"] for frame in started} == {"mcp"}
 
 
-def test_looking_leaves_no_trace(library: World) -> None:
+async def test_looking_leaves_no_trace(library: World) -> None:
     app = open_app(library)
-
-    async def check() -> None:
-        async with connected(library, "http", "2026", app) as client:
-            for method, key in (("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools")):
-                assert await all_pages(client, method, key)
-
-    run(check)
+    async with connected(library, "http", "2026", app) as client:
+        for method, key in (("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools")):
+            assert await all_pages(client, method, key)
     assert app.store.read() == []
 
 
@@ -246,106 +222,97 @@ def test_looking_leaves_no_trace(library: World) -> None:
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
-def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport: str) -> None:
-    async def check() -> None:
-        told: set[str] = set()
-        complete = anyio.Event()
+async def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport: str) -> None:
+    told: set[str] = set()
+    complete = anyio.Event()
 
-        async def hear(message: object) -> None:
-            if isinstance(
-                message,
-                (
-                    types.ToolListChangedNotification,
-                    types.ResourceListChangedNotification,
-                    types.PromptListChangedNotification,
-                ),
-            ):
-                told.add(message.method)
-            if len(told) == 3:
-                complete.set()
+    async def hear(message: object) -> None:
+        if isinstance(
+            message,
+            (
+                types.ToolListChangedNotification,
+                types.ResourceListChangedNotification,
+                types.PromptListChangedNotification,
+            ),
+        ):
+            told.add(message.method)
+        if len(told) == 3:
+            complete.set()
 
-        async def listen(target: Target) -> None:
-            async with Client(target, mode="legacy", message_handler=hear, cache=None) as client:
-                capabilities = client.server_capabilities
-                assert capabilities.tools is not None
-                assert capabilities.tools.list_changed
-                assert len((await client.list_prompts()).prompts) == 2
-                written = 0
-                while not complete.is_set():  # over HTTP, changes are missed until the stream for notifications is open
-                    library.skill(f"{SKILLS}/new-{written}")
-                    written += 1
-                    with anyio.move_on_after(0.2):
-                        await complete.wait()
-                names = [prompt.name for prompt in (await client.list_prompts()).prompts]
-                assert names[0] == "new-0"
+    async def listen(target: Target) -> None:
+        async with Client(target, mode="legacy", message_handler=hear, cache=None) as client:
+            capabilities = client.server_capabilities
+            assert capabilities.tools is not None
+            assert capabilities.tools.list_changed
+            assert len((await client.list_prompts()).prompts) == 2
+            written = 0
+            while not complete.is_set():  # over HTTP, changes are missed until the stream for notifications is open
+                library.skill(f"{SKILLS}/new-{written}")
+                written += 1
+                with anyio.move_on_after(0.2):
+                    await complete.wait()
+            names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+            assert names[0] == "new-0"
 
-        app = open_app(library)
-        if transport == "memory":
-            await listen(McpServer(app, watch=True))
-        else:
-            async with serve_http(http_app(app, watch=True)) as url:
-                await listen(streamable_http_client(url))
-
-    run(check)
+    app = open_app(library)
+    if transport == "memory":
+        await listen(McpServer(app, watch=True))
+    else:
+        async with serve_http(http_app(app, watch=True)) as url:
+            await listen(streamable_http_client(url))
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
-def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport: str) -> None:
-    async def check() -> None:
-        app = open_app(library)
+async def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport: str) -> None:
+    app = open_app(library)
 
-        async def listen(target: Target) -> None:
-            async with Client(target, cache=None) as client:
-                assert len((await client.list_prompts()).prompts) == 2
-                wanted = client.listen(tools_list_changed=True, resources_list_changed=True, prompts_list_changed=True)
-                async with wanted as events:
-                    path = library.project / SKILLS / "pdf/SKILL.md"
-                    path.write_text(path.read_text().replace("Does one thing", "Does another thing"))
-                    heard = [type(await anext(aiter(events))) for _ in range(3)]
-                    assert heard == [ToolsListChanged, ResourcesListChanged, PromptsListChanged]
-                about = {prompt.name: prompt.description for prompt in (await client.list_prompts()).prompts}
-                assert about["pdf"] == "Does another thing, for a test."
+    async def listen(target: Target) -> None:
+        async with Client(target, cache=None) as client:
+            assert len((await client.list_prompts()).prompts) == 2
+            wanted = client.listen(tools_list_changed=True, resources_list_changed=True, prompts_list_changed=True)
+            async with wanted as events:
+                path = library.project / SKILLS / "pdf/SKILL.md"
+                path.write_text(path.read_text().replace("Does one thing", "Does another thing"))
+                heard = [type(await anext(aiter(events))) for _ in range(3)]
+                assert heard == [ToolsListChanged, ResourcesListChanged, PromptsListChanged]
+            about = {prompt.name: prompt.description for prompt in (await client.list_prompts()).prompts}
+            assert about["pdf"] == "Does another thing, for a test."
 
-        if transport == "memory":
-            await listen(McpServer(app, watch=True))
-        else:
-            async with serve_http(http_app(app, watch=True)) as url:
-                await listen(streamable_http_client(url))
-
-    run(check)
+    if transport == "memory":
+        await listen(McpServer(app, watch=True))
+    else:
+        async with serve_http(http_app(app, watch=True)) as url:
+            await listen(streamable_http_client(url))
 
 
 @pytest.mark.parametrize("era", ["2025", "2026"])
-def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: str) -> None:
-    async def check() -> None:
-        heard = anyio.Event()
+async def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: str) -> None:
+    heard = anyio.Event()
 
-        async def hear(message: object) -> None:
-            if isinstance(message, types.ResourceListChangedNotification):
-                heard.set()
+    async def hear(message: object) -> None:
+        if isinstance(message, types.ResourceListChangedNotification):
+            heard.set()
 
-        app = open_app(library)
-        async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
-            (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+    app = open_app(library)
+    async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+        (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
 
-            async def write() -> None:
-                for number in itertools.count():  # the server reports no changes from before its first scan
-                    (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
-                    await anyio.sleep(0.3)
+        async def write() -> None:
+            for number in itertools.count():  # the server reports no changes from before its first scan
+                (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
+                await anyio.sleep(0.3)
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(write)
-                if era == "2025":
-                    await heard.wait()
-                else:
-                    async with client.listen(resources_list_changed=True) as events:
-                        assert type(await anext(aiter(events))) is ResourcesListChanged
-                tasks.cancel_scope.cancel()
-            (after,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
-            assert before["frontmatter"] == after["frontmatter"]
-            assert before["resources"] != after["resources"]
-
-    run(check)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            if era == "2025":
+                await heard.wait()
+            else:
+                async with client.listen(resources_list_changed=True) as events:
+                    assert type(await anext(aiter(events))) is ResourcesListChanged
+            tasks.cancel_scope.cancel()
+        (after,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+        assert before["frontmatter"] == after["frontmatter"]
+        assert before["resources"] != after["resources"]
 
 
 # --- who may ask ---
@@ -365,7 +332,7 @@ def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, era: st
     ids=str,
 )
 @BOTH_ERAS
-def test_requests_under_a_strange_name_are_turned_away(
+async def test_requests_under_a_strange_name_are_turned_away(
     library: World, era: str, headers: dict[str, str], status: int
 ) -> None:
     body: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -383,19 +350,15 @@ def test_requests_under_a_strange_name_are_turned_away(
             "method": "initialize",
             "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info},
         }
-
-    async def check() -> None:
-        async with (
-            serve_http(http_app(open_app(library), watch=False)) as url,
-            httpx2.AsyncClient(timeout=PATIENCE) as client,
-        ):
-            answer = await client.post(url, json=body, headers=given | headers)
-            assert answer.status_code == status
-
-    run(check)
+    async with (
+        serve_http(http_app(open_app(library), watch=False)) as url,
+        httpx2.AsyncClient(timeout=PATIENCE) as client,
+    ):
+        answer = await client.post(url, json=body, headers=given | headers)
+        assert answer.status_code == status
 
 
-def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: World) -> None:
+async def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: World) -> None:
     """Some servers hand them on. The clients of these tests cannot send them."""
     meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
     params = {"_meta": {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}}
@@ -407,16 +370,12 @@ def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: World) -
         "mcp-method": " tools/list \t",
         "host": "localhost ",
     }
-
-    async def check() -> None:
-        app = http_app(open_app(library), watch=False)
-        transport = httpx2.ASGITransport(app)
-        async with app.lifespan(), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.post("/mcp", json=body, headers=given)
-            assert answer.status_code == 200, answer.text
-            assert "skill_load" in answer.text
-
-    run(check)
+    app = http_app(open_app(library), watch=False)
+    transport = httpx2.ASGITransport(app)
+    async with app.lifespan(), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.post("/mcp", json=body, headers=given)
+        assert answer.status_code == 200, answer.text
+        assert "skill_load" in answer.text
 
 
 # --- without the SDK ---

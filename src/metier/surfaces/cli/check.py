@@ -1,13 +1,15 @@
-"""`check`: how each host would treat a skill, as text, JSON or SARIF."""
+"""`check`: how each host would treat a skill, as text, JSON or SARIF 2.1.0, which code scanning services take."""
 
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import click
 
+from metier import __version__
 from metier.authoring import check
 from metier.authoring.held_verdicts import HeldVerdicts
 from metier.authoring.verdict import HostVerdict, Status
@@ -18,9 +20,81 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
-from metier.surfaces.cli.frame import command
-from metier.surfaces.cli.sarif import Remark, sarif_log
-from metier.values.skill import SKILL_FILE, Severity
+from metier.surfaces.cli.frame import command, option
+from metier.values.skill import SKILL_FILE, Diagnostic, Severity
+
+# --- SARIF, which `validate` prints, too ---
+
+_LEVEL: Final[dict[Severity, str]] = {"error": "error", "warning": "warning", "info": "note"}
+
+
+class Remark(NamedTuple):
+    """One remark about a file, and the hosts to which it applies. Without hosts, it is about the file alone."""
+
+    code: str
+    severity: Severity
+    message: str
+    path: str
+    line: int
+    column: int
+    hosts: tuple[str, ...] = ()
+    hint: str = ""
+    certainty: tuple[str | None, ...] = ()
+    """How sure the verdict of each of these hosts is."""
+
+    @classmethod
+    def of(cls, diagnostic: Diagnostic) -> "Remark":
+        d = diagnostic
+        return cls(d.code, d.severity, d.message, path=d.path, line=d.line, column=d.column, hint=d.hint)
+
+
+def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, object]:
+    """The remarks as a SARIF log. Paths below `base`, the project, are relative to it.
+
+    `command` tells the runs of different commands apart, so that a service does not replace one by the other.
+    """
+    codes = list(dict.fromkeys(remark.code for remark in remarks))
+    described = {**validate.CODES, **check.FINDINGS}
+    rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
+    driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": f"metier-{command}/"},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
+        "results": [_result(remark, codes.index(remark.code), base) for remark in remarks],
+    }
+    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+
+
+def _uri(path: str) -> str:
+    return quote(os.fsencode(path))  # the name of a folder may contain bytes that are not UTF-8
+
+
+def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
+    inside = remark.path.startswith(f"{base.rstrip('/')}/")
+    artifact = (
+        {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
+        if inside
+        else {"uri": f"file://{_uri(remark.path)}"}
+    )
+    region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
+    hint = f"; {remark.hint}" if remark.hint else ""
+    hosts = f" ({', '.join(remark.hosts)})" if remark.hosts else ""
+    result: dict[str, object] = {
+        "ruleId": remark.code,
+        "ruleIndex": rule,
+        "level": _LEVEL[remark.severity],
+        "message": {"text": f"{printable(remark.message + hint)}{hosts}"},
+        "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
+    }
+    if remark.hosts:
+        sure = dict(zip(remark.hosts, remark.certainty, strict=True))
+        result["properties"] = {"hosts": list(remark.hosts), "certainty": sure}
+    return result
+
+
+# --- the command ---
 
 _FOUND: Final[dict[Status, str]] = {
     "offered": "yes",
@@ -52,15 +126,14 @@ _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
     "metier check --sarif . > skills.sarif",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option(
-    "--host",
+@option(
+    "--host NAME|FILE",
+    "Require that this host finds and shows the skill, and check no other.",
     "hosts",
-    multiple=True,
-    metavar="NAME|FILE",
-    shell_complete=complete_profile,
-    help="Require that this host finds and shows the skill, and check no other. Can be repeated.",
+    many=True,
+    complete=complete_profile,
 )
-@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code review.")
+@option("--sarif", "Print SARIF 2.1.0, for code review.")
 def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ...], sarif: bool) -> int:
     """Show how each host would treat a skill, or all skills below a folder.
 

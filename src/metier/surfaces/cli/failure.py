@@ -12,43 +12,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
+from msgspec import Struct
+from msgspec.json import decode
 
 from metier import errors
 from metier.files.shapes import is_tuple
 from metier.files.text import printable
 from metier.values.value import Value, field
 
-EXIT_CODES: Final[Mapping[int, str]] = {
-    0: "done",
-    1: "the answer is no: invalid, not found, verification failed",
-    2: "wrong usage or configuration",
-    3: "refused by policy",
-    4: "something is missing: a sandbox, an extra, a server, room on the disk",
-    130: "interrupted with Ctrl+C",
-    141: "the reader of the output went away, as `head` does",
-}
+
+class _Codes(Struct):
+    exit_codes: dict[int, str]
+    codes: dict[str, str]
+
+
+with open(os.path.join(os.path.dirname(__file__), "codes.json"), "rb") as _file:
+    _codes = decode(_file.read(), type=_Codes)
+
+EXIT_CODES: Final[Mapping[int, str]] = _codes.exit_codes
 """`metier run` exits with the code of the script instead, once it runs."""
 
-CODES: Final[Mapping[str, str]] = {
-    "ACCESS_DENIED": "refused by policy, or outside of the skill's folder",
-    "BUSY": "too many scripts are running",
-    "CANCELLED": "a person chose nothing, or answered no",
-    "CONFLICT": "several skills have the name, or the file exists",
-    "DISK_FULL": "there is no room left on the disk",
-    "EXECUTION_ERROR": "a script or a file cannot be used; see `reason`",
-    "INSTALL_REFUSED": "the skill was not installed; see `reason`",
-    "INTERNAL_ERROR": "a bug of Metier",
-    "INTERRUPTED": "interrupted with Ctrl+C",
-    "INVALID_PARAM": "an argument or a setting is wrong",
-    "INVALID_SKILL": "the skill did not pass validation; see `diagnostics`",
-    "IO_ERROR": "the system refused to read or write; see `path`",
-    "MISSING_EXTRA": "an optional dependency is missing; see `install`",
-    "NOT_FOUND": "there is no such skill, file or session",
-    "PERMISSION_DENIED": "a file cannot be read by this user",
-    "SANDBOX_UNAVAILABLE": "no sandbox works here; see `install`",
-    "STORE_UNAVAILABLE": "the event store cannot be used; see `reason`",
-    "USAGE": "the command line is wrong; see --help",
-}
+CODES: Final[Mapping[str, str]] = _codes.codes
 """The codes of errors with --json, and what they mean."""
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

@@ -6,7 +6,7 @@ if that is not 0. A wrong name of a command is answered with the right one: the 
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import click
 
@@ -14,8 +14,13 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_folder, complete_profile, complete_skill
 from metier.surfaces.cli.context import Context
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Function = Callable[..., int | None]
 CommandT = TypeVar("CommandT", bound=click.Command)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 class SuggestingGroup(click.Group):
@@ -100,6 +105,28 @@ def _epilog(examples: Sequence[str]) -> str:
     return f"{'Example' if len(examples) == 1 else 'Examples'}:\n\n\b\n{lines}"
 
 
+# --- options ---
+
+
+class UsageOption(click.Option):
+    """An option that is declared as its usage: `--host NAME`, or a flag such as `--yes` if nothing more is said."""
+
+    def __init__(
+        self, declared: Sequence[str], about: str, *, many: bool = False, complete: Complete | None = None, **more: Any
+    ) -> None:
+        usage, *name = declared
+        options = [word for word in usage.split() if word.startswith("-")]
+        value = usage.removeprefix(" ".join(options)).strip()
+        settings = {"multiple": many, **more} if value or many or more else {"is_flag": True}
+        text = f"{about} Can be repeated." if many else about
+        super().__init__([*options, *name], metavar=value or None, help=text, shell_complete=complete, **settings)
+
+
+def option(usage: str, about: str, *name: str, **more: Any) -> Callable[[FunctionT], FunctionT]:
+    """Give a command an option. `name` is that of the parameter, if it is another one."""
+    return click.option(usage, *name, cls=UsageOption, about=about, **more)
+
+
 def _session_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Refuse an id that no store can hold before anything is opened."""
     if value is None:
@@ -124,57 +151,31 @@ def _print_schema(context: click.Context, parameter: click.Parameter, wanted: bo
 
 
 _SHARED: Final = (
-    click.Option(["--cwd"], metavar="DIR", help="Work in this folder.", shell_complete=complete_folder),
-    click.Option(["--home"], metavar="DIR", help="Use this folder as the home folder.", shell_complete=complete_folder),
-    click.Option(
-        ["--profile"],
-        metavar="NAME|FILE",
-        help="Apply the rules of this host (see `metier profiles`).",
-        shell_complete=complete_profile,
+    UsageOption(["--cwd DIR"], "Work in this folder.", complete=complete_folder),
+    UsageOption(["--home DIR"], "Use this folder as the home folder.", complete=complete_folder),
+    UsageOption(
+        ["--profile NAME|FILE"], "Apply the rules of this host (see `metier profiles`).", complete=complete_profile
     ),
-    click.Option(
-        ["--skills"],
-        metavar="DIR",
-        multiple=True,
-        help="Search this folder first. Can be repeated.",
-        shell_complete=complete_folder,
-    ),
-    click.Option(["--store"], metavar="URL", help="Use this event store (see `metier doctor`)."),
-    click.Option(["--session"], metavar="ID", help="Use or continue this session.", callback=_session_id),
-    click.Option(["--json", "as_json"], is_flag=True, default=None, help="Print JSON."),
-    click.Option(
+    UsageOption(["--skills DIR"], "Search this folder first.", many=True, complete=complete_folder),
+    UsageOption(["--store URL"], "Use this event store (see `metier doctor`)."),
+    UsageOption(["--session ID"], "Use or continue this session.", callback=_session_id),
+    UsageOption(["--json", "as_json"], "Print JSON.", is_flag=True, default=None),
+    UsageOption(
         ["--json-schema"],
+        "Print the JSON Schema of --json and exit.",
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_print_schema,
-        help="Print the JSON Schema of --json and exit.",
     ),
-    click.Option(["-q", "--quiet"], is_flag=True, default=None, help="Print less."),
-    click.Option(["-v", "--verbose"], is_flag=True, default=None, help="Print more."),
+    UsageOption(["-q --quiet"], "Print less.", is_flag=True, default=None),
+    UsageOption(["-v --verbose"], "Print more.", is_flag=True, default=None),
 )
 
 _SESSIONS: Final = (
-    click.Option(
-        ["--only"],
-        multiple=True,
-        metavar="NAME",
-        help="Limit the session to this skill. Can be repeated.",
-        shell_complete=complete_skill,
-    ),
-    click.Option(
-        ["--preload"],
-        multiple=True,
-        metavar="NAME",
-        help="Put this skill into the system prompt. Can be repeated.",
-        shell_complete=complete_skill,
-    ),
-    click.Option(
-        ["--no-read-tool"],
-        is_flag=True,
-        default=None,
-        help="The host gives its model no tool to read files with.",
-    ),
+    UsageOption(["--only NAME"], "Limit the session to this skill.", many=True, complete=complete_skill),
+    UsageOption(["--preload NAME"], "Put this skill into the system prompt.", many=True, complete=complete_skill),
+    UsageOption(["--no-read-tool"], "The host gives its model no tool to read files with.", is_flag=True, default=None),
 )
 
 # --- arguments and options of several commands ---

@@ -12,7 +12,7 @@ from metier.files.text import printable
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command
+from metier.surfaces.cli.frame import command, option
 from metier.values.skill import Changes, Diagnostic, Skill
 
 _NAMED: Final = 20
@@ -20,9 +20,9 @@ _NAMED: Final = 20
 
 
 @command("list", "metier list --scope repo", "metier list --all --profile codelia", "metier list --watch --json")
-@click.option("--all", "everything", is_flag=True, help="Include what is shadowed, left out or broken.")
-@click.option("--scope", metavar="S", help="Show only skills of this scope, such as repo or user.")
-@click.option("--watch", is_flag=True, help="Keep running, and print a line for each change; with --json, JSON lines.")
+@option("--all", "Include what is shadowed, left out or broken.", "everything")
+@option("--scope S", "Show only skills of this scope, such as repo or user.")
+@option("--watch", "Keep running, and print a line for each change; with --json, JSON lines.")
 def list_command(context: Context, everything: bool, scope: str | None, watch: bool) -> None:
     """List the skills that the profile finds in this folder."""
     skills = context.discover()

@@ -17,7 +17,7 @@ from metier.hosts.roots import normalise
 from metier.hosts.settings import Settings, project_of
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import Function, command, group
+from metier.surfaces.cli.frame import Function, command, group, option
 from metier.surfaces.clients import changes, programs
 from metier.values.value import replace
 
@@ -41,18 +41,16 @@ It now reads messages from this terminal, one JSON object per line. Ctrl+D or Ct
 
 def _limited(function: Function) -> Function:
     """Give a command the options that limit what the server says about skills."""
-    instructions = click.option(
-        "--instructions-chars",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="How many characters the server's instructions may have, which say which skill is for what. 0 leaves the "
+    instructions = option(
+        "--instructions-chars N",
+        "How many characters the server's instructions may have, which say which skill is for what. 0 leaves the "
         "skills out. Default: 2000, because some clients cut the rest.",
-    )
-    description = click.option(
-        "--description-chars",
         type=click.IntRange(min=0),
-        metavar="N",
-        help="The same for the description of the tool that loads skills.",
+    )
+    description = option(
+        "--description-chars N",
+        "The same for the description of the tool that loads skills.",
+        type=click.IntRange(min=0),
     )
     return instructions(description(function))
 
@@ -91,9 +89,7 @@ def mcp_group(context: Context, **limits: int | None) -> None:
 # --- the configuration of clients ---
 
 _host = click.argument("host", type=click.Choice([*programs.CLIENTS]))
-_name = click.option(
-    "--name", default=programs.NAME, show_default=True, metavar="NAME", help="The name of the server in the client."
-)
+_name = option("--name NAME", "The name of the server in the client.", default=programs.NAME, show_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +113,9 @@ class _Wanted:
 )
 @_host
 @_name
-@click.option("--project", is_flag=True, help="Write the file of this project instead of yours.")
-@click.option("--force", is_flag=True, help="Replace a server of that name that is not Metier's.")
-@click.option("--yes", is_flag=True, help="Write without asking.")
+@option("--project", "Write the file of this project instead of yours.")
+@option("--force", "Replace a server of that name that is not Metier's.")
+@option("--yes", "Write without asking.")
 @_limited
 def mcp_add(
     context: Context, host: str, name: str, project: bool, force: bool, yes: bool, **limits: int | None
@@ -163,9 +159,9 @@ def mcp_add(
 @command("remove", "metier mcp remove claude-code", "metier mcp remove vscode --project --yes", of=mcp_group)
 @_host
 @_name
-@click.option("--project", is_flag=True, help="Change the file of this project instead of yours.")
-@click.option("--force", is_flag=True, help="Remove a server of that name that is not Metier's.")
-@click.option("--yes", is_flag=True, help="Write without asking.")
+@option("--project", "Change the file of this project instead of yours.")
+@option("--force", "Remove a server of that name that is not Metier's.")
+@option("--yes", "Write without asking.")
 def mcp_remove(context: Context, host: str, name: str, project: bool, force: bool, yes: bool) -> None:
     """Remove the server from the configuration of a client. It shows what goes, and asks.
 
@@ -222,7 +218,7 @@ def _show(change: changes.Change) -> None:
     if linked or os.path.islink(place.file):
         about = f"a link to {target}{f', {about}' if about else ''}"
     click.echo(printable(f"{place.file}{f' ({about})' if about else ''}:"))
-    for line in change.lines():
+    for line in change.lines:
         click.secho(f"  {output.safe(line)}", fg="red" if line.startswith("-") else "green")
 
 
@@ -247,14 +243,14 @@ _NOT_OF_THE_SERVER: Final = ("as_json", "quiet", "verbose", "home")
 
 def _arguments(context: Context, limits: Mapping[str, object], config: Settings) -> Iterator[str]:
     """The options of `metier mcp` as arguments, with paths that hold wherever the client starts the server."""
-    for option in mcp_group.params:
-        name = option.name or ""
+    for each in mcp_group.params:
+        name = each.name or ""
         given = getattr(context, name, limits.get(name)) if name not in _NOT_OF_THE_SERVER else None
         for value in given if is_tuple(given) else (given,):
             if value is True:
-                yield option.opts[-1]
+                yield each.opts[-1]
             elif value is not None and value is not False:
-                yield from (option.opts[-1], _lasting(name, str(value), config))
+                yield from (each.opts[-1], _lasting(name, str(value), config))
 
 
 def _lasting(option: str, value: str, config: Settings) -> str:

@@ -12,7 +12,7 @@ from metier.errors import ConfigError, report_missing
 from metier.surfaces.cli import asking
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import Cancelled
-from metier.surfaces.cli.frame import command
+from metier.surfaces.cli.frame import command, option
 from metier.surfaces.tui.model import ALL, Picker, PickerEntry
 from metier.surfaces.tui.plain import Dialogue
 from metier.values.results import Request
@@ -26,17 +26,17 @@ from metier.values.results import Request
     "metier pick --plain",
 )
 @click.argument("query", required=False, default="")
-@click.option(
+@option(
     "--print",
+    "What to print. load prints what the model would get.",
     "what",
     type=click.Choice(["name", "path", "load"]),
     default="name",
     show_default=True,
-    help="What to print. load prints what the model would get.",
 )
-@click.option("--scope", metavar="S", help="Start with the skills of this scope.")
-@click.option("--project", is_flag=True, help="Save switches for everyone in this project.")
-@click.option("--plain", is_flag=True, help="Use a line-by-line dialogue, for screen readers.")
+@option("--scope S", "Start with the skills of this scope.")
+@option("--project", "Save switches for everyone in this project.")
+@option("--plain", "Use a line-by-line dialogue, for screen readers.")
 def pick_command(context: Context, query: str, what: str, scope: str | None, project: bool, plain: bool) -> None:
     """Choose a skill by typing, and print its name.
 

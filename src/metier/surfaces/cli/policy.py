@@ -1,11 +1,16 @@
-"""`policy`: the rules in force, which rule decides, and taking back remembered answers."""
+"""`policy`, `enable`, `disable`, `mode` and `trust`: the rules in force, how skills are offered, trusted projects."""
 
 import os
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
+from metier.catalog.modes import Level
 from metier.errors import ConfigError
-from metier.hosts.settings import Settings
+from metier.files.text import printable
+from metier.hosts import trust
+from metier.hosts.settings import Settings, project_of
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules
@@ -14,7 +19,8 @@ from metier.record.state import read_state
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command, group
+from metier.surfaces.cli.frame import command, group, name_argument, option
+from metier.values.skill import MODES, Mode
 
 _ID = 8
 """The characters of an id that are shown."""
@@ -43,10 +49,10 @@ def policy_show(context: Context) -> None:
 
 @command("explain", "metier policy explain skill_load --skill pdf", of=policy_group)
 @click.argument("tool")
-@click.option("--skill", "skill_name", default="", metavar="NAME", help="For this skill.")
-@click.option("--path", default="", metavar="P", help="For this file.")
-@click.option("--command", default="", metavar="C", help="For this command.")
-@click.option("--name", "secret", default="", metavar="N", help="For this secret, with run_secret.")
+@option("--skill NAME", "For this skill.", "skill_name", default="")
+@option("--path P", "For this file.", default="")
+@option("--command C", "For this command.", default="")
+@option("--name N", "For this secret, with run_secret.", "secret", default="")
 def policy_explain(context: Context, tool: str, skill_name: str, path: str, command: str, secret: str) -> int:
     """Show whether a tool may be used, and which rule decides. Exits with 3 if it is denied.
 
@@ -110,7 +116,7 @@ def policy_list(context: Context) -> None:
 
 @command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", of=policy_group)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Take back all remembered answers.")
+@option("--all", "Take back all remembered answers.", "everything")
 def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> None:
     """Take back remembered answers, at once for all running processes.
 
@@ -145,3 +151,85 @@ def _more(rule: Rule) -> str:
 def _below_home(path: str, config: Settings) -> str:
     home = config.place.home.rstrip("/") + "/"
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+
+
+# --- how a skill is offered, and trust ---
+
+
+_MESSAGE: Final[Mapping[Mode, str]] = {
+    "auto": "{name} is on for {whom}",
+    "pinned": "{name} is pinned for {whom}: it comes first in every prompt",
+    "name-only": "{name} is name-only for {whom}: the model sees its name without its description",
+    "manual": "{name} is manual for {whom}: it is hidden from the model, and people call it by name",
+    "off": "{name} is off for {whom}",
+}
+
+_project = option("--project", "Save it for everyone in this project.")
+
+
+def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
+    level: Level = "project" if project else "user"
+    skills = context.discover()
+    skill = skills.set_mode(name, mode, level=level)
+    context.done(
+        {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level},
+        _MESSAGE[mode].format(name=skill.name, whom="this project" if project else "you"),
+    )
+    successor = skills.get(skill.name)
+    if successor is None or successor.path == skill.path or skill.enabled or context.as_json or context.quiet:
+        return
+    where = os.path.relpath(successor.path, skills.settings.place.cwd)
+    click.echo(f"another skill of that name takes its place: {printable(where)}")
+
+
+@command("enable", "metier enable release-notes")
+@name_argument
+@_project
+def enable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill on, by name or path."""
+    _switch(context, name, "auto", project)
+
+
+@command("disable", "metier disable release-notes --project")
+@name_argument
+@_project
+def disable_command(context: Context, name: str, project: bool) -> None:
+    """Switch a skill off, by name or path. Another skill of that name takes its place."""
+    _switch(context, name, "off", project)
+
+
+@command("mode", "metier mode release-notes pinned", "metier mode csv-profile name-only --project")
+@name_argument
+@click.argument("mode", type=click.Choice(MODES))
+@_project
+def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None:
+    """Set how a skill is offered to the model, by name or path.
+
+    \b
+    pinned     always in the prompt, before all others
+    auto       in the prompt if there is room; the default
+    name-only  in the prompt without its description
+    manual     hidden from the model; people call it by name
+    off        switched off
+    """
+    _switch(context, name, mode, project)
+
+
+@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove")
+@click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
+@option("--remove", "Remove the trust.")
+def trust_command(context: Context, folder: str | None, remove: bool) -> None:
+    """Trust the project of this folder, or of DIR.
+
+    If the profile or the setting permissions.trust = "required" requires trust, the model sees no skill of an untrusted
+    project. Settings of a project about scripts, policy and the store apply only if it is trusted. Allow rules that
+    name only a skill cover the skills of trusted projects and your own.
+    """
+    if folder is not None:
+        context.cwd = os.path.join(context.cwd or "", folder)
+    config = context.settings()
+    project = config.place.project
+    for one in {project, project_of(config.place.cwd)}:
+        trust.trust(config.config_folder, one, not remove)
+    what = "no longer trusted" if remove else "trusted"
+    context.done({"project": project, "trusted": not remove}, f"{project} is {what}")

@@ -12,12 +12,12 @@ from metier.hosts.profiles import Profile, Raw
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command
+from metier.surfaces.cli.frame import command, option
 
 
 @command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare")
 @click.argument("name", required=False, shell_complete=complete_profile)
-@click.option("--compare", is_flag=True, help="Compare the main rules of all hosts, one line each.")
+@option("--compare", "Compare the main rules of all hosts, one line each.")
 def profiles_command(context: Context, name: str | None, compare: bool) -> None:
     """List the known hosts, or show the rules of one and where each rule comes from.
 
@@ -81,20 +81,17 @@ def _documentation(sources: Documentation) -> None:
     "metier schema --host claude-code",
     "metier schema --strict --draft 07 > skill.schema.json",
 )
-@click.option(
-    "--host",
-    metavar="NAME|FILE",
-    shell_complete=complete_profile,
-    help="Use the rules of this host instead of those of the profile in use.",
+@option(
+    "--host NAME|FILE", "Use the rules of this host instead of those of the profile in use.", complete=complete_profile
 )
-@click.option("--strict", is_flag=True, help="Use the rules of `metier validate --strict`, with the keys of the host.")
-@click.option("--ascii", "ascii_only", is_flag=True, help="Allow only a-z, 0-9 and hyphens in names.")
-@click.option(
+@option("--strict", "Use the rules of `metier validate --strict`, with the keys of the host.")
+@option("--ascii", "Allow only a-z, 0-9 and hyphens in names.", "ascii_only")
+@option(
     "--draft",
+    "The draft of JSON Schema. Some editors know only 07.",
     type=click.Choice(["2020-12", "07"]),
     default="2020-12",
     show_default=True,
-    help="The draft of JSON Schema. Some editors know only 07.",
 )
 def schema_command(context: Context, host: str | None, strict: bool, ascii_only: bool, draft: str) -> None:
     """Print the JSON Schema of a skill's frontmatter.

@@ -1,9 +1,10 @@
-"""`events`, `replay` and `store`: the record, shown, run again, counted, moved and deleted."""
+"""`events`, `replay`, `store` and `usage`: the record, shown, run again, counted, moved and deleted."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 import click
 
@@ -16,11 +17,13 @@ from metier.hosts import profiles
 from metier.record import retention
 from metier.record.store import Frame, Store, canonical
 from metier.record.streams import RETENTION, is_internal
+from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
 from metier.record.writer import system_clock
 from metier.surfaces.cli import output
+from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
-from metier.surfaces.cli.frame import command, group
+from metier.surfaces.cli.frame import command, group, option
 
 _HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
 """What only programs need."""
@@ -29,9 +32,9 @@ _SHOWN: Final = 20
 
 
 @command("events", "metier events --type skill_loaded", "metier events --follow --json")
-@click.option("--type", "types", multiple=True, metavar="T", help="Show only events of this type. Can be repeated.")
-@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="Show the last N events.")
-@click.option("--follow", is_flag=True, help="Keep showing new events until interrupted.")
+@option("--type T", "Show only events of this type.", "types", many=True)
+@option("--limit", "Show the last N events.", type=click.IntRange(1), default=200, show_default=True)
+@option("--follow", "Keep showing new events until interrupted.")
 def events_command(context: Context, types: tuple[str, ...], limit: int, follow: bool) -> None:
     """Show the record: what was loaded, read, run and refused, and when.
 
@@ -114,12 +117,8 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
 
 @command("replay", "metier replay", "metier replay --verify record.jsonl", "metier replay --drift SESSION")
 @click.argument("source", required=False, metavar="[SESSION|FILE]")
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="Accept a record that can be checked but not run: a redacted one, or one of another version.",
-)
-@click.option("--drift", is_flag=True, help="Run on the current files, and show what would differ.")
+@option("--verify", "Accept a record that can be checked but not run: a redacted one, or one of another version.")
+@option("--drift", "Run on the current files, and show what would differ.")
 def replay_command(context: Context, source: str | None, verify: bool, drift: bool) -> int:
     """Run a recorded session again, offline, and compare every byte. Exits with 1 if it differs.
 
@@ -214,10 +213,8 @@ def store_stats(context: Context) -> None:
 
 
 @command("prune", "metier store prune --days 30", of=store_group)
-@click.option(
-    "--days", type=click.IntRange(0), required=True, help="Delete sessions without an event for this many days."
-)
-@click.option("--keep", multiple=True, metavar="SESSION", help="Keep this session. Can be repeated.")
+@option("--days", "Delete sessions without an event for this many days.", type=click.IntRange(0), required=True)
+@option("--keep SESSION", "Keep this session.", many=True)
 def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     """Delete old sessions, and the artifacts that are no longer needed."""
     now = system_clock()
@@ -245,3 +242,135 @@ def store_import(context: Context, file: TextIO) -> None:
         imported = store.import_lines(read_lines(file))
     counts = f"{imported.events:,} events and {imported.artifacts:,} artifacts"
     context.answer(imported.as_dict(), f"{counts} were imported")
+
+
+# --- usage ---
+
+
+_NAMES: Final = 8
+"""The names in a line below the table."""
+
+
+@command(
+    "usage",
+    "metier usage",
+    "metier usage --since 7d --sort offered",
+    "metier usage --sort name --limit 0",
+    "metier usage --session ID --json",
+)
+@option("--since WHEN", "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")
+@option("--skill NAME", "Show only this skill.", complete=complete_skill)
+@option("--sort", "What comes first.", type=click.Choice(SORTS), default="context", show_default=True)
+@option("--limit", "Show N skills; 0 shows all.", type=click.IntRange(0), default=40, show_default=True)
+def usage_command(context: Context, since: str | None, skill: str | None, sort: str, limit: int) -> int:
+    """Show which skills were offered, found, loaded, read and run.
+
+    OFFERED counts the sessions whose model was shown the skill in a list, the others count each time. CONTEXT is the
+    estimated number of tokens, and the share of everything that Metier put into the contexts. --session counts only
+    that session. Exits with 1 if no session had the --skill.
+    """
+    with context.open_store() as store:
+        found = usage(store, session=context.session, since=since, skill=skill, sort=cast("Sort", sort))
+    if context.as_json:
+        output.json_out(found.as_dict())
+    elif not found.sessions:
+        when = f" since {since}" if since else ""
+        click.echo(f"no session is recorded{when}; load a skill, or give your agent `metier mcp`", err=True)
+        return 0
+    elif not found.skills:
+        what = f"the skill {skill!r}" if skill else "a skill"
+        click.echo(printable(f"none of {_many(found.sessions, 'session')} offered, found or used {what}"), err=True)
+    elif skill:
+        _show_one(found.skills[0], found)
+    else:
+        _show_usage(found, limit, quiet=context.quiet)
+    return bool(skill and not found.skills)
+
+
+def _show_usage(found: Usage, limit: int, *, quiet: bool) -> None:
+    shown = found.skills[: limit or None]
+    headers = ("skill", "offered", "found", "loaded", "read", "ran", "refused", "context", "last")
+    output.table(headers, [_usage_row(one) for one in shown], 0)
+    if quiet:
+        return
+    click.echo()
+    if len(found.skills) > len(shown):
+        click.echo(f"{len(found.skills) - len(shown):,} more skills are not shown; --limit 0 shows all")
+    _say(f"{_many(found.sessions, 'session')}, about {_short(found.characters // TOKEN_CHARACTERS)} tokens from Metier")
+    if found.never_loaded:
+        _say(f"offered and never loaded: {_names(found.never_loaded)}")
+    if found.unoffered:
+        _say(f"loaded without being in a list: {_names(found.unoffered)}")
+    _notes(found)
+
+
+def _usage_row(one: SkillUsage) -> Sequence[str]:
+    counts = (one.offered, one.found, one.loaded, one.read, one.ran, one.refused + one.run_refused)
+    context = f"{_short(one.tokens)} {one.share:.0%}" if one.characters.total else ""
+    return (one.name, *(f"{count:,}" if count else "" for count in counts), context, _ago(one.last_used_ms))
+
+
+def _show_one(one: SkillUsage, found: Usage) -> None:
+    part = one.characters
+    parts = {"list": part.description, "instructions": part.body, "files": part.resources, "output": part.output}
+    loads = {"model": one.loaded_by_model, "user": one.loaded_by_user, "preloaded": one.preloaded}
+    facts = (
+        ("skill", one.name),
+        ("offered", f"in {one.offered:,} of {_many(found.sessions, 'session')}"),
+        ("found", f"{_many(one.found, 'time')} by a search"),
+        ("loaded", f"{_many(one.loaded, 'time')}{_detail(loads)}"),
+        ("again", f"{one.loaded_again:,} of these loads gave only a reminder" if one.loaded_again else ""),
+        ("not in a list", f"when {_many(one.unoffered, 'session')} loaded it" if one.unoffered else ""),
+        ("read", _many(one.read, "file")),
+        ("ran", f"{_many(one.ran, 'script')}, {one.run_refused:,} refused"),
+        ("refused", f"{one.refused:,} loads or reads" if one.refused else ""),
+        ("context", f"{part.total:,} characters, about {one.tokens:,} tokens, {one.share:.1%}{_detail(parts)}"),
+        ("last used", _ago(one.last_used_ms, " ago") or "never"),
+    )
+    output.facts(facts)
+    _notes(found)
+
+
+def _notes(found: Usage) -> None:
+    """What the record does not say."""
+    if found.sessions_without_lists:
+        _say(f"note: {_many(found.sessions_without_lists, 'session')} recorded no list: no model was shown one")
+    if found.sessions_without_texts:
+        _say(
+            f"note: {_many(found.sessions_without_texts, 'session')} kept no texts, so their characters are not counted"
+        )
+
+
+def _say(text: str) -> None:
+    click.echo(output.wrap(printable(text), hanging="  "))
+
+
+def _detail(parts: dict[str, int]) -> str:
+    known = [f"{name} {count:,}" for name, count in parts.items() if count]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _names(skills: Sequence[SkillUsage]) -> str:
+    return output.first([one.name for one in skills], _NAMES)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _short(count: int) -> str:
+    """A number in at most four digits."""
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if count >= size:
+            return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size:,}{unit}"
+    return str(count)
+
+
+def _ago(ms: int | None, suffix: str = "") -> str:
+    if ms is None:
+        return ""
+    seconds = max(0, int(time.time() - ms / 1000))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:,}{unit}{suffix}"
+    return "now"

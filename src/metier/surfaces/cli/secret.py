@@ -16,7 +16,7 @@ from metier.skills import Skills
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command, group
+from metier.surfaces.cli.frame import command, group, option
 from metier.values.skill import REMOTE
 
 
@@ -34,7 +34,7 @@ def secret_group(context: Context) -> None:
 @command("set", "metier secret set GITHUB_TOKEN", "metier secret set GITHUB_TOKEN < token.txt", of=secret_group)
 @click.argument("name")
 @click.argument("rest", nargs=-1, metavar="")
-@click.option("--in-file", is_flag=True, help="Keep it in a file that only you can read, also if there is a keyring.")
+@option("--in-file", "Keep it in a file that only you can read, also if there is a keyring.")
 def secret_set(context: Context, name: str, rest: tuple[str, ...], in_file: bool) -> None:
     """Keep a secret under the NAME of its variable.
 

@@ -12,7 +12,7 @@ import click
 from metier.surfaces import web
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command
+from metier.surfaces.cli.frame import command, option
 
 
 @command("rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', sessions=True)
@@ -27,43 +27,34 @@ def rpc_command(context: Context) -> None:
 
 
 @command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", sessions=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
-@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="Listen on this port.")
-@click.option(
+@option("--host", "Listen on this address.", default="127.0.0.1", show_default=True)
+@option("--port", "Listen on this port.", default=8765, show_default=True, type=click.IntRange(0, 65535))
+@option(
     "--socket",
+    "Listen on a Unix socket that only you can open, instead of an address. It needs no token.",
     type=click.Path(dir_okay=False),
-    help="Listen on a Unix socket that only you can open, instead of an address. It needs no token.",
 )
-@click.option(
+@option(
     "--no-token",
-    is_flag=True,
-    help="Ask for no token. Every user and program of this machine can then read your chats and answer approvals. "
+    "Ask for no token. Every user and program of this machine can then read your chats and answer approvals. "
     "On loopback only.",
 )
-@click.option("--name", "names", multiple=True, metavar="HOST", help="Also answer to this host name. Can be repeated.")
-@click.option("--open", "opens", is_flag=True, help="Open the web app in a browser, signed in.")
-@click.option(
+@option("--name HOST", "Also answer to this host name.", "names", many=True)
+@option("--open", "Open the web app in a browser, signed in.", "opens")
+@option(
     "--publish",
-    is_flag=True,
-    help="Publish the skills at /.well-known/agent-skills/index.json. Everyone who can connect may fetch them, without "
+    "Publish the skills at /.well-known/agent-skills/index.json. Everyone who can connect may fetch them, without "
     "the token.",
 )
-@click.option("--runs", metavar="N", type=click.IntRange(1), help="Run at most this many scripts at a time.")
-@click.option(
-    "--rate",
+@option("--runs N", "Run at most this many scripts at a time.", type=click.IntRange(1))
+@option(
+    "--rate N",
+    "Requests per second from one address. 0 means no limit.",
     default=web.RATE,
     show_default=True,
     type=click.FloatRange(0),
-    metavar="N",
-    help="Requests per second from one address. 0 means no limit.",
 )
-@click.option(
-    "--proxy",
-    "proxies",
-    multiple=True,
-    metavar="ADDRESS",
-    help="Trust the client addresses that this proxy reports. Can be repeated.",
-)
+@option("--proxy ADDRESS", "Trust the client addresses that this proxy reports.", "proxies", many=True)
 def serve_command(context: Context, socket: str | None, opens: bool, **given: Any) -> None:
     """Serve the web app, the HTTP API, JSON-RPC and MCP.
 

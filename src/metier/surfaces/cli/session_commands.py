@@ -20,7 +20,7 @@ from metier.skills import Skills
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_file, complete_skill
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command
+from metier.surfaces.cli.frame import command, option
 from metier.values.results import Hit, Prompt, SearchResult
 from metier.values.skill import JsonObject
 
@@ -36,11 +36,11 @@ def standard_input() -> str:
     return text
 
 
-by_option = click.option(
+by_option = option(
     "--by",
+    "Who asks. For a model, what is hidden from models does not exist.",
     type=click.Choice(["user", "model"]),
     default="user",
-    help="Who asks. For a model, what is hidden from models does not exist.",
 )
 
 
@@ -48,12 +48,11 @@ def _none_for_none(_context: click.Context, _option: click.Parameter, files: tup
     return files or None
 
 
-file_option = click.option(
-    "--file",
+file_option = option(
+    "--file F",
+    "A file being worked on; decides about skills with paths.",
     "files",
     multiple=True,
-    metavar="F",
-    help="A file being worked on; decides about skills with paths.",
     callback=_none_for_none,
 )
 
@@ -66,11 +65,11 @@ file_option = click.option(
     sessions=True,
 )
 @click.argument("query")
-@click.option("--limit", type=int, metavar="N", help="How many to show.")
-@click.option("--scope", metavar="S", help="Only skills of this scope.")
-@click.option("--context", metavar="TEXT", help="What else is known: languages, names of files. It counts little.")
-@click.option("--explain", is_flag=True, help="Say why each skill was found.")
-@click.option("--wait", is_flag=True, help="Wait until the text of all skills is indexed.")
+@option("--limit N", "How many to show.", type=int)
+@option("--scope S", "Only skills of this scope.")
+@option("--context TEXT", "What else is known: languages, names of files. It counts little.")
+@option("--explain", "Say why each skill was found.")
+@option("--wait", "Wait until the text of all skills is indexed.")
 @by_option
 def search_command(context: Context, /, query: str, explain: bool, wait: bool, **fields: Any) -> int:
     """Find skills by what they are for, the best first. Exits with 1 if none shares a word with the query.
@@ -209,21 +208,20 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
     return mark
 
 
-budget_option = click.option(
-    "--budget",
+budget_option = option(
+    "--budget N",
+    "At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
     type=click.IntRange(0),
-    metavar="N",
-    help="At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
 )
 
 
 @command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
-@click.option("--message", metavar="TEXT", help="The user's message; it adds skills where the list is cut.")
+@option("--message TEXT", "The user's message; it adds skills where the list is cut.")
 @budget_option
 @file_option
-@click.option("--format", "format_", metavar="F", help="Another format: xml, codelia, list, tool, json, or a host's.")
-@click.option("--full", is_flag=True, help="The whole system prompt, with AGENTS.md files.")
-@click.option("--base", default="", metavar="TEXT", help="The host's own prompt, which comes first; implies --full.")
+@option("--format F", "Another format: xml, codelia, list, tool, json, or a host's.", "format_")
+@option("--full", "The whole system prompt, with AGENTS.md files.")
+@option("--base TEXT", "The host's own prompt, which comes first; implies --full.", default="")
 def prompt_command(context: Context, format_: str | None, full: bool, base: str, **fields: Any) -> None:
     """Show what goes into the system prompt.
 
@@ -248,9 +246,9 @@ def prompt_command(context: Context, format_: str | None, full: bool, base: str,
 
 @command("load", 'metier load release-notes --args "v1.0..v1.1"', "metier load --path ./pdf/SKILL.md", sessions=True)
 @click.argument("name", required=False, shell_complete=complete_skill)
-@click.option("--path", metavar="P", help="The path of a SKILL.md of the catalog, instead of a name.")
-@click.option("--args", "arguments", default="", metavar="TEXT", help="What the skill should work on.")
-@click.option("--parent", metavar="NAME", help="The skill that asks for this one, if one does.")
+@option("--path P", "The path of a SKILL.md of the catalog, instead of a name.")
+@option("--args TEXT", "What the skill should work on.", "arguments", default="")
+@option("--parent NAME", "The skill that asks for this one, if one does.")
 @by_option
 def load_command(context: Context, name: str | None, path: str | None, **fields: Any) -> None:
     """Show what the model gets when it activates a skill."""
@@ -268,7 +266,7 @@ def load_command(context: Context, name: str | None, path: str | None, **fields:
 )
 @click.argument("name", shell_complete=complete_skill)
 @click.argument("path", required=False, shell_complete=complete_file)
-@click.option("--raw", is_flag=True, help="The bytes as they are, whole, of any kind of file.")
+@option("--raw", "The bytes as they are, whole, of any kind of file.")
 @by_option
 def read_command(context: Context, **fields: Any) -> None:
     """Read a file of a skill, by name and path or by a skill:// URL."""
@@ -319,9 +317,9 @@ def end_turn_command(context: Context) -> None:
 
 @command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", sessions=True)
 @click.argument("ref")
-@click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="The first line, from 1.")
-@click.option("--to", "end", type=click.IntRange(1), metavar="N", help="The last line.")
-@click.option("--grep", metavar="TEXT", help="Only the lines that contain this text, with their numbers.")
+@option("--from N", "The first line, from 1.", "start", type=click.IntRange(1), default=1)
+@option("--to N", "The last line.", "end", type=click.IntRange(1))
+@option("--grep TEXT", "Only the lines that contain this text, with their numbers.")
 def output_command(context: Context, **fields: Any) -> None:
     """Show again what a session was given, by its ref."""
     text = context.open_session().output(**fields)
@@ -329,13 +327,7 @@ def output_command(context: Context, **fields: Any) -> None:
 
 
 @command("compact", "metier compact --session ID --budget 8000", sessions=True)
-@click.option(
-    "--budget",
-    type=click.IntRange(0),
-    default=limits.COMPACTION_CHARACTERS,
-    metavar="N",
-    help="At most this many characters.",
-)
+@option("--budget N", "At most this many characters.", type=click.IntRange(0), default=limits.COMPACTION_CHARACTERS)
 def compact_command(context: Context, budget: int) -> None:
     """Show what belongs back into a context that its host compacted."""
     compaction = context.open_session().compact(budget)
@@ -379,7 +371,7 @@ def commands_command(context: Context) -> None:
 
 @command("may-use", 'metier may-use Bash --command "git status"', sessions=True)
 @click.argument("tool")
-@click.option("--command", default="", metavar="C", help="The command that it would run.")
+@option("--command C", "The command that it would run.", default="")
 def may_use_command(context: Context, tool: str, command: str) -> int:
     """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
     allowed = context.open_session().may_use(tool, command)

@@ -15,21 +15,12 @@ from metier.catalog.garbage import no_collection
 from metier.files.text import printable
 from metier.hosts.settings import Settings, project_of
 from metier.surfaces.cli import output
+from metier.surfaces.cli.check import Remark, sarif_log
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
-from metier.surfaces.cli.frame import command
-from metier.surfaces.cli.sarif import Remark, sarif_log
+from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Root
 from metier.values.value import replace
-
-_EPILOG = """Examples:
-
-\b
-  metier validate ./skills/pdf
-  metier validate --strict --ascii ./skills
-  metier validate --diff ./skills
-  metier validate --fix ./skills
-  metier validate --strict --sarif . > skills.sarif"""
 
 
 @command(
@@ -41,17 +32,16 @@ _EPILOG = """Examples:
     "metier validate --strict --sarif . > skills.sarif",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option(
+@option(
     "--strict",
-    is_flag=True,
-    help="Report every violation of the standard as an error, also unknown keys, and review descriptions, links and "
+    "Report every violation of the standard as an error, also unknown keys, and review descriptions, links and "
     "hidden characters. Exits with 1 for warnings, too.",
 )
-@click.option("--ascii", "ascii_only", is_flag=True, help="Allow only a-z, 0-9 and hyphens in names.")
-@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, then report what is left.")
-@click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing.")
-@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code review.")
-@click.option("--changed", is_flag=True, help="Check the skills that contain these files, and ignore other files.")
+@option("--ascii", "Allow only a-z, 0-9 and hyphens in names.", "ascii_only")
+@option("--fix", "Fix what can be fixed safely, then report what is left.")
+@option("--diff", "Show what --fix would change, and write nothing.")
+@option("--sarif", "Print SARIF 2.1.0, for code review.")
+@option("--changed", "Check the skills that contain these files, and ignore other files.")
 def validate_command(
     context: Context,
     paths: tuple[str, ...],

@@ -9,7 +9,6 @@ import json
 import os
 import tomllib
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from metier import limits
@@ -30,6 +29,7 @@ from metier.surfaces.clients.entries import (
     toml_table,
 )
 from metier.surfaces.clients.programs import ClientFile, is_ours
+from metier.values.value import Value, replace
 
 Action = Literal["add", "replace", "remove", "none"]
 
@@ -47,8 +47,7 @@ class FileChanged(ConfigError):
     """Another program changed the file after the change was planned."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Value):
     """A file as it is. `target` is the real file if the path is a link."""
 
     place: ClientFile
@@ -76,9 +75,10 @@ class FoundFile:
             raise NotEdited(f"{reason}; the file was left as it is", file=self.place.file) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """What a file would be, and how the change is undone."""
+
+    json_keys = ("action", "name=found.name", "scope=found.place.scope", "file=found.place.file", "entry", "lines")
 
     found: FoundFile
     action: Action
@@ -86,6 +86,7 @@ class Change:
     entry: Mapping[str, object] | None = None
     undo: Undo = NOTHING
 
+    @property
     def lines(self) -> list[str]:
         """The lines that go, with a minus, and those that come, with a plus."""
         old, new = ((data or b"").decode().removeprefix(_MARK).splitlines() for data in (self.found.before, self.after))
@@ -99,16 +100,6 @@ class Change:
                 for line in snippet(self.found.place, self.found.name, one).splitlines()
             ]
         return found
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "action": self.action,
-            "name": self.found.name,
-            "scope": self.found.place.scope,
-            "file": self.found.place.file,
-            "entry": dict(self.entry) if self.entry is not None else None,
-            "lines": self.lines(),
-        }
 
 
 def snippet(place: ClientFile, name: str, entry: Mapping[str, object]) -> str:

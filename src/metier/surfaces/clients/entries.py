@@ -8,11 +8,11 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
 from metier.files.json_text import parse_json
 from metier.files.shapes import as_table, is_list, is_table
+from metier.values.value import Value
 
 _SPACE: Final = " \t\r\n"
 _DECODER: Final = json.JSONDecoder()
@@ -22,8 +22,7 @@ TOML_SECTION: Final = "mcp_servers"
 _HEADER: Final = re.compile(r"\s*\[")
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Value):
     """What adding an entry made besides the entry itself, so that removing it leaves the file as it was.
 
     Only structure is kept, and no content of the file: it may have secrets.
@@ -37,9 +36,6 @@ class Undo:
     """The empty text or object that was replaced, or the empty line before the entry."""
     folders: tuple[str, ...] = ()
     """New folders, the innermost last."""
-
-    def as_dict(self) -> dict[str, object]:
-        return {**asdict(self), "folders": list(self.folders)}
 
     @classmethod
     def read(cls, found: Mapping[str, object]) -> "Undo":

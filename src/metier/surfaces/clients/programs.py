@@ -4,12 +4,15 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from metier.errors import ConfigError
 from metier.files.shapes import is_list
+from metier.values.value import Value, field
 
 Scope = Literal["user", "project"]
 
@@ -17,12 +20,10 @@ NAME: Final = "skills"
 """The name of the server in the configuration of a client."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_WORKSPACE: Final = ("--cwd", "${workspaceFolder}")
 
 
-@dataclass(frozen=True, slots=True)
-class ClientProgram:
-    """A program with a file of MCP servers."""
+class ClientProgram(Value, kw_only=True):
+    """A program with a file of MCP servers, as `programs.toml` declares it."""
 
     title: str
     section: str
@@ -31,11 +32,13 @@ class ClientProgram:
     """The file in a project."""
     user: tuple[str, ...]
     """The file in the home folder, by its parts."""
+    user_on_mac: tuple[str, ...] = ()
+    """The same on macOS, where it is another one, and no variable moves it."""
     variable: str = ""
     """The variable that names another folder, instead of the first part of `user`, or of the home if that is kept."""
     keeps: bool = False
     """Whether all parts of `user` are below the folder of the variable."""
-    extra: tuple[tuple[str, object], ...] = ()
+    extra: Mapping[str, object] = field(default_factory=dict[str, object])
     """What an entry has besides its command."""
     one_command: bool = False
     """Whether `command` is the whole command line."""
@@ -54,73 +57,15 @@ class ClientProgram:
         """The entry that starts this command."""
         first, *rest = command
         line: dict[str, object] = {"command": [*command]} if self.one_command else {"command": first, "args": rest}
-        kind = {key: value for key, value in self.extra if key == "type"}
-        return {**kind, **line, **dict(self.extra)}
+        kind = {key: value for key, value in self.extra.items() if key == "type"}
+        return {**kind, **line, **self.extra}
 
 
-_STDIO: Final = (("type", "stdio"),)
-_CODE: Final = ("Library", "Application Support") if sys.platform == "darwin" else (".config",)
-
-CLIENTS: Final[Mapping[str, ClientProgram]] = {
-    "claude-code": ClientProgram(
-        "Claude Code",
-        "mcpServers",
-        ".mcp.json",
-        (".claude.json",),
-        "CLAUDE_CONFIG_DIR",
-        keeps=True,
-        extra=_STDIO,
-        project_note="Claude Code asks you before it starts the server of a project.",
-    ),
-    "codex": ClientProgram(
-        "Codex",
-        "mcp_servers",
-        ".codex/config.toml",
-        (".codex", "config.toml"),
-        "CODEX_HOME",
-        project_note="Codex reads this file only in projects that you trust.",
-    ),
-    "gemini-cli": ClientProgram(
-        "Gemini CLI",
-        "mcpServers",
-        ".gemini/settings.json",
-        (".gemini", "settings.json"),
-        "GEMINI_CLI_HOME",
-        keeps=True,
-    ),
-    "opencode": ClientProgram(
-        "OpenCode",
-        "mcp",
-        "opencode.json",
-        (".config", "opencode", "opencode.json"),
-        "XDG_CONFIG_HOME",
-        extra=(("type", "local"), ("enabled", True)),
-        one_command=True,
-        alternative="opencode.jsonc",
-    ),
-    "vscode": ClientProgram(
-        "VS Code",
-        "servers",
-        ".vscode/mcp.json",
-        (*_CODE, "Code", "User", "mcp.json"),
-        "" if sys.platform == "darwin" else "XDG_CONFIG_HOME",
-        extra=_STDIO,
-        project_options=_WORKSPACE,
-        user_note="VS Code starts it in your home folder. For the skills of a project, use --project there.",
-    ),
-    "cursor": ClientProgram(
-        "Cursor",
-        "mcpServers",
-        ".cursor/mcp.json",
-        (".cursor", "mcp.json"),
-        extra=_STDIO,
-        project_options=_WORKSPACE,
-    ),
-}
+with open(os.path.join(os.path.dirname(__file__), "programs.toml"), "rb") as _file:
+    CLIENTS: Final[Mapping[str, ClientProgram]] = msgspec.convert(tomllib.load(_file), dict[str, ClientProgram])
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFile:
+class ClientFile(Value):
     """The file of a client. `base` is the folder that a link must not lead out of."""
 
     client: ClientProgram
@@ -133,9 +78,10 @@ def place_of(client: ClientProgram, *, home: str, project: str | None, env: Mapp
     """The file for the user, or that of a project if its folder is given."""
     if project is not None:
         return ClientFile(client, "project", _existing(os.path.join(project, client.project), client), project)
-    named = env.get(client.variable, "") if client.variable else ""
+    on_mac = sys.platform == "darwin" and client.user_on_mac
+    named = env.get(client.variable, "") if client.variable and not on_mac else ""
     if not os.path.isabs(named):
-        return ClientFile(client, "user", _existing(os.path.join(home, *client.user), client), home)
+        return ClientFile(client, "user", _existing(os.path.join(home, *(on_mac or client.user)), client), home)
     parts = client.user if client.keeps else client.user[1:]
     return ClientFile(client, "user", _existing(os.path.join(named, *parts), client), named)
 

@@ -2,22 +2,37 @@
 
 Listings come from a session that records nothing. Reads, tool calls and prompts go through the client's own session,
 under the rules for a model: a client never sees a skill that is hidden from models.
+
+A path may hold bytes that are not UTF-8, and a frontmatter may hold a number that JSON cannot express; writing either
+would break the connection. Every such value passes through `storable_text` or `storable_table` before it is sent.
 """
 
 import base64
+import binascii
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from pydantic import ConfigDict
 
 from metier import limits
 from metier.app import App
-from metier.errors import BinaryResource, MetierError, ResourceError
+from metier.errors import (
+    AmbiguousSkill,
+    BadArguments,
+    BinaryResource,
+    InvalidSkill,
+    MetierError,
+    PolicyDenied,
+    ResourceError,
+    SkillNotFound,
+    StoreError,
+)
 from metier.files.beneath import decode
 from metier.files.shapes import is_dict, is_table
 from metier.files.text import storable_table, storable_text
@@ -26,25 +41,98 @@ from metier.record.offers import SkillOffer
 from metier.session.operation import Operation
 from metier.session.operations import Call, Confirm, Invoke, Load, Read
 from metier.session.session import Session
+from metier.session.tools import code_of
 from metier.surfaces.mcp import catalog_text
-from metier.surfaces.mcp.asking import asking, can_ask
 from metier.surfaces.mcp.catalog_text import CatalogText
-from metier.surfaces.mcp.clients import Context
+from metier.surfaces.mcp.clients import Context, asking, can_ask
 from metier.surfaces.mcp.manifest import DIRECTORY, Manifests, mime_type, parse_folder, served
-from metier.surfaces.mcp.wire import (
-    PAGE,
-    TTL_MS,
-    DirectoryParams,
-    OperationParams,
-    SkillParams,
-    about,
-    failure,
-    invalid,
-    page,
-)
 from metier.surfaces.rpc import read_operation
 from metier.values.results import Loaded, Request
 from metier.values.skill import SKILL_FILE, Skill
+
+REFUSED: Final = -32000
+"""The error code for a request that policy denies or the runtime cannot perform; `data` holds the error type."""
+
+TTL_MS: Final = 300_000
+"""How long a listing stays current. Changes are announced as well."""
+
+PAGE: Final = 100
+"""The number of skills on one page of a listing."""
+
+_CURSOR: Final = "after:"
+_T = TypeVar("_T")
+
+
+class SkillParams(types.RequestParams):
+    """Parameters of `skills/get`."""
+
+    uri: str
+
+
+class DirectoryParams(types.PaginatedRequestParams):
+    """Parameters of `resources/directory/read`."""
+
+    uri: str
+
+
+class OperationParams(types.InputResponseRequestParams):
+    """Parameters of `metier/<operation>`: the fields of the operation, which it checks itself."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def page(items: Mapping[str, _T], cursor: str | None, size: int) -> tuple[list[_T], str | None]:
+    """The items after the cursor, in the order of their names, and the cursor of the next page.
+
+    A cursor names the last item of a page instead of a position, so a change between two pages moves no item.
+    """
+    after = _decode(cursor)
+    names = sorted(name for name in items if after is None or name > after)
+    chosen = names[:size]
+    return [items[name] for name in chosen], _encode(chosen[-1]) if len(names) > size else None
+
+
+def _encode(name: str) -> str:
+    return base64.urlsafe_b64encode(f"{_CURSOR}{name}".encode()).decode()
+
+
+def _decode(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise invalid("invalid cursor") from error
+    if not text.startswith(_CURSOR):
+        raise invalid("invalid cursor")
+    return text.removeprefix(_CURSOR)
+
+
+def invalid(message: str) -> MCPError:
+    """The error for invalid parameters: an unknown uri, an invalid cursor."""
+    return MCPError(types.INVALID_PARAMS, storable_text(message))
+
+
+def failure(error: MetierError, session: Session) -> MCPError:
+    """An error of the runtime as an error of the protocol, with a message that hides what the profile hides."""
+    unknown = isinstance(error, SkillNotFound | AmbiguousSkill | InvalidSkill | ResourceError | BadArguments)
+    data: dict[str, object] = {"type": type(error).__name__, "code": code_of(error)}
+    if isinstance(error, ResourceError | StoreError):
+        data["reason"] = error.reason
+    if isinstance(error, PolicyDenied):
+        data["tool"] = error.tool
+    code = types.INVALID_PARAMS if unknown else REFUSED
+    return MCPError(code, storable_text(session.explain(error)), storable_table(data))
+
+
+def about(uri: str, error: MCPError) -> MCPError:
+    """The error, with the uri of the resource that it is about, as the protocol asks."""
+    data = error.error.data if is_table(error.error.data) else {}
+    return MCPError(error.code, error.message, {**data, "uri": storable_text(uri)})
+
+
+# --- the handlers ---
+
 
 TEMPLATE = "skill://{name}/{+path}"
 RESULT_KEY = "metier/result"
@@ -57,7 +145,6 @@ _BODIES = frozenset(("text", "content", "body", "stdout", "stderr", "base64"))
 """The keys of results whose values the text has already."""
 _COMPLETIONS = 100
 _LOG = logging.getLogger("metier")
-_T = TypeVar("_T")
 _P = TypeVar("_P")
 
 

@@ -13,8 +13,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
 from metier.app import App
+from metier.surfaces.mcp.handlers import PAGE
 from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.mcp.wire import PAGE
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 

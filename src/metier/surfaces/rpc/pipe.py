@@ -11,10 +11,10 @@ from typing import IO, Final, cast
 
 from metier.app import CHANGED, App
 from metier.catalog.watch import News, Watcher
-from metier.surfaces.rpc import Dispatcher
-from metier.surfaces.rpc.messages import (
+from metier.surfaces.rpc import (
     INTERNAL_ERROR,
     MESSAGE_BYTES,
+    Dispatcher,
     Questions,
     RpcError,
     error_answer,

@@ -1,4 +1,4 @@
-"""`metier caps` and `metier doctor SKILL`: what a skill names, may use, has used and lacks."""
+"""`metier caps`, `doctor` and `profiles`: what a skill names, may use, used and lacks, what works here, and hosts."""
 
 import os
 from typing import Any
@@ -9,8 +9,6 @@ import parts
 from calling import Run, narrow_terminal
 from metier.running.secrets.storage import SecretStorage
 from worlds import World
-
-pytest_plugins = ["surfaces.cli.cli_fixtures"]
 
 SHELL = """\
 #!/bin/bash
@@ -118,3 +116,24 @@ def test_caps_of_a_hostile_skill_fits_the_terminal(world: World, run: Run, monke
     for command in ("caps", "doctor"):
         shown = run(command, "odd")
         assert not {"\x1b", "\x07", "\x9b"} & set(shown.out + shown.err)
+
+
+# --- this machine, and the hosts ---
+
+
+def test_profiles_lists_the_hosts_and_shows_the_rules_of_one(run: Run) -> None:
+    assert [p["name"] for p in run("profiles", "--json").json][:3] == ["standard", "codelia", "omp"]
+    assert run("profiles", "omp", "--json").json["name"] == "omp"
+    assert "[discovery]" in run("profiles", "omp").out
+    assert run("profiles", "standart").code == 2
+
+
+def test_doctor_says_what_works_and_where_settings_come_from(mixed: World, run: Run) -> None:
+    (mixed.project / ".metier").mkdir()
+    (mixed.project / ".metier/config.toml").write_text("[catalog]\nmax_skills = 9\n")
+    shown = run("doctor").out
+    for expected in ("python", "bubblewrap", "cache", "catalog.max_skills", "5 found: 2 offered, 1 shadowed"):
+        assert expected in shown
+    assert run("doctor", "--json").json["settings"] == {
+        "catalog.max_skills": str(mixed.project / ".metier/config.toml")
+    }
