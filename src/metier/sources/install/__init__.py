@@ -11,8 +11,7 @@ import contextlib
 import os
 import pwd
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.catalog import discover, frontmatter, validate
@@ -31,6 +30,7 @@ from metier.record.writer import random_ids, system_clock
 from metier.sources.install import archive, fetch, lock, placing
 from metier.sources.install.archive import ArchiveEntry
 from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Root
+from metier.values.value import Value, replace
 
 TOOL: Final = "install"
 """The tool name of installs in policy rules. The `path` of such a rule is the URL."""
@@ -40,8 +40,7 @@ BringArchive = Callable[[str, str], bytes]
 zip or tar.gz archive of that skill. Raises `OSError` or `ValueError` if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstallRequest:
+class InstallRequest(Value):
     """What to install, from where, and what the source must match."""
 
     source: str
@@ -60,9 +59,21 @@ class InstallRequest:
     """An archive that came with the request. `source` then only names it, and nothing is read from there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedFile(NamedTuple):
+    """A file of an offer."""
+
+    path: str
+    size: int
+    executable: bool
+
+
+class Offer(Value):
     """What would be installed, for the decision. Everything except `target` comes from the untrusted source."""
+
+    json_keys = (
+        "name", "description", "source", "path=target", "digest=tree", "artifact", "files", "replaced=replaces",
+        "left_out", "diagnostics",
+    )  # fmt: skip
 
     name: str
     description: str
@@ -70,30 +81,14 @@ class Offer:
     target: str
     tree: str
     artifact: str
-    files: tuple[tuple[str, int, bool], ...]
-    """The path, size and executable bit of each file."""
+    files: tuple[OfferedFile, ...]
     replaces: bool
     diagnostics: tuple[Diagnostic, ...] = ()
     left_out: tuple[str, ...] = ()
     """Paths of a local folder that are not installed: version control, caches and compiled Python."""
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "description": self.description,
-            "source": self.source,
-            "path": self.target,
-            "digest": self.tree,
-            "artifact": self.artifact,
-            "files": [{"path": path, "size": size, "executable": runs} for path, size, runs in self.files],
-            "replaced": self.replaces,
-            "left_out": list(self.left_out),
-            "diagnostics": [diagnostic.as_dict() for diagnostic in self.diagnostics],
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Fetched(NamedTuple):
     entries: Sequence[ArchiveEntry]
     source: str
     artifact: str = ""
@@ -290,7 +285,7 @@ class Installer:
                 target=target,
                 tree=lock.tree_digest(rows),
                 artifact=fetched.artifact,
-                files=tuple((entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
+                files=tuple(OfferedFile(entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
                 replaces=replaces,
                 diagnostics=diagnostics,
                 left_out=fetched.left_out,
@@ -300,7 +295,9 @@ class Installer:
                 return offer
             if not confirm(offer):
                 raise PolicyDenied(TOOL, name, "the answer was no")
-            locked = lock.Locked(self._source_in_lock(offer, request), offer.tree, offer.artifact, rows)
+            locked = lock.Locked(
+                source=self._source_in_lock(offer, request), digest=offer.tree, artifact=offer.artifact, files=rows
+            )
             self._place(staging, folder, root, offer, locked)
         return offer
 
