@@ -258,8 +258,9 @@ class RemoteFiles(DiskFiles):
 
     def folder(self, skill: Skill) -> str:
         remote = self._source.find(skill)
-        for path in remote.files if remote is not None else ():  # a script may need any of them
-            self._source.fetch(remote, path)
+        if remote is not None:
+            for path in remote.files:  # a script may need any of them
+                self._source.fetch(remote, path)
         return super().folder(skill)
 
 

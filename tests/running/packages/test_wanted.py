@@ -7,7 +7,7 @@ from metier.running.packages import PackagesUnavailable
 from metier.running.packages.declared import declared, requirement
 from metier.running.packages.inferred import distribution_of, inferred
 from metier.running.packages.interpreters import choose, fits
-from metier.running.packages.user_settings import environment
+from metier.running.packages.programs import environment
 
 NOT_TOML = "its PEP 723 header is not valid TOML; dependencies not installed"
 

@@ -8,15 +8,14 @@ import json
 import os
 import platform
 import sysconfig
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 
+import msgspec
+
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of, digits
-from metier.files.json_text import parse_json
 from metier.files.replace import replacing
-from metier.files.shapes import is_list, is_table
 from metier.limits import MIB
 from metier.running.packages import MANIFEST_BYTES, Ecosystem, Wanted
 from metier.values.value import Value, replace
@@ -48,7 +47,7 @@ class Lock(Value, kw_only=True, dict=True):
     python: str = ""
     platform: str = ""
     source: str = ""
-    packages: tuple[Package, ...] = ()
+    packages: tuple[Package, ...]
     left_out: tuple[str, ...] = ()
     """Names that were inferred and cannot be had, each with the reason."""
     document: str = ""
@@ -81,33 +80,7 @@ class Lock(Value, kw_only=True, dict=True):
     @classmethod
     def parse(cls, data: bytes) -> "Lock":
         """A stored lock. Raises `ValueError` if it is none."""
-        table = parse_json(data)
-        if not is_table(table) or table.get("kind") not in ("python", "node"):
-            raise ValueError("this is not a lock")
-        packages, left_out = table.get("packages"), table.get("left_out")
-        if not is_list(packages) or not is_list(left_out):
-            raise ValueError("this is not a lock")
-        texts = ("python", "platform", "source", "document", "manifest")
-        return cls(
-            kind="node" if table["kind"] == "node" else "python",
-            packages=tuple(_package(one) for one in packages),
-            left_out=tuple(str(one) for one in left_out),
-            **{name: str(table.get(name, "")) for name in texts},
-        )
-
-
-def _package(given: object) -> Package:
-    if not is_table(given):
-        raise ValueError("this is not a lock")
-    row: Mapping[str, object] = given
-    size, hashes = row.get("size"), row.get("hashes")
-    return Package(
-        str(row.get("name", "")),
-        str(row.get("version", "")),
-        size if isinstance(size, int) else 0,
-        tuple(str(one) for one in hashes) if is_list(hashes) else (),
-        bool(row.get("inferred")),
-    )
+        return msgspec.json.decode(data, type=cls)
 
 
 def here() -> str:

@@ -11,9 +11,8 @@ from metier.files.text import from_utf8, printable
 from metier.files.tree import SkillTree
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
 from metier.running.packages import Wanted
-from metier.running.packages.environment import size_of
+from metier.running.packages.environment import PackageState, size_of, wanted_by
 from metier.running.packages.lock import Lock
-from metier.running.packages.state import PackageState, wanted_by
 from metier.skills import Skills
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
