@@ -55,7 +55,6 @@ class ClipboardGrant(RunGrant):
 def clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module and the line."""
     module = ModuleType("metier.running.grants.clipboard")
-    module.GRANT = ClipboardGrant  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(KINDS, "clipboard", (TOOL,))
 

@@ -120,9 +120,6 @@ class PackagesGrant(RunGrant):
         return iter(self.remarks)
 
 
-GRANT: Final = PackagesGrant
-
-
 def package_state(settings: Settings) -> PackageState | None:
     """Where locks and environments are; `None` where there is no place for them, as in a replay."""
     if not settings.data_folder:

@@ -71,9 +71,6 @@ class SecretsGrant(RunGrant):
                 yield _missing(name, script.skill.name, script.stored)
 
 
-GRANT: Final = SecretsGrant
-
-
 def _missing(name: str, skill_name: str, stored: StoredSecrets) -> str:
     """How the user gives a secret to a skill that asks for it."""
     if name in stored.problems:
