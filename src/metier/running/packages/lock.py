@@ -10,6 +10,7 @@ import platform
 import sysconfig
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 
 import msgspec
 
@@ -129,13 +130,11 @@ class Locks:
         """Delete every lock; how many there were."""
         keys = self._keys()
         for key in keys:
-            with suppress(FileNotFoundError):
-                os.unlink(self._path(key))
+            Path(self._path(key)).unlink(missing_ok=True)
         return len(keys)
 
     def _keys(self) -> list[str]:
-        names = sorted(os.listdir(self.folder)) if os.path.isdir(self.folder) else ()
-        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        return sorted(path.stem for path in Path(self.folder).glob("*.json"))
 
     def _path(self, key: str) -> str:
         return os.path.join(self.folder, f"{key}.json")

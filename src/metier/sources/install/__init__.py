@@ -24,7 +24,7 @@ from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.policy.decide import Policy, Request
-from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
+from metier.record.events import INSTALLS, InstallRefused, SkillInstalled
 from metier.record.store import Draft, Store
 from metier.record.writer import random_ids, system_clock
 from metier.sources.install import archive, fetch, lock, placing
@@ -159,21 +159,17 @@ class Installer:
         """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
         source = self._source(request)
         try:
-            return self._offered(request, source, confirm)
+            return self._install(request, source, confirm)
         except MetierError as error:
             reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
-            self._record(InstallRefused(source, reason, str(error), _user_name(), request.name))
+            event = InstallRefused(source, reason, str(error), _user_name(), request.name)
+            # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
+            self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
             raise
 
     def preview(self, request: InstallRequest) -> Offer:
         """What `install` would install, after the same checks and questions. Nothing is installed or recorded."""
-        return self._offered(request, self._source(request), None)
-
-    def _offered(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
-        root = self.root(project=request.project)
-        if request.digest and not is_digest(request.digest):
-            raise ConfigError(f"a digest must be {FORM}", key="digest")
-        return self._install(request, self._fetch(request, source), root, confirm)
+        return self._install(request, self._source(request), None)
 
     # --- fetching ---
 
@@ -259,9 +255,11 @@ class Installer:
 
     # --- installing ---
 
-    def _install(
-        self, request: InstallRequest, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool] | None
-    ) -> Offer:
+    def _install(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
+        root = self.root(project=request.project)
+        if request.digest and not is_digest(request.digest):
+            raise ConfigError(f"a digest must be {FORM}", key="digest")
+        fetched = self._fetch(request, source)
         name = _name(fetched.entries)
         if request.name and name != request.name:
             raise InstallError(f"the skill is named {name!r}, not {request.name!r}", reason="other-name")
@@ -371,10 +369,6 @@ class Installer:
             lock.write(root, {**lock.read(root), change.name: change.locked}, f"{lock.location(root)}.new")
             self._append(change.event_id, change.timestamp_ms, SkillInstalled.type, change.event)
         placing.remove_journal(own, root)
-
-    def _record(self, event: Event) -> None:
-        # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
-        self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
 
     def _append(self, event_id: str, timestamp_ms: int, kind: str, data: JsonObject) -> None:
         self._sink.append(INSTALLS, "install", INSTALLS, [Draft(event_id, timestamp_ms, kind, data)])

@@ -36,11 +36,9 @@ BEFORE: Final = ".before"
 # --- the staging folder ---
 
 
-@contextlib.contextmanager
-def exclusive(root: str) -> Generator[None, None, None]:
+def exclusive(root: str) -> contextlib.AbstractContextManager[None]:
     """Let only one install at a time create or remove staging folders, rename skills, and write the lock file."""
-    with _locked(os.path.dirname(root)):
-        yield
+    return _locked(os.path.dirname(root))
 
 
 @contextlib.contextmanager
