@@ -31,11 +31,10 @@ from metier.hosts.settings import Settings
 from metier.hosts.settings import resolve as settings_of
 from metier.running.grants import packages
 from metier.running.packages import Environment, PackagesUnavailable, Wanted, programs
-from metier.running.packages.environment import Environments
+from metier.running.packages.environment import Environments, wanted_by
 from metier.running.packages.interpreters import Interpreter, choose
+from metier.running.packages.programs import environment
 from metier.running.packages.resolve import resolve
-from metier.running.packages.state import wanted_by
-from metier.running.packages.user_settings import environment
 from metier.running.sandbox import Job, RunLimits, Runner, SandboxUnavailable
 from metier.running.sandbox.interpreter import usual_python
 from metier.running.sandbox.runners import choose as choose_runner

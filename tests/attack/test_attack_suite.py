@@ -21,7 +21,7 @@ from bench.attack.rounds import Plan, Result
 from metier.catalog import foreign, modes
 from metier.files import beneath, tree
 from metier.hosts import trust
-from metier.running.packages import declared, npm_files
+from metier.running.packages import declared, node
 from metier.running.sandbox import Job, OnOutput, Outcome, Runner, container, container_evidence
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.runners import choose
@@ -192,7 +192,7 @@ def test_packages_that_nobody_checks_are_found(identity: str, language: str, mon
         return text
 
     if language == "node":
-        monkeypatch.setattr(npm_files, "is_registry_package", credulous)
+        monkeypatch.setattr(node, "is_registry_package", credulous)
     else:
         monkeypatch.setattr(declared, "requirement", as_it_is)
     assert "escape" in kinds(attacked("packages", identity, seconds=60, enough=1))

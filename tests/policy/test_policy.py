@@ -27,6 +27,7 @@ from metier.session.session import Session
 from metier.surfaces.cli import cli
 from metier.values.grants import grant_tools
 from metier.values.skill import Root, Skill
+from people import frames
 from worlds import World
 
 STANDARD = build(load("standard"))
@@ -35,10 +36,6 @@ SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
 
 def policy(**given: Any) -> Policy:
     return Policy.from_settings(given, STANDARD)
-
-
-def frames(session: Session, kind: str) -> list[dict[str, Any]]:
-    return [frame for frame in session.events if frame["type"] == kind]
 
 
 def a_skill(name: str = "one", hint: list[str] | None = None) -> Skill:
@@ -188,18 +185,6 @@ def test_anything_else_is_a_no_and_nothing_runs(world: World, answer: bool | str
         run(session)
     assert runner.jobs == []
     assert frames(session, "tool_failed")[0]["reason"] == "PolicyDenied"
-
-
-def test_an_answer_for_good_is_of_this_script_and_no_other(world: World) -> None:
-    path = world.skill(".agents/skills/one", files=SCRIPT)
-    asked: list[str] = []
-    session = world.discover().session(
-        approve=lambda r: asked.append(r.digest) or "always", runner=FakeRunner(default=lambda job: printed("x"))
-    )
-    run(session)
-    (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nrm -rf /\n")
-    run(session)
-    assert len(set(asked)) == 2
 
 
 def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:

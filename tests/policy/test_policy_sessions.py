@@ -10,14 +10,10 @@ from metier.policy.decide import Policy
 from metier.record.store.memory import MemoryStore
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
-from metier.session.session import Session
+from people import frames
 from worlds import World
 
 SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
-
-
-def frames(session: Session, kind: str) -> list[dict[str, Any]]:
-    return [frame for frame in session.events if frame["type"] == kind]
 
 
 def ran() -> FakeRunner:

@@ -22,6 +22,7 @@ from metier.session.session import Session
 from metier.surfaces.mcp.server import McpServer
 from metier.surfaces.rpc import Dispatcher
 from metier.surfaces.web.api import build
+from people import frames
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -198,10 +199,6 @@ def active(world: World, **given: Any) -> tuple[Session, MemoryStore]:
     return session, store
 
 
-def of_type(session: Session, kind: str) -> list[dict[str, Any]]:
-    return [frame for frame in session.events if frame["type"] == kind]
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_reading_a_skill_file_activates_the_skill(world: World, way: str) -> None:
     world.skill(f"{SKILLS}/reader", allowed_tools="Read", model="small", overrides={"tools": {"depth": 2}})
@@ -217,7 +214,7 @@ def test_reading_a_skill_file_activates_the_skill(world: World, way: str) -> Non
         ("skill_invoked", ("name", "mode", "effective_allowed_tools")),
         ("skill_override_proposed", ("name", "key", "value", "granted")),
     ):
-        shown = [[[frame.get(key) for key in keys] for frame in of_type(one, kind)] for one in (session, loading)]
+        shown = [[[frame.get(key) for key in keys] for frame in frames(one, kind)] for one in (session, loading)]
         assert shown[0] == shown[1] != []
     assert replay.replay(replay.from_store(store, session.id)).differences == []
 
@@ -270,7 +267,7 @@ def test_a_skill_file_that_was_read_is_given_again_by_its_ref_and_each_time_whol
     assert "# The body" in first
     (known,) = session.state()["loaded"]
     assert session.output(known["ref"]) == first
-    assert [frame.get("already_loaded", False) for frame in of_type(session, "skill_loaded")] == [False, True]
+    assert [frame.get("already_loaded", False) for frame in frames(session, "skill_loaded")] == [False, True]
     assert replay.replay(replay.from_store(store, session.id)).differences == []
 
 
@@ -284,7 +281,7 @@ def test_after_an_edit_everything_comes_from_the_same_bytes(world: World, way: s
     else:
         WAYS[way](session)
     (loaded,), (invoked,), (proposed,) = (
-        of_type(session, kind) for kind in ("skill_loaded", "skill_invoked", "skill_override_proposed")
+        frames(session, kind) for kind in ("skill_loaded", "skill_invoked", "skill_override_proposed")
     )
     bytes_given = store.get_artifact(loaded["digest"])
     assert b"# New" in bytes_given

@@ -32,6 +32,7 @@ from metier.session.session import Session
 from metier.values.grants import recorded_tools
 from metier.values.results import Request
 from metier.values.skill import Skill
+from people import Person, frames
 from worlds import World
 
 OWN, REPO = "~/.agents/skills/tell", ".agents/skills/tell"
@@ -71,30 +72,12 @@ def runner(name: str) -> Runner:
 each_runner = pytest.mark.parametrize("name", ["tree", "none", "bubblewrap"])
 
 
-class Person:
-    """Answers questions and keeps them. `meanwhile` happens while the first is read."""
-
-    def __init__(self, answer: str = "once", meanwhile: Callable[[], object] | None = None) -> None:
-        self.answer, self.asked, self._meanwhile = answer, list[Request](), meanwhile
-
-    def __call__(self, request: Request) -> str:
-        self.asked.append(request)
-        if self._meanwhile is not None:
-            self._meanwhile()
-            self._meanwhile = None
-        return self.answer
-
-
 def opened(world: World, approve: Person | None = None, **given: Any) -> Session:
     given.setdefault("runner", FakeRunner(default=Outcome(0, "exit", 1, b"ran\n")))
     session = world.discover().session(approve=approve, **given)
     if session.call("skill_load", {"name": "tell"}).ok and approve is not None:
         approve.asked.clear()
     return session
-
-
-def frames(session: Session, kind: str) -> list[dict[str, Any]]:
-    return [frame for frame in session.events if frame["type"] == kind]
 
 
 def tools(request: Request) -> list[str]:
@@ -142,6 +125,7 @@ def test_an_edit_after_the_decision_of_a_rule_runs_what_was_decided_on(world: Wo
 
 
 EDITS: dict[str, Callable[[Path], object]] = {
+    "the script": lambda folder: (folder / "scripts/main.sh").write_text("#!/bin/sh\nrm -rf /\n"),
     "an imported file": lambda folder: (folder / "scripts/helper.sh").write_text("say() { :; }\n"),
     "the last byte of a file beyond 4 MiB": lambda folder: (folder / "assets/large.bin").write_bytes(
         b"\0" * ((5 << 20) - 1) + b"\1"

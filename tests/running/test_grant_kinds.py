@@ -19,6 +19,7 @@ from metier.running.scripts import WantedRun
 from metier.surfaces.chat.items import AskItem
 from metier.values.grants import KINDS
 from metier.values.skill import JsonObject
+from people import Person
 from worlds import World
 
 TOOL = "run_clipboard"
@@ -55,24 +56,11 @@ class ClipboardGrant(RunGrant):
 def clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module and the line."""
     module = ModuleType("metier.running.grants.clipboard")
-    module.GRANT = ClipboardGrant  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(KINDS, "clipboard", (TOOL,))
 
 
-class Asked(list[Request]):
-    """A person who answers always the same."""
-
-    def __init__(self, answer: str) -> None:
-        super().__init__()
-        self._answer = answer
-
-    def __call__(self, request: Request) -> str:
-        self.append(request)
-        return self._answer
-
-
-def opened(world: World, person: Asked | None = None, **options: Any) -> Any:
+def opened(world: World, person: Person | None = None, **options: Any) -> Any:
     runner = FakeRunner(default=Outcome(0, "exit", 1, stdout=b"pasted\n"))
     return world.discover().session(approve=person, runner=runner, **options), runner
 
@@ -88,10 +76,10 @@ def skill(world: World, clipboard: None) -> World:
 
 
 def test_the_question_names_it_and_the_job_has_it(skill: World) -> None:
-    person = Asked("once")
+    person = Person("once")
     session, runner = opened(skill, person)
     run(session)
-    request = person[-1]
+    request = person.asked[-1]
     assert "Pastes  It reads 18 characters of the clipboard." in Question.of(request).as_text()
     data = request.as_dict()
     assert (data["clipboard"], data["wants"], TOOL in data["grants"]) == (18, {"clipboard": True}, True)
@@ -101,22 +89,22 @@ def test_the_question_names_it_and_the_job_has_it(skill: World) -> None:
 
 
 def test_an_answer_for_good_covers_it_and_no_other_run(skill: World) -> None:
-    person = Asked("always")
+    person = Person("always")
     for _ in range(2):
         run(opened(skill, person)[0])
-    assert sum(request.tool == "skill_run" for request in person) == 1
+    assert sum(request.tool == "skill_run" for request in person.asked) == 1
     answers = skill.home / ".config/metier/permissions.toml"
     assert "clipboard = true" in answers.read_text()
     answers.write_text(answers.read_text().replace("clipboard = true", "clipboard = false"))
     run(opened(skill, person)[0])
-    assert sum(request.tool == "skill_run" for request in person) == 2, "another value is another answer"
+    assert sum(request.tool == "skill_run" for request in person.asked) == 2, "another value is another answer"
 
 
 def test_a_rule_about_it_is_known_and_decides(skill: World) -> None:
-    person = Asked("once")
+    person = Person("once")
     allowed = {"allow": [{"tool": TOOL}]}
     run(opened(skill, person, policy=allowed)[0])
-    assert person[-1].wants == ()
+    assert person.asked[-1].wants == ()
     assert Policy().decide(Request(TOOL)).verdict == "deny", "like every grant, it needs a rule"
     full = {"profile": "full-auto"}
     session = opened(skill, policy=full)[0]
@@ -127,7 +115,7 @@ def test_a_rule_about_it_is_known_and_decides(skill: World) -> None:
 
 def test_the_record_has_it_and_a_replay_takes_it_from_there(skill: World, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    session, _ = opened(skill, Asked("once"), store=store)
+    session, _ = opened(skill, Person("once"), store=store)
     run(session)
     started = next(frame for frame in session.events if frame["type"] == "tool_started")
     assert started["grants"]["clipboard"] == {"tools": [TOOL], "asked": True, "characters": 18}

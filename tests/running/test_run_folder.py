@@ -18,7 +18,7 @@ from metier.running.sandbox import Job, Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.operations import Run as RunOperation
 from metier.session.session import Session
-from metier.values.results import Request
+from people import Person
 from worlds import World
 
 OWN = "~/.agents/skills/maker"
@@ -156,18 +156,6 @@ def test_a_project_can_only_narrow_the_folder(world: World) -> None:
 
 
 # --- policy ---
-
-
-class Person:
-    """Says the same to every question, and remembers them."""
-
-    def __init__(self, answer: str) -> None:
-        self.answer = answer
-        self.asked: list[Request] = []
-
-    def __call__(self, request: Request) -> str:
-        self.asked.append(request)
-        return self.answer
 
 
 def opened(world: World, person: Person | None = None, **given: Any) -> tuple[Session, FakeRunner]:

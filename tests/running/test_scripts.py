@@ -9,7 +9,6 @@ import pytest
 
 import parts
 from metier import PolicyDenied, ResourceError, SandboxUnavailable
-from metier.policy.decide import Request
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.running.sandbox import Outcome, WrittenFile
@@ -148,29 +147,6 @@ def test_the_model_must_load_a_skill_before_it_runs_its_scripts(world: World) ->
     assert "load" in refused.text
     session.call("skill_load", {"name": "probe"})
     assert session.call("skill_run", call).ok
-
-
-def test_a_changed_script_asks_again_although_its_answer_was_always(world: World) -> None:
-    probe(world)
-    asked: list[Request] = []
-    session = opened(world, approve=lambda request: asked.append(request) or "always")
-    session.run("probe", "scripts/say.sh")
-    session.run("probe", "scripts/say.sh")
-    assert [("echo said" in request.detail, request.tool) for request in asked] == [(True, "skill_run")]
-    (world.project / ".agents/skills/probe/scripts/say.sh").write_text("#!/bin/sh\nrm -rf /\n")
-    session.run("probe", "scripts/say.sh")
-    assert len(asked) == 2
-    assert asked[0].digest != asked[1].digest
-
-
-def test_a_no_runs_nothing_and_is_in_the_trail(world: World) -> None:
-    probe(world)
-    runner = FakeRunner(default=Outcome(0, "exit", 1))
-    session = opened(world, runner, approve=lambda _: False)
-    with pytest.raises(PolicyDenied):
-        session.run("probe", "scripts/say.sh")
-    assert runner.jobs == []
-    assert types(session) == ["tool_failed"]
 
 
 @pytest.mark.parametrize(

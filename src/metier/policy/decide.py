@@ -258,7 +258,9 @@ class Policy:
             raise self.denied(request, decision)
         if approve is None:
             if not self._goes_unasked(request, by):
-                raise PolicyDenied(request.tool, request.skill_name, self._nobody_to_ask(request))
+                why = "it must be confirmed, and nobody can be asked here; the user can allow it "
+                why += f"{in_settings(request)}, and a host with an approve callback"
+                raise PolicyDenied(request.tool, request.skill_name, why)
             return decision
         answer = approve(request)
         if answer in ("always", "remember"):
@@ -295,12 +297,6 @@ class Policy:
             return False  # text of strangers: only a rule or a person lets it in
         return self.unasked == "allow" or (self.unasked == "loads" and request.tool in _TEXTS)
 
-    def _nobody_to_ask(self, request: Request) -> str:
-        return (
-            "it must be confirmed, and nobody can be asked here; the user can allow it "
-            f"{in_settings(request)}, and a host with an approve callback"
-        )
-
     def remember(self, request: Request) -> Rule:
         """Remember a yes for this tool and this skill at its place; see `Rule.covering`."""
         rule = Rule.covering(request)
@@ -317,7 +313,7 @@ class Policy:
         hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
         if hint is None:
             return None
-        return tuple(entry for entry in hint if self.host_allows(skill_request(_tool_name(entry), skill)))
+        return tuple(entry for entry in hint if self.host_allows(skill_request(entry.partition("(")[0], skill)))
 
     def host_allows(self, request: Request) -> bool:
         """Whether a tool of the host may be used at all, or for a skill, for a command if the request has one."""
@@ -362,7 +358,3 @@ def proposals(frontmatter: Mapping[str, Any]) -> list[tuple[str, Any]]:
                 found.append((key, value))
     found += [(key, frontmatter[key]) for key in _OVERRIDES if key in frontmatter]
     return found
-
-
-def _tool_name(entry: str) -> str:
-    return entry.partition("(")[0]

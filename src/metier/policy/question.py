@@ -10,13 +10,13 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from metier.files.text import visible
 from metier.policy.rules import REMOTE_LOAD
 from metier.values.results import CHOICES, Request
-from metier.values.skill import REMOTE, JsonObject
+from metier.values.skill import REMOTE
+from metier.values.value import Value
 
 CHARACTERS: Final = 20_000
 """The characters of a script or a difference that a question shows. The rest is counted."""
@@ -38,21 +38,22 @@ _LABEL: Final = 8
 _INDENT: Final = " " * 4
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Value):
     """One thing to know before the answer. `whole` is set where `text` is only the beginning of it."""
+
+    json_keys = ("label", "text", "whole?")
+    unshown = ("whole",)
 
     label: str
     text: str
-    whole: str = field(default="", repr=False)
-
-    def as_dict(self) -> JsonObject:
-        return {"label": self.label, "text": self.text, **({"whole": self.whole} if self.whole else {})}
+    whole: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value, kw_only=True):
     """See the module. `Question.of(request).as_text()` is all that a host with an `approve` callback needs."""
+
+    json_keys = ("title", "facts", "heading", "content", "is_diff", "cut", "answers", "text")
+    unshown = ("detail",)
 
     title: str
     facts: tuple[Fact, ...]
@@ -66,7 +67,7 @@ class Question:
     once: str
     always: str
     no: str
-    detail: str = field(default="", repr=False)
+    detail: str = ""
     """The whole text as it came. Only `whole` shows it."""
 
     @classmethod
@@ -95,18 +96,15 @@ class Question:
         """Whether `whole` shows more than the question."""
         return self.is_diff or bool(self.cut) or any(fact.whole for fact in self.facts)
 
-    def as_dict(self) -> JsonObject:
-        """The question as data, and as text for a client that only shows it."""
-        return {
-            "title": self.title,
-            "facts": [fact.as_dict() for fact in self.facts],
-            "heading": self.heading,
-            "content": self.content,
-            "is_diff": self.is_diff,
-            "cut": self.cut,
-            "answers": {choice: self._meaning(choice) for choice in CHOICES},
-            "text": self.as_text(),
-        }
+    @property
+    def answers(self) -> dict[str, str]:
+        """What each answer means."""
+        return {"once": self.once, "always": self.always, "no": self.no}
+
+    @property
+    def text(self) -> str:
+        """The question for a client that only shows it."""
+        return self.as_text()
 
     def as_text(self, width: int = WIDTH, choices: Sequence[str] = CHOICES) -> str:
         """The question as lines of at most `width` columns. Lines of the content begin with a bar."""
@@ -121,7 +119,7 @@ class Question:
 
     def meanings(self, width: int = WIDTH, choices: Sequence[str] = CHOICES) -> str:
         """What each answer means, as lines of at most `width` columns."""
-        said = (f"{choice.capitalize()}: {self._meaning(choice)}" for choice in choices)
+        said = (f"{choice.capitalize()}: {self.answers[choice]}" for choice in choices)
         return "\n".join(line for one in said for line in _folded(one, width, after=_INDENT))
 
     def whole(self, width: int = WIDTH) -> str:
@@ -132,9 +130,6 @@ class Question:
         if self.is_diff or self.cut:
             lines += ["The whole text:", *_barred(visible(self.detail.removesuffix("\n"), lines=True), width)]
         return "\n".join(lines)
-
-    def _meaning(self, choice: str) -> str:
-        return {"once": self.once, "always": self.always, "no": self.no}[choice]
 
 
 # --- words ---

@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from metier import limits
 from metier.errors import MetierError, SandboxUnavailable, ScriptRefused
@@ -16,6 +16,12 @@ from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, Runner,
 from metier.running.sandbox.masked import MaskedRunner
 from metier.running.scripts import Script, WantedRun
 from metier.values.results import Artifact, RunResult
+
+_CUT: Final = (
+    "the output was cut after {:,} bytes, and the script was ended; have it print less or write to a file, "
+    "or the user can raise run.output_bytes in ~/.config/metier/config.toml"
+)
+"""What a model reads where a script wrote more than it may."""
 
 
 class Note(Protocol):
@@ -110,7 +116,7 @@ class Execution:
             *(f"not changed in the folder: {storable_text(what)}" for what in outcome.refused),
             *(note for grant in self._grants for note in grant.notes(self._run, outcome)),
             *notes_about(script.skill, self._attempts, outcome.attempts_left_out),
-            *([_cut_note(self._run.settings.profile.run.output_bytes)] if outcome.ended == "output-limit" else ()),
+            *([_CUT.format(self._run.settings.profile.run.output_bytes)] if outcome.ended == "output-limit" else ()),
         )
         notes = tuple(dict.fromkeys(notes))  # in a replay, the outcome has all of them already
         changes = tuple(replace(change, path=storable_text(change.path)) for change in outcome.changes)
@@ -162,14 +168,6 @@ def refusal(
         digest=script.digest if script is not None else "",
         tree=script.tree if script is not None else "",
         grants=recorded(grants) or None,
-    )
-
-
-def _cut_note(limit: int) -> str:
-    """What a model reads where a script wrote more than it may."""
-    return (
-        f"the output was cut after {limit:,} bytes, and the script was ended; have it print less or write to a file, "
-        "or the user can raise run.output_bytes in ~/.config/metier/config.toml"
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final, NamedTuple, TypeVar, cast
 
-import anyio
 import httpx2
 import mcp_types as types
 from anyio.from_thread import BlockingPortal
@@ -78,38 +77,11 @@ class _ListSkillsResult(types.Result):
     ttlMs: int = 0  # noqa: N815
 
 
-class EventLoopThread:
-    """The background thread and its event loop. It ends with the process, or with `close`."""
-
-    def __init__(self) -> None:
-        self._ready = threading.Event()
-        self._portal: BlockingPortal | None = None
-        self._thread = threading.Thread(target=anyio.run, args=(self._serve,), name="metier-mcp", daemon=True)
-        self._thread.start()
-
-    async def _serve(self) -> None:
-        async with BlockingPortal() as self._portal:
-            self._ready.set()
-            await self._portal.sleep_until_stopped()
-
-    @property
-    def portal(self) -> BlockingPortal:
-        self._ready.wait()
-        assert self._portal is not None
-        return self._portal
-
-    def close(self) -> None:
-        portal = self.portal
-        portal.call(portal.stop)
-        self._thread.join(SECONDS)
-
-
 class McpClient:
     """The connection to one server. Every failure is a `ResourceError` with the reason `unreachable` or `server`."""
 
-    def __init__(self, config: ServerConfig, thread: EventLoopThread) -> None:
-        self.config = config
-        self._thread = thread
+    def __init__(self, config: ServerConfig, portal: BlockingPortal) -> None:
+        self.config, self._portal = config, portal
         self._lock = threading.RLock()
         self._manager: AbstractContextManager[Client] | None = None
         self._client: Client | None = None
@@ -152,7 +124,7 @@ class McpClient:
         with self._lock:
             new = self._client is None
             try:
-                return self._thread.portal.call(ask, self._connected())
+                return self._portal.call(ask, self._connected())
             except (ResourceError, MCPError) as error:
                 if isinstance(error, ResourceError) or error.code != types.CONNECTION_CLOSED:
                     raise self._failure(error) from error
@@ -166,7 +138,7 @@ class McpClient:
 
     def _connected(self) -> Client:
         if self._client is None:
-            self._manager = self._thread.portal.wrap_async_context_manager(_connect(self.config))
+            self._manager = self._portal.wrap_async_context_manager(_connect(self.config))
             self._client = self._manager.__enter__()
         return self._client
 

@@ -7,11 +7,16 @@ skills. A local skill wins over a server's skill of the same name, and the colli
 
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeGuard
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+import msgspec
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from metier.catalog import invocation, validate
 from metier.catalog.discover import Found
@@ -19,12 +24,12 @@ from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
 from metier.files.beneath import Content, Listing, read_file, within_limits
 from metier.files.replace import beside
-from metier.files.shapes import as_table, is_items, is_object
+from metier.files.shapes import as_table, is_object
 from metier.files.source import DiskFiles
 from metier.hosts.profiles import Profile
 from metier.policy.rules import REMOTE_LOAD, skill_request
 from metier.sources import remote_skill
-from metier.sources.mcp_client import EventLoopThread, McpClient, ServerConfig
+from metier.sources.mcp_client import McpClient, ServerConfig
 from metier.sources.remote_skill import RemoteSkill, RemoteSkillRefused
 from metier.values.results import Request
 from metier.values.skill import REMOTE, SKILL_FILE, Diagnostic, Root, Skill, Skipped
@@ -36,7 +41,7 @@ RETRY_SECONDS: Final = 30.0
 """The delay before a server that could not be reached is asked again."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_KEYS: Final = ("command", "url", "env", "headers", "prefer", "allowed_tools")
+_KEYS: Final = ServerConfig.__struct_fields__[1:]
 
 
 class _CachedListing(NamedTuple):
@@ -65,40 +70,19 @@ def _server(name: str, given: object) -> ServerConfig:
     unknown = next((key for key in given if key not in _KEYS), None)
     if unknown is not None:
         raise wrong(f"is not a known key; use {', '.join(_KEYS)}", unknown)
-    command, url = given.get("command", []), given.get("url", "")
-    if not _is_texts(command) or not isinstance(url, str) or bool(command) == bool(url):
+    try:
+        config = msgspec.convert({**given, "name": name}, ServerConfig)
+    except msgspec.ValidationError as error:
+        raise wrong(f"is not valid: {error}") from error
+    if bool(config.command) == bool(config.url):
         raise wrong("needs either a command (a list of strings) or a url")
-    if url and not url.startswith(("https://", "http://")):
+    if config.url and not config.url.startswith(("https://", "http://")):
         raise wrong("must start with https:// or http://", "url")
-    env, allowed, prefer = given.get("env", {}), given.get("allowed_tools", []), given.get("prefer", False)
-    if not _is_text_table(env):
-        raise wrong("must be a table of strings", "env")
-    headers = given.get("headers", {})
-    if not _is_text_table(headers) or not all(value.isascii() and value.isprintable() for value in headers.values()):
+    if not all(value.isascii() and value.isprintable() for value in config.headers.values()):
         raise wrong("must be a table of strings of printable ASCII characters", "headers")
-    if headers and not url:
+    if config.headers and not config.url:
         raise wrong("needs a url", "headers")
-    if not _is_texts(allowed):
-        raise wrong("must be a list of skill names", "allowed_tools")
-    if not isinstance(prefer, bool):
-        raise wrong("must be true or false", "prefer")
-    return ServerConfig(
-        name=name,
-        command=tuple(command),
-        url=url,
-        env=dict(env),
-        headers=dict(headers),
-        prefer=prefer,
-        allowed_tools=tuple(allowed),
-    )
-
-
-def _is_texts(value: object) -> TypeGuard[Sequence[str]]:
-    return is_items(value) and all(isinstance(one, str) for one in value)
-
-
-def _is_text_table(value: object) -> TypeGuard[Mapping[str, str]]:
-    return is_object(value) and all(isinstance(one, str) for one in value.values())
+    return config
 
 
 class McpSource:
@@ -111,7 +95,7 @@ class McpSource:
         self.folder = os.path.join(os.path.realpath(folder), "mcp")
         self._clock = clock
         self._lock = threading.RLock()
-        self._thread: EventLoopThread | None = None
+        self._thread: AbstractContextManager[BlockingPortal] | None = None
         self._clients: dict[str, McpClient] = {}
         self._listings: dict[str, _CachedListing] = {}
         self._known: dict[str, RemoteSkill] = {}
@@ -223,8 +207,9 @@ class McpSource:
     def _client(self, name: str) -> McpClient:
         with self._lock:
             if self._thread is None:
-                self._thread = EventLoopThread()
-                self._clients = {one.name: McpClient(one, self._thread) for one in self.configs}
+                self._thread = start_blocking_portal(name="metier-mcp")
+                portal = self._thread.__enter__()
+                self._clients = {one.name: McpClient(one, portal) for one in self.configs}
             return self._clients[name]
 
     def close(self) -> None:
@@ -237,15 +222,14 @@ class McpSource:
                     client.close()
             finally:
                 self._clients = {}
-                thread.close()
+                thread.__exit__(*sys.exc_info())  # what a failure leaves running is cancelled
 
 
-class RemoteFiles:
+class RemoteFiles(DiskFiles):
     """The `Files` of a session: those of a server's skill once its set is approved, all others from the disk."""
 
     def __init__(self, source: McpSource) -> None:
         self._source = source
-        self._disk = DiskFiles()
 
     def requests(self, skill: Skill, path: str) -> Sequence[Request]:
         remote = self._source.find(skill)
@@ -256,17 +240,19 @@ class RemoteFiles:
         return (skill_request(REMOTE_LOAD, skill, remote.uri, digest=remote.digest, detail=detail),)
 
     def skill_file(self, skill: Skill, limit: int) -> Content:
-        remote = self._source.find(skill)
-        return self._disk.skill_file(skill, limit) if remote is None else self._read(remote, SKILL_FILE, limit)
+        return self.resource(skill, SKILL_FILE, limit) if self._source.find(skill) else super().skill_file(skill, limit)
 
     def resource(self, skill: Skill, path: str, limit: int) -> Content:
         remote = self._source.find(skill)
-        return self._disk.resource(skill, path, limit) if remote is None else self._read(remote, path, limit)
+        if remote is None:
+            return super().resource(skill, path, limit)
+        data = self._source.fetch(remote, path)
+        return Content(data[:limit], len(data), 0)
 
     def listing(self, skill: Skill, max_files: int, max_bytes: int) -> Listing:
         remote = self._source.find(skill)
         if remote is None:
-            return self._disk.listing(skill, max_files, max_bytes)
+            return super().listing(skill, max_files, max_bytes)
         sizes = {path: file.size for path, file in remote.files.items() if path != SKILL_FILE}
         return within_limits(sizes, max_files, max_bytes)
 
@@ -275,11 +261,7 @@ class RemoteFiles:
         if remote is not None:
             for path in remote.files:  # a script may need any of them
                 self._source.fetch(remote, path)
-        return self._disk.folder(skill)
-
-    def _read(self, remote: RemoteSkill, path: str, limit: int) -> Content:
-        data = self._source.fetch(remote, path)
-        return Content(data[:limit], len(data), 0)
+        return super().folder(skill)
 
 
 def _without_local_names(skills: list[Skill], local: set[str], found: Found) -> list[Skill]:

@@ -7,8 +7,7 @@ must match the file. An approval covers the digest of the whole set of files, so
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from metier.catalog import frontmatter
@@ -19,14 +18,14 @@ from metier.files.json_text import infinite_in
 from metier.files.shapes import as_table, is_list, is_object
 from metier.sources.mcp_protocol import SKILL_BYTES, SKILL_FILES
 from metier.values.skill import SKILL_FILE
+from metier.values.value import Value
 
 _YES: Final = frozenset(("true", "yes", "on", "y"))
 _NO: Final = frozenset(("false", "no", "off", "n"))
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:T00:00:00(?:\.0+)?(?:Z|\+00:00)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
+class RemoteFile(NamedTuple):
     """A file as the entry lists it."""
 
     uri: str
@@ -34,15 +33,16 @@ class RemoteFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSkill:
+class RemoteSkill(Value):
     """A checked entry: the configured name of its server, the address of its SKILL.md, and its files by path."""
+
+    unhashed = ("frontmatter", "files")
 
     server: str
     uri: str
     name: str
-    frontmatter: Mapping[str, object] = field(hash=False)
-    files: Mapping[str, RemoteFile] = field(hash=False)
+    frontmatter: Mapping[str, object]
+    files: Mapping[str, RemoteFile]
 
     @property
     def digest(self) -> str:

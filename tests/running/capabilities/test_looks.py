@@ -1,9 +1,17 @@
 """What the looks find in the files of a skill, and what they leave out."""
 
-from metier.running.capabilities.look import files, hosts, imports, programs
-from metier.running.capabilities.secrets import asked_for, asked_for_by, looks_secret
+from metier.running.capabilities.look import (
+    Language,
+    SourceFile,
+    asked_for,
+    asked_for_by,
+    files,
+    hosts,
+    imports,
+    looks_secret,
+    programs,
+)
 from metier.running.capabilities.shell import called
-from metier.running.capabilities.sources import Language, SourceFile
 
 SHELL = r"""#!/usr/bin/env bash
 set -euo pipefail

@@ -56,14 +56,8 @@ def use(monkeypatch: pytest.MonkeyPatch, installer: str, folder: Path, cache: Pa
         parts.require("uv")
     else:
         monkeypatch.setattr(programs, "_uv", lambda: None)
-    for name in (
-        "PIP_INDEX_URL",
-        "PIP_EXTRA_INDEX_URL",
-        "UV_INDEX",
-        "UV_DEFAULT_INDEX",
-        "UV_INDEX_URL",
-        "UV_FIND_LINKS",
-    ):
+    indexes = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS")
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", *indexes):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")

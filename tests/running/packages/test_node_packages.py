@@ -10,7 +10,7 @@ from registries import Registry, serving, use
 
 import parts
 from bench.attack.listeners import listening
-from metier.running.packages import npm_files
+from metier.running.packages import node
 from metier.values.results import Request, RunResult
 from worlds import World
 
@@ -219,10 +219,10 @@ def test_settings_and_folders_that_others_can_write_to_are_named(world: World) -
     ],
 )
 def test_versions_of_a_registry_are_taken_as_npm_takes_them(bound: str) -> None:
-    assert npm_files.is_registry_package("tiny", bound)
-    assert npm_files.is_registry_package("@scope/tiny.js", bound)
+    assert node.is_registry_package("tiny", bound)
+    assert node.is_registry_package("@scope/tiny.js", bound)
 
 
 def test_a_long_bound_is_refused_at_once() -> None:
     for text in ("1  " * 70 + "!", "||  " * 50 + "!", "1-" * 100 + "!", "9" * 213 + "!", ">" * 200):
-        assert not npm_files.is_registry_package("tiny", text)
+        assert not node.is_registry_package("tiny", text)

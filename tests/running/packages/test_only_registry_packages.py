@@ -176,17 +176,12 @@ def test_env_shows_what_is_refused(world: World, run: Run, programs_started: lis
 @pytest.mark.parametrize(
     ("name", "bound"),
     [
-        *(
-            ("a", bound)
-            for bound in ("git+http://x/y.git", "GIT+HTTP://x/y", "git://x", "http://x/a.tgz", "HTTPS://x/a")
-        ),
+        *(("a", bound) for bound in ("git+http://x/y.git", "GIT+HTTP://x/y", "git://x", "http://x/a.tgz")),
+        *(("a", bound) for bound in ("HTTPS://x/a", "catalog:", "%2e", "-x")),
         *(("a", bound) for bound in ("user/repo", "github:user/repo", "gitlab:u/r", "u/r#semver:^1", "git@x.y:z")),
         *(("a", bound) for bound in ("file:../x", "FILE:x", "link:x", "./x", "../x", "~/x", "/x", "C:x", "x.tgz")),
         *(("a", bound) for bound in ("1.0.0-x.TGZ", "x.tar", "1.0.0+x.tar.gz", "npm:b@1", "NPM:b", "workspace:*")),
-        *(
-            ("a", bound)
-            for bound in ("latest && x", "$(x)", "a\nb", "1.0.0\n", "é", "a" * 600, "catalog:", "%2e", "-x")
-        ),
+        *(("a", bound) for bound in ("latest && x", "$(x)", "a\nb", "1.0.0\n", "é", "a" * 600)),
         *(("a", bound) for bound in (1, None, ["1"], {"a": "1"}, True)),
         *((name, "1") for name in ("../a", "a/b", "@a", "@a/b/c", ".a", "_a", "-a", "a b", "a@b", "é", "", "a" * 300)),
         *((name, "1") for name in ("__proto__", "node_modules", "a.tgz", "a\n", "@./a", "@a/../b", "a:b", "a%2fb")),
@@ -276,15 +271,8 @@ def test_a_lock_that_cannot_be_read_is_refused(text: str) -> None:
             "x/",
         ),
         *("a.whl", "a.zip", "a==1.zip", "A.TAR.GZ", "-e .", "-e git+http://x", "--editable=x", "-r https://x/r.txt"),
-        *(
-            "a --index-url http://x",
-            "a; x -r y",
-            "${A}",
-            "a\u00e9",
-            "a,b",
-            "--requirement /etc/x",
-            "-r requirements.txt",
-        ),
+        *("a --index-url http://x", "a; x -r y", "${A}", "a\u00e9", "a,b", "--requirement /etc/x"),
+        "-r requirements.txt",
     ],
 )
 def test_each_line_that_is_no_name_with_versions_is_refused(line: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 from indexes import use, wheel
 
 import parts
-from metier.policy.question import Question
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
 from metier.replay.run import replay
@@ -24,6 +23,7 @@ from metier.running.packages.resolve import resolve
 from metier.running.sandbox.interpreter import usual_python
 from metier.values.grants import recorded_tools
 from metier.values.results import Request, RunResult
+from people import Person
 from worlds import World
 
 SHOWS = "import tinypack\nprint('has', tinypack.version)\n"
@@ -47,21 +47,6 @@ def prepared(world: World, index: Path, tmp_path: Path, monkeypatch: pytest.Monk
     wheel(index, "tinypack")
     world.skill("~/.agents/skills/tool", files={"scripts/a.py": SHOWS})
     return world
-
-
-class Person:
-    """Answers every question in the same way, and remembers what was asked."""
-
-    def __init__(self, answer: str = "once") -> None:
-        self.answer, self.asked = answer, list[Request]()
-
-    def __call__(self, request: Request) -> str:
-        self.asked.append(request)
-        return self.answer
-
-    @property
-    def shown(self) -> str:
-        return Question.of(self.asked[-1]).as_text(400)
 
 
 Approve = Callable[[Request], "bool | str"]

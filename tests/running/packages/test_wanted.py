@@ -3,18 +3,12 @@
 import pytest
 
 from metier.files.tree import SkillTree, TreeFile
-from metier.running.packages import PackagesUnavailable
 from metier.running.packages.declared import declared, requirement
 from metier.running.packages.inferred import distribution_of, inferred
-from metier.running.packages.interpreters import choose, fits
-from metier.running.packages.user_settings import environment
+from metier.running.packages.interpreters import fits
+from metier.running.packages.programs import environment
 
 NOT_TOML = "its PEP 723 header is not valid TOML; dependencies not installed"
-
-
-def tree(**files: str) -> SkillTree:
-    given = {name.replace("__", "/").replace("_DOT_", "."): text for name, text in files.items()}
-    return of(given)
 
 
 def of(files: dict[str, str]) -> SkillTree:
@@ -127,11 +121,6 @@ def test_imports_are_followed_through_modules_of_the_skill_and_named_as_distribu
 def test_versions_of_python_are_compared_as_declared(declared: str, yes: tuple[int, ...], no: tuple[int, ...]) -> None:
     assert fits(yes, declared)
     assert not fits(no, declared)
-
-
-def test_no_interpreter_that_fits_is_an_error_with_those_that_are_here() -> None:
-    with pytest.raises(PackagesUnavailable, match=r"it needs Python >=3.99, and none is installed here"):
-        choose("/usr/bin/python3", ">=3.99")
 
 
 def test_uv_is_given_the_index_of_pip_unless_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,16 +47,12 @@ def refused(world: World, data: bytes, tmp_path: Path, name: str) -> str:
     return getattr(error.value, "reason", "") or type(error.value).__name__
 
 
-@pytest.mark.parametrize("attack", hostile.ZIPS)
-def test_a_hostile_zip_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str) -> None:
-    reason, build = hostile.ZIPS[attack]
-    assert refused(world, build(), tmp_path, "x.zip") == reason
-
-
-@pytest.mark.parametrize("attack", hostile.TARS)
-def test_a_hostile_tar_is_refused_and_leaves_nothing(world: World, tmp_path: Path, attack: str) -> None:
-    reason, build = hostile.TARS[attack]
-    assert refused(world, build(), tmp_path, "x.tar.gz") == reason
+@pytest.mark.parametrize(
+    ("kind", "attack"), [*(("zip", name) for name in hostile.ZIPS), *(("tar.gz", name) for name in hostile.TARS)]
+)
+def test_a_hostile_archive_is_refused_and_leaves_nothing(world: World, tmp_path: Path, kind: str, attack: str) -> None:
+    reason, build = (hostile.ZIPS if kind == "zip" else hostile.TARS)[attack]
+    assert refused(world, build(), tmp_path, f"x.{kind}") == reason
 
 
 @pytest.mark.parametrize("attack", hostile.SKILLS)

@@ -190,7 +190,7 @@ def read_only(world: World) -> Path:
 def installed(world: World) -> Path:
     path = world.skill("skills/pdf", text=BROKEN)
     root = str(world.project / "skills")
-    lock.write(root, {"pdf": lock.Locked("https://x.org/pdf", "sha256:0", "", ())}, f"{root}.part")
+    lock.write(root, {"pdf": lock.Locked(source="https://x.org/pdf", digest="sha256:0", files=())}, f"{root}.part")
     return path
 
 

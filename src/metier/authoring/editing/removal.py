@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from metier.authoring.editing.skill_files import EditRefused, SkillFolder
@@ -60,7 +60,7 @@ class RemovedSkills:
             with placing.exclusive(root):
                 locked = lock.read(root)
                 entry = locked.pop(name, None)
-                note = {"name": name, "folder": where, "locked": asdict(entry) if entry else None}
+                note = {"name": name, "folder": where, "locked": entry.as_dict() if entry else None}
                 replace_file(os.path.join(place, "note.json"), json.dumps(note).encode(), 0o600)
                 shutil.move(where, os.path.join(place, "skill"))
                 if entry is not None:

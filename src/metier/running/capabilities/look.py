@@ -1,22 +1,96 @@
-"""Everything that a skill names: hosts, files, commands, modules and programs, in its scripts and its SKILL.md.
+"""What a skill names: hosts, files, commands, modules, programs and secrets, in its scripts and its SKILL.md.
 
-The text is read and never run. What is only known at run time is not found.
+The text is read and never run. What is only known at run time is not found. A skill can also declare programs and
+secrets in the frontmatter, as `bins` and `env` in a table `requires` of its metadata, which some hosts read.
 """
 
 import ast
+import os
 import posixpath
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal
 
-from metier.files.tree import SkillTree
-from metier.running.capabilities.secrets import asked_for, declared_in
+from metier import limits
+from metier.files.shapes import is_items, is_object
+from metier.files.text import from_utf8
+from metier.files.tree import SkillTree, TreeFile
 from metier.running.capabilities.shell import called
-from metier.running.capabilities.sources import Named, SourceFile, collected, sources
-from metier.running.packages.python_imports import parsed, python_imports
-from metier.values.skill import SKILL_FILE, JsonObject
+from metier.running.packages.inferred import parsed, python_imports
+from metier.values.skill import SKILL_FILE
+from metier.values.value import Value
+
+Language = Literal["python", "shell", "node", "markdown"]
+
+_SUFFIXES: Final[dict[str, Language]] = {
+    ".py": "python",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+    ".ts": "node",
+}
+_PROGRAMS: Final[tuple[tuple[re.Pattern[str], Language], ...]] = (
+    (re.compile(r"#!.*\b(python[\d.]*|uv)\b"), "python"),
+    (re.compile(r"#!.*\b(sh|bash|dash|ash|zsh)\b"), "shell"),
+    (re.compile(r"#!.*\b(node|nodejs|bun|deno)\b"), "node"),
+)
+
+
+class SourceFile(Value):
+    """One file, with its text."""
+
+    unshown = ("text",)
+
+    path: str
+    language: Language
+    text: str
+
+
+class Named(Value):
+    """Something that a skill names, the files that name it, and what kind of thing it is, if a look tells."""
+
+    json_keys = ("name", "where", "kind?")
+
+    name: str
+    where: tuple[str, ...]
+    kind: str = ""
+
+
+def sources(tree: SkillTree) -> tuple[SourceFile, ...]:
+    """The sources of a skill, sorted by path. Links and files of other kinds are left out."""
+    return tuple(
+        SourceFile(file.path, language, from_utf8(file.data))
+        for file in tree.files
+        if not file.target and (language := language_of(file)) is not None
+    )
+
+
+def language_of(file: TreeFile) -> Language | None:
+    """The language of a file by its suffix or first line."""
+    if len(file.data) > limits.SCRIPT_BYTES:
+        return None
+    if file.path == SKILL_FILE:
+        return "markdown"
+    suffix = os.path.splitext(file.path)[1].lower()
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    first = from_utf8(file.data[:200].split(b"\n", 1)[0])
+    return next((language for pattern, language in _PROGRAMS if not suffix and pattern.match(first)), None)
+
+
+def collected(found: Iterable[tuple[str, str, str]]) -> tuple[Named, ...]:
+    """What was found, as (name, path, kind), with all places of each name together."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for name, path, kind in found:
+        places.setdefault((name, kind), {})[path] = None
+    return tuple(Named(name, tuple(sorted(where)), kind) for (name, kind), where in sorted(places.items()))
+
+
+# --- hosts, files and commands ---
+
 
 _URL: Final = re.compile(
     r"\b(?:https?|wss?|ftp)://(?:[^\s/@\"'<>]*@)?"
@@ -157,11 +231,95 @@ def _of_call(node: ast.Call) -> Iterator[str]:
         yield text
 
 
+# --- secrets ---
+
+
+_WORDS: Final = (
+    "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL",
+    "CREDENTIALS", "APIKEY", "PAT", "AUTH", "DSN",
+)  # fmt: skip
+_NAME: Final = r"([A-Z][A-Z0-9_]*)"
+_READ: Final[Mapping[Language, tuple[re.Pattern[str], ...]]] = {
+    "python": (re.compile(rf"""(?:environ(?:\.get\(|\.pop\(|\[)|getenv\()\s*["']{_NAME}["']"""),),
+    "node": (
+        re.compile(rf"process\.env\.{_NAME}"),
+        re.compile(rf"""process\.env\[\s*["'`]{_NAME}["'`]"""),
+    ),
+    "shell": (re.compile(rf"\$\{{?{_NAME}"),),
+    "markdown": (re.compile(r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9]*_[A-Z0-9_]+)(?![A-Za-z0-9_])"),),
+}
+_TAKEN_APART: Final = re.compile(r"\{([^{}]*)\}\s*=\s*process\.env")
+_ASSIGNED: Final = re.compile(
+    rf"(?:^|[\s;&|(]){_NAME}=(?P<value>[^\n;]*)|\b(?:read|for|local)\s+(?:-\w+\s+)*(?P<own>[A-Z]\w*)"
+)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether the name of a variable is that of a secret, such as `GITHUB_TOKEN` or `OPENAI_API_KEY`."""
+    parts = name.split("_")
+    return any(part in _WORDS for part in parts) or name.endswith(("APIKEY", "TOKEN", "SECRET", "PASSWORD"))
+
+
+def asked_for(sources: Iterable[SourceFile], frontmatter: Mapping[str, object] | None = None) -> tuple[Named, ...]:
+    """The secrets that some sources of a skill, and its frontmatter, ask for. The kind is `declared` or `named`."""
+    declared = {name: (name, SKILL_FILE, "declared") for name in declared_in(frontmatter or {}, "env")}
+    found = [
+        (name, source.path, "declared" if name in declared else "named") for source in sources for name in _read(source)
+    ]
+    return collected([*declared.values(), *found])
+
+
+def asked_for_by(script: str, sources: Sequence[SourceFile], frontmatter: Mapping[str, object]) -> tuple[Named, ...]:
+    """The secrets that one script asks for: itself, in a module that it names, or in SKILL.md.
+
+    What SKILL.md names belongs to another script if that one reads it.
+    """
+    text = next((source.text for source in sources if source.path == script), "")
+    stems = set(re.findall(r"[\w-]+", text))
+    parts = [
+        one for one in sources if one.path == script or posixpath.splitext(posixpath.basename(one.path))[0] in stems
+    ]
+    others = {name for one in sources if one not in parts and one.path != SKILL_FILE for name in _read(one)}
+    about = asked_for((one for one in sources if one in parts or one.path == SKILL_FILE), frontmatter)
+    return tuple(one for one in about if one.where != (SKILL_FILE,) or one.name not in others)
+
+
+def declared_in(frontmatter: Mapping[str, object], what: str) -> tuple[str, ...]:
+    """What the tables `requires` of the frontmatter list: `env` for variables, `bins` for programs."""
+    found: dict[str, None] = {}
+    tables: list[object] = [frontmatter]
+    while tables:
+        table = tables.pop()
+        for key, value in table.items() if is_object(table) else ():
+            listed = value.get(what) if key == "requires" and is_object(value) else None
+            found |= dict.fromkeys(str(name) for name in (listed if is_items(listed) else ()))
+            tables.append(value)
+    return tuple(found)
+
+
+def _read(source: SourceFile) -> Iterator[str]:
+    names = [found[1] for pattern in _READ[source.language] for found in pattern.finditer(source.text)]
+    if source.language == "node":
+        names += (name for found in _TAKEN_APART.finditer(source.text) for name in re.findall(_NAME, found[1]))
+    own = _own(source.text) if source.language == "shell" else frozenset[str]()
+    yield from (name for name in dict.fromkeys(names) if looks_secret(name) and name not in own)
+
+
+def _own(text: str) -> frozenset[str]:
+    """The variables that a shell script sets itself. One with a default, as in `X=${X:-}`, still asks for it."""
+    own: set[str] = set()
+    asked: set[str] = set()
+    for found in _ASSIGNED.finditer(text):
+        name = found[1] or found["own"]
+        itself = re.search(rf"\$\{{?{re.escape(name)}\b", found["value"] or "")
+        (asked if itself else own).add(name)
+    return frozenset(own - asked)
+
+
 # --- all of it ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedCapabilities:
+class NamedCapabilities(Value, kw_only=True):
     """What the files of a skill name, by kind."""
 
     imports: tuple[Named, ...]
@@ -174,9 +332,6 @@ class NamedCapabilities:
     def of(self, kind: str) -> tuple[Named, ...]:
         """What is named of one kind, which is the name of a field."""
         return getattr(self, kind)
-
-    def as_dict(self) -> JsonObject:
-        return {item.name: [one.as_dict() for one in self.of(item.name)] for item in fields(self)}
 
 
 def look(tree: SkillTree, frontmatter: Mapping[str, object]) -> NamedCapabilities:

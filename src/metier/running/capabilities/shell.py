@@ -8,27 +8,27 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
 _BUILTINS: Final = frozenset(
-    _words(
+    (  # noqa: SIM905 - a list would have a line for each
         ". : [ [[ ]] alias bg bind break builtin caller cd command compgen complete continue declare dirs disown echo "
         "enable eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile popd "
         "printf pushd pwd read readarray readonly return set shift shopt source suspend test times trap true type "
         "typeset ulimit umask unalias unset wait coproc"
-    )
+    ).split()
 )
-_BEFORE_COMMAND: Final = frozenset(_words("if then elif else do while until ! { time"))
-_CLOSING: Final = frozenset(_words("fi done esac } in select"))
-_PREFIXES: Final = frozenset(_words("sudo env exec command nohup builtin xargs nice timeout"))
+_BEFORE_COMMAND: Final = ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "time")
+_CLOSING: Final = ("fi", "done", "esac", "}", "in", "select")
+_PREFIXES: Final = ("sudo", "env", "exec", "command", "nohup", "builtin", "xargs", "nice", "timeout")
 """Programs and commands whose first argument without a dash is a command, too."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _ABSOLUTE: Final = re.compile(r"/(?:usr|bin|sbin|opt)(?:/[A-Za-z0-9_.+-]+)+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _FUNCTION: Final = re.compile(r"(?:^|[\s;&|])(?:function\s+([\w.:-]+)|([\w.:-]+)\s*\(\s*\))", re.MULTILINE)
+_OPERATOR: Final = re.compile(r";;|&&|\|\||\|&|;&|[;&|]")
+_REDIRECTION: Final = re.compile(r"<<<|<<-?|[<>]\(|>>|[<>]&|>\||<>|[<>]")
+_BLANKS: Final = re.compile(r"[ \t]*")
+_VARIABLE: Final = re.compile(r"\$[\w@*#?]*")
+_QUOTED: Final = re.compile(r"[^\"\\$`]+")
 
 
 def called(text: str) -> tuple[str, ...]:
@@ -56,6 +56,12 @@ class _Reader:
     def _peek(self, many: int = 1) -> str:
         return self._text[self._at : self._at + many]
 
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        """What a pattern matches here, if anything. It is read."""
+        found = pattern.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return found[0] if found else ""
+
     def _list(self, end: str) -> None:
         """Commands up to a closing character."""
         expects, prefixed, skips, cases = True, False, False, 0
@@ -66,7 +72,7 @@ class _Reader:
                 self._at += 1
                 self._skip_documents()
                 expects, prefixed, skips = True, False, False
-            elif char in " \t\r":
+            elif char in " \t\r" or (char == "|" and pattern):
                 self._at += 1
             elif char == "#":
                 self._at = self._line_end()
@@ -75,12 +81,8 @@ class _Reader:
                 expects, pattern = True, False
             elif char == ")" or (end and char == end):
                 return
-            elif char == "|" and pattern:
-                self._at += 1
             elif char in ";&|":
-                two = self._peek(2)
-                pattern = cases > 0 and two in (";;", ";&")
-                self._at += 2 if two in (";;", "&&", "||", "|&", ";&") else 1
+                pattern = self._take(_OPERATOR) in (";;", ";&") and cases > 0
                 expects, prefixed, skips = not pattern, False, False
             elif char == "(":
                 if self._peek(2) == "((":
@@ -167,13 +169,8 @@ class _Reader:
     def _quoted(self) -> str:
         self._at += 1
         parts: list[str] = []
-        while self._at < len(self._text) and self._peek() != '"':
-            char = self._peek()
-            if char in "\\$`":
-                parts.append(self._piece())
-            else:
-                parts.append(char)
-                self._at += 1
+        while self._peek() not in ("", '"'):
+            parts.append(self._take(_QUOTED) or self._piece())
         self._at += 1
         return "".join(parts)
 
@@ -188,30 +185,18 @@ class _Reader:
             self._at += 1
             self._piece()
         else:
-            self._at += 1
-            while self._peek().isalnum() or self._peek() in ("_", "@", "*", "#", "?"):
-                self._at += 1
+            self._take(_VARIABLE)
         return "$"
 
     def _redirect(self) -> None:
-        if self._peek(3) == "<<<":
-            self._at += 3
-        elif self._peek(2) == "<<":
-            self._at += 3 if self._peek(3) == "<<-" else 2
-            while self._peek() in (" ", "\t"):
-                self._at += 1
-            word = self._word("")
-            if word:
-                self._documents.append(word)
+        operator = self._take(_REDIRECTION)
+        if operator.endswith("("):
+            self._inside(0, ")")
             return
-        elif self._peek(2) in ("<(", ">("):
-            self._inside(2, ")")
-            return
-        else:
-            self._at += 2 if self._peek(2) in (">>", ">&", "<&", ">|", "<>") else 1
-        while self._peek() in (" ", "\t"):
-            self._at += 1
-        self._word("")  # the file
+        self._take(_BLANKS)
+        word = self._word("")  # a file, or where the here-document ends
+        if word and operator in ("<<", "<<-"):
+            self._documents.append(word)
 
     def _skip_documents(self) -> None:
         for end in self._documents:

@@ -20,11 +20,15 @@ from metier.values.skill import JsonObject
 class RunGrant(Grant):
     """The base of all kinds. Fields that are not compared are not in the record, and are empty in a replay."""
 
+    by_kind: ClassVar[dict[str, type["RunGrant"]]] = {}
     refusals: ClassVar[tuple[str, ...]] = ()
     """The reasons for which planning refuses a script; a replay finds them in the record."""
 
     tools: tuple[str, ...] = ()
     asked: bool = False
+
+    def __init_subclass__(cls) -> None:
+        cls.by_kind[cls.kind] = cls
 
     @classmethod
     def check(cls, run: WantedRun) -> None:
@@ -72,7 +76,8 @@ class RunGrant(Grant):
 def kinds() -> Iterator[type[RunGrant]]:
     """All kinds, in the order of a question."""
     for kind in KINDS:
-        yield importlib.import_module(f"{__name__}.{kind}").GRANT
+        importlib.import_module(f"{__name__}.{kind}")
+        yield RunGrant.by_kind[kind]
 
 
 def check(run: WantedRun) -> None:

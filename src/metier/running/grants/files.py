@@ -81,9 +81,6 @@ class FilesGrant(RunGrant):
         return replace(job, files=self.contents)
 
 
-GRANT: Final = FilesGrant
-
-
 def digests_of(files: Mapping[str, str | bytes]) -> dict[str, str]:
     """The digests of given files by name, as the record has them. Raises `BadArguments`."""
     if len(files) > limits.GIVEN_FILES:

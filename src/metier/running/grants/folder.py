@@ -133,9 +133,6 @@ class FolderGrant(RunGrant):
             yield _WAY_TO_WRITE
 
 
-GRANT: Final = FolderGrant
-
-
 def _flaw(folder: str) -> str:
     """Why a folder can never be shown at its own path, as the end of a sentence."""
     if not os.path.isdir(folder):

@@ -56,9 +56,6 @@ class NetworkGrant(RunGrant):
         return replace(job, network=bool(self.tools), hosts=self.hosts, private_hosts=private)
 
 
-GRANT: Final = NetworkGrant
-
-
 def notes_about(skill: Skill, attempts: Sequence[HostAttempt], left_out: int) -> Iterator[str]:
     """What the reader of the result is told: which hosts were not reached, and how the user can allow them."""
     found = list(dict.fromkeys(_notes(skill, attempts)))

@@ -17,10 +17,10 @@ from metier.hosts.settings import Settings
 from metier.policy.decide import in_settings
 from metier.running.grants import RunGrant
 from metier.running.packages import Environment, PackagesUnavailable, Wanted
+from metier.running.packages.environment import PackageState, wanted_by
 from metier.running.packages.inferred import imports_from_root
 from metier.running.packages.interpreters import Interpreter, choose
 from metier.running.packages.lock import Lock
-from metier.running.packages.state import PackageState, wanted_by
 from metier.running.sandbox import Job, Outcome
 from metier.running.sandbox.interpreter import usual_python
 from metier.running.scripts import WantedRun
@@ -118,9 +118,6 @@ class PackagesGrant(RunGrant):
 
     def notes(self, run: WantedRun, outcome: Outcome) -> Iterator[str]:
         return iter(self.remarks)
-
-
-GRANT: Final = PackagesGrant
 
 
 def package_state(settings: Settings) -> PackageState | None:

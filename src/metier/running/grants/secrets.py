@@ -60,8 +60,7 @@ class SecretsGrant(RunGrant):
         script = run.script
         if script.files.tree is None:
             return  # a replay has these notes from the record
-        from metier.running.capabilities.secrets import asked_for_by
-        from metier.running.capabilities.sources import sources
+        from metier.running.capabilities.look import asked_for_by, sources
 
         wanted = asked_for_by(script.path, sources(script.files.tree), script.skill.frontmatter)
         variables, values = run.settings.place.env, script.stored.values
@@ -70,9 +69,6 @@ class SecretsGrant(RunGrant):
         for name in dict.fromkeys((*self.names, *(one.name for one in wanted))):
             if name not in known:
                 yield _missing(name, script.skill.name, script.stored)
-
-
-GRANT: Final = SecretsGrant
 
 
 def _missing(name: str, skill_name: str, stored: StoredSecrets) -> str:

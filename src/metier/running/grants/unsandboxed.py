@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from metier.running.grants import RunGrant
 
@@ -16,6 +16,3 @@ class UnsandboxedGrant(RunGrant):
     def facts(self) -> Iterator[tuple[str, str]]:
         if self.tools:
             yield "Sandbox", "Where no sandbox works, it runs without one, with all rights of the user."
-
-
-GRANT: Final = UnsandboxedGrant

@@ -17,7 +17,7 @@ from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
 from metier.files.text import from_utf8
 from metier.files.tree import SkillTree
-from metier.running.packages import MANIFEST_BYTES, Wanted, npm_files
+from metier.running.packages import MANIFEST_BYTES, Wanted, node
 
 _HEADER: Final = re.compile(r"^# /// script[ \t]*\r?\n", re.MULTILINE)
 _VERSION: Final = r"(?:~=|===?|!=|<=?|>=?)\s*[A-Za-z0-9.*+!_-]+"
@@ -186,23 +186,23 @@ def _for_node(tree: SkillTree, script: str) -> Wanted | None:
         refused = [
             f"{path} asks for {f'{name}@{bound}'[:_SHOWN]!r}"
             for name, bound in listed.items()
-            if not npm_files.is_registry_package(name, bound)
+            if not node.is_registry_package(name, bound)
         ]
         beside = posixpath.join(folder, "package-lock.json")
         lock, locked = tree.file(beside), b""
         try:
             if lock is not None and len(lock.data) > MANIFEST_BYTES:
-                raise npm_files.EntriesRefused(f"it has more than {MANIFEST_BYTES:,} bytes")
+                raise node.EntriesRefused(f"it has more than {MANIFEST_BYTES:,} bytes")
             if lock is not None:
-                locked = npm_files.written_lock(lock.data, listed)
-        except npm_files.EntriesRefused as error:
+                locked = node.written_lock(lock.data, listed)
+        except node.EntriesRefused as error:
             refused += [f"{beside}: {entry}" for entry in error.args]
         return Wanted(
             kind="node",
             requirements=tuple(sorted(f"{name}@{bound}" for name, bound in listed.items())),
             source=path,
             refused=tuple(refused),
-            manifest=npm_files.written_manifest(listed),
+            manifest=node.written_manifest(listed),
             locked=locked,
         )
     return None

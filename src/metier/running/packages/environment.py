@@ -1,4 +1,4 @@
-"""Folders with installed packages, cached by the digest of their lock.
+"""The locks of one user and the folders with installed packages, which are cached by the digest of their lock.
 
 A folder is built beside its place and renamed into it, under a lock on a file, so no process ever sees half of one, and
 two that want the same build it once. What an installer put there is compared with the lock. The folder that holds them
@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from metier.files.digests import digits
-from metier.running.packages import PackagesUnavailable, node, programs
-from metier.running.packages.declared import name_of
+from metier.files.tree import SkillTree
+from metier.running.packages import PackagesUnavailable, Wanted, node, programs
+from metier.running.packages.declared import declared, name_of
+from metier.running.packages.inferred import inferred
 from metier.running.packages.interpreters import Interpreter
-from metier.running.packages.lock import Lock
-from metier.running.packages.user_settings import environment
+from metier.running.packages.lock import Lock, Locks, key
 
 SECONDS: Final = 600.0
 """How long installing may take, and how long another process is waited for that installs the same."""
@@ -36,6 +37,49 @@ _SYSTEM: Final = (
     "/usr/lib64/python{}/site-packages",
 )
 """Where systems have their own modules. Those that are not there do not count."""
+_PYTHON: Final = re.compile(r"#!.*\b(python[0-9.]*|uv)\b")
+
+
+def wanted_by(tree: SkillTree, script: str, head: str) -> Wanted | None:
+    """What a script wants, by what is declared for it or by its imports; `None` if nothing."""
+    suffix = os.path.splitext(script)[1].lower()
+    if suffix in (".js", ".mjs", ".cjs"):
+        return declared(tree, script)
+    if suffix != ".py" and not _PYTHON.match(head.split("\n", 1)[0]):
+        return None
+    return declared(tree, script) or inferred(tree, script)
+
+
+class PackageState:
+    """Locks in the data folder of the user, and environments, which can be made again, in the cache folder."""
+
+    def __init__(self, data_folder: str, cache_folder: str) -> None:
+        self.locks = Locks(os.path.join(data_folder, "locks"))
+        self.environments = Environments(os.path.join(cache_folder, "environments"))
+
+    def lock(
+        self,
+        wanted: Wanted,
+        interpreter: Interpreter | None,
+        *,
+        builds: bool,
+        anew: bool = False,
+        offline: bool = False,
+    ) -> Lock | None:
+        """The lock for what is wanted, made if there is none or `anew` is set. Raises `PackagesUnavailable`.
+
+        `offline`: the index is not asked, so there may be none.
+        """
+        from metier.running.packages.resolve import resolve  # only where the index is asked
+
+        python = f"{interpreter.path} {interpreter.version}" if interpreter is not None else ""
+        name = key(wanted, python, builds=builds)
+        found = None if anew else self.locks.find(name)
+        if found is None and not offline:
+            with programs.workplace(self.environments.folder) as workplace:
+                found = resolve(wanted, interpreter, workplace, builds=builds)
+            self.locks.keep(name, found)
+        return found
 
 
 class Environments:
@@ -151,7 +195,7 @@ def _install(
     else:
         command = ["--python", interpreter.path, "install", "--quiet", "--no-input", "--disable-pip-version-check"]
         command += ["--no-warn-script-location", *([] if bytecode else ["--no-compile"])]
-    variables = environment(tool.name, workplace.home)
+    variables = programs.environment(tool.name, workplace.home)
     programs.call([*tool.command, *command, *words], workplace=workplace, seconds=SECONDS, variables=variables)
     _compare(lock, modules, tool.name)
     _mend_programs(os.path.join(modules, "bin"))

@@ -1,12 +1,15 @@
 """What a script needs by its imports, where nothing is declared.
 
-The script is parsed and never run. The modules of the skill that it imports are followed; those of the standard library
-are left out. `distributions.txt` has the names of distributions that differ from the import.
+The script is parsed and never run, here and for `metier caps`, so both agree on what it imports. The modules of the
+skill that it imports are followed; those of the standard library are left out. `distributions.txt` has the names of
+distributions that differ from the import.
 """
 
+import ast
 import functools
 import posixpath
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Final
@@ -14,7 +17,6 @@ from typing import Final
 from metier.files.tree import SkillTree
 from metier.running.packages import Wanted
 from metier.running.packages.declared import name_of, requirement
-from metier.running.packages.python_imports import python_imports
 
 _FILES: Final = 200
 """How many modules of a skill are followed."""
@@ -134,3 +136,48 @@ def _module(paths: set[str], folder: str, parts: list[str]) -> Iterator[str]:
                 for path in sorted(paths)
                 if path.startswith(f"{place}/") and path.count("/") == place.count("/") + 1
             )
+
+
+# --- source text ---
+
+
+def python_imports(source: bytes | str) -> list[tuple[str, int]] | None:
+    """Each module that a file imports, with the number of dots before it; `None` if it is not Python 3.
+
+    The name is dotted, with what is imported from a module at its end. What only a type checker reads does not count.
+    """
+    tree = parsed(source)
+    return list(_imported(tree)) if tree is not None else None
+
+
+def parsed(source: bytes | str) -> ast.Module | None:
+    """The syntax tree of Python 3; `None` for anything else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and _is_typing_only(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = f"{node.module}." if node.module else ""
+            yield from (
+                (f"{module}{alias.name}" if alias.name != "*" else module[:-1], node.level) for alias in node.names
+            )
+        waiting += ast.iter_child_nodes(node)
+
+
+def _is_typing_only(test: ast.expr) -> bool:
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from operator import ge, gt, le, lt
 from typing import Final, NamedTuple
 
 from metier.running.packages import PackagesUnavailable
@@ -22,6 +23,7 @@ _PLACES: Final = (
     "/opt/homebrew/bin/python3.*",
 )
 _CLAUSE: Final = re.compile(r"(~=|===?|!=|<=?|>=?)\s*(\d+(?:\.\d+)*)(\.\*)?")
+_ORDERS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 Version = tuple[int, ...]
 
@@ -55,16 +57,9 @@ def _satisfies(version: Version, operator: str, bound: Version, prefix: bool) ->
     same = version[: len(bound)] == bound if prefix else here == there
     if operator == "~=":
         return here >= there and version[: len(bound) - 1] == bound[:-1]
-    answers = {
-        "==": same,
-        "===": same,
-        "!=": not same,
-        "<": here < there,
-        "<=": here <= there,
-        ">": here > there,
-        ">=": here >= there,
-    }
-    return answers[operator]
+    if operator in _ORDERS:
+        return _ORDERS[operator](here, there)
+    return same != (operator == "!=")
 
 
 def choose(usual: str, declared: str) -> Interpreter:

@@ -8,15 +8,15 @@ import json
 import os
 import platform
 import sysconfig
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
+
+import msgspec
 
 from metier.files.beneath import read_regular
 from metier.files.digests import digest_of, digits
-from metier.files.json_text import parse_json
 from metier.files.replace import replacing
-from metier.files.shapes import is_list, is_table
 from metier.limits import MIB
 from metier.running.packages import MANIFEST_BYTES, Ecosystem, Wanted
 from metier.values.value import Value, replace
@@ -48,7 +48,7 @@ class Lock(Value, kw_only=True, dict=True):
     python: str = ""
     platform: str = ""
     source: str = ""
-    packages: tuple[Package, ...] = ()
+    packages: tuple[Package, ...]
     left_out: tuple[str, ...] = ()
     """Names that were inferred and cannot be had, each with the reason."""
     document: str = ""
@@ -81,33 +81,7 @@ class Lock(Value, kw_only=True, dict=True):
     @classmethod
     def parse(cls, data: bytes) -> "Lock":
         """A stored lock. Raises `ValueError` if it is none."""
-        table = parse_json(data)
-        if not is_table(table) or table.get("kind") not in ("python", "node"):
-            raise ValueError("this is not a lock")
-        packages, left_out = table.get("packages"), table.get("left_out")
-        if not is_list(packages) or not is_list(left_out):
-            raise ValueError("this is not a lock")
-        texts = ("python", "platform", "source", "document", "manifest")
-        return cls(
-            kind="node" if table["kind"] == "node" else "python",
-            packages=tuple(_package(one) for one in packages),
-            left_out=tuple(str(one) for one in left_out),
-            **{name: str(table.get(name, "")) for name in texts},
-        )
-
-
-def _package(given: object) -> Package:
-    if not is_table(given):
-        raise ValueError("this is not a lock")
-    row: Mapping[str, object] = given
-    size, hashes = row.get("size"), row.get("hashes")
-    return Package(
-        str(row.get("name", "")),
-        str(row.get("version", "")),
-        size if isinstance(size, int) else 0,
-        tuple(str(one) for one in hashes) if is_list(hashes) else (),
-        bool(row.get("inferred")),
-    )
+        return msgspec.json.decode(data, type=cls)
 
 
 def here() -> str:
@@ -156,13 +130,11 @@ class Locks:
         """Delete every lock; how many there were."""
         keys = self._keys()
         for key in keys:
-            with suppress(FileNotFoundError):
-                os.unlink(self._path(key))
+            Path(self._path(key)).unlink(missing_ok=True)
         return len(keys)
 
     def _keys(self) -> list[str]:
-        names = sorted(os.listdir(self.folder)) if os.path.isdir(self.folder) else ()
-        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        return sorted(path.stem for path in Path(self.folder).glob("*.json"))
 
     def _path(self, key: str) -> str:
         return os.path.join(self.folder, f"{key}.json")

@@ -2,23 +2,27 @@
 
 Each call has a time limit and a workplace: a folder below the user's cache that nobody else can enter or replace, with
 a home for the installer. Installers look for settings and projects in the folders above them, so a shared folder such
-as /tmp is no place for them. `user_settings` has what they are told of the user's own settings.
+as /tmp is no place for them. So no file counts that lies above that folder, in a skill or where others can write. Of
+the user's own files and variables, installers get what is named here: where packages come from, by which proxy, and
+with which passwords. uv does not read the settings of pip, so where it has none for an index, it is given those of pip.
 """
 
+import configparser
 import functools
 import importlib.util
 import os
+import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from metier.running.packages import PackagesUnavailable
-from metier.running.packages.user_settings import is_ours, uv_file
 
 MISSING: Final = "neither uv nor pip is installed here; install uv, for example with `python3 -m pip install uv`"
 BUILDING: Final = ".building-"
@@ -116,3 +120,155 @@ def npm() -> str:
     if found := shutil.which("npm"):
         return found
     raise PackagesUnavailable("npm is not installed here; it comes with Node.js")
+
+
+# --- the settings of the user ---
+
+
+_NOT_GIVEN: Final = re.compile(
+    r"npm_|pip_|uv_|python|virtual_env$|node_options$|node_path$|prefix$|destdir$|xdg_(?:config|data|cache)_",
+    re.IGNORECASE,
+)
+"""Variables that say how an installer works. Those that the user's settings may have are given again."""
+_NPM: Final = re.compile(
+    r"registry|@[\w.~-]+:registry|//[^\s=]+:(?:_auth|_authToken|_password|username|email|certfile|keyfile)|proxy"
+    r"|https?-proxy|no-?proxy|ca(?:\[\])?|cafile|cert|key|strict-ssl|cache|offline|prefer-offline|before"
+    r"|min-release-age|fetch-[a-z-]+|replace-registry-host",
+    re.IGNORECASE,
+)
+_PIP: Final = re.compile(
+    r"(?:extra-)?index-url|find-links|no-index|trusted-host|proxy|(?:client-)?cert|keyring-provider|(?:default-)?timeout"
+    r"|retries|(?:no-)?cache-dir|uploaded-prior-to"
+)
+_UV: Final = re.compile(
+    r"UV_(?:INDEX(?:_\w+)?|DEFAULT_INDEX|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|KEYRING_PROVIDER|NATIVE_TLS|SYSTEM_CERTS"
+    r"|INSECURE_HOST|HTTP_\w+|REQUEST_TIMEOUT|CONCURRENT_\w+|CACHE_DIR|LINK_MODE|OFFLINE|EXCLUDE_NEWER|CREDENTIALS_DIR)"
+)
+_INDEXES: Final = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX")
+_FROM_PIP: Final = {
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+def environment(name: Literal["uv", "pip", "npm"], home: str) -> dict[str, str]:
+    """The variables for an installer whose home is this folder."""
+    variables = {key: value for key, value in os.environ.items() if not _NOT_GIVEN.match(key)}
+    variables |= {"HOME": home, "TMPDIR": home}
+    if os.path.isfile(netrc := os.environ.get("NETRC") or os.path.expanduser("~/.netrc")):
+        variables["NETRC"] = netrc
+    return {"uv": _of_uv, "pip": _of_pip, "npm": _of_npm}[name]() | variables
+
+
+def _of_npm() -> dict[str, str]:
+    """The variables of npm whose keys may be in its settings."""
+    keys = {name: name[len("npm_config_") :] for name in os.environ if name.lower().startswith("npm_config_")}
+    return {name: os.environ[name] for name, key in keys.items() if _NPM.fullmatch(key) or _NPM.fullmatch(_dashed(key))}
+
+
+def npmrc(files: Iterable[str]) -> str:
+    """The settings for npm, from files of which later ones count more. Lines are taken as they are, or not at all."""
+    lines = [f"cache={os.path.expanduser('~/.npm')}"]
+    for path in files:
+        for line in _text(path).splitlines():
+            if line.lstrip().startswith("["):
+                break  # the keys of a section are other keys
+            key, _, value = line.partition("=")
+            if _NPM.fullmatch(key.strip()):
+                lines.append(f"{key}={_at_home(value.strip())}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _of_pip() -> dict[str, str]:
+    settings = {key: value for key, value in pip_settings().items() if _PIP.fullmatch(key)}
+    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    settings.setdefault("cache-dir", os.path.join(_user_folder("XDG_CACHE_HOME", cache), "pip"))
+    given = {f"PIP_{_dashed(key, '_').upper()}": _at_home(value) for key, value in settings.items()}
+    return given | {"PIP_CONFIG_FILE": os.devnull}
+
+
+def pip_settings() -> Mapping[str, str]:
+    """The settings of pip, as pip reads them: files first, then variables."""
+    config = os.path.join(_user_folder("XDG_CONFIG_HOME", ".config"), "pip", "pip.conf")
+    mac = "/Library/Application Support/pip/pip.conf"
+    files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", mac, os.path.expanduser("~/.pip/pip.conf"), config]
+    files += [os.path.expanduser(f"~{mac}"), os.path.join(sys.prefix, "pip.conf")]
+    own = os.environ.get("PIP_CONFIG_FILE")
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        for file in [] if own == os.devnull else [*files, *([own] if own else [])]:
+            parser.read_string(_text(file))
+    except configparser.Error:
+        parser = configparser.RawConfigParser()
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            found |= {_dashed(key): value for key, value in parser.items(section)}
+    return found | {_dashed(key[4:]): value for key, value in os.environ.items() if key[:4] == "PIP_"}
+
+
+def _of_uv() -> dict[str, str]:
+    given = {key: value for key, value in os.environ.items() if _UV.fullmatch(key)}
+    given.setdefault("UV_CACHE_DIR", os.path.join(_user_folder("XDG_CACHE_HOME", ".cache"), "uv"))
+    passwords = os.path.join(_user_folder("XDG_DATA_HOME", ".local/share"), "uv", "credentials")
+    if os.path.isdir(passwords):
+        given.setdefault("UV_CREDENTIALS_DIR", passwords)
+    if not any(key in given for key in _INDEXES) and not uv_file():
+        for key, value in pip_settings().items():
+            if key in _FROM_PIP and value:
+                separator = "," if key == "find-links" else " "
+                given.setdefault(_FROM_PIP[key], separator.join(value.split()))
+        # The indexes of pip have equal rank: the best version of all of them counts.
+        given.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return given
+
+
+def uv_file() -> str:
+    """The settings of uv for this user, else for this machine; empty if there are none. Never those of a project."""
+    config = os.path.join(_user_folder("XDG_CONFIG_HOME", ".config"), "uv", "uv.toml")
+    own = os.environ.get("UV_CONFIG_FILE")
+    files = (own,) if own else () if os.environ.get("UV_NO_CONFIG") else (config, "/etc/uv/uv.toml")
+    return next((file for file in files if _text(file)), "")
+
+
+def _text(path: str) -> str:
+    """A file with settings; empty if there is none. Raises `PackagesUnavailable` where others could have written it."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        if not is_ours(status):
+            raise PackagesUnavailable(
+                f"{path} belongs to another user or can be written by others; `chmod go-w` mends it"
+            )
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def is_ours(status: os.stat_result) -> bool:
+    """Whether only this user and root, who owns `/`, can change a file, or replace what this user has in a folder.
+
+    A group counts as others, except the user's own one and that of root.
+    """
+    root = os.stat("/")
+    others = 0o002 if status.st_gid in (0, root.st_gid, os.getegid()) else 0o022
+    is_kept = not status.st_mode & others or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
+    return bool(is_kept) and status.st_uid in (0, root.st_uid, os.geteuid())
+
+
+def _user_folder(variable: str, usual: str) -> str:
+    return os.environ.get(variable) or os.path.join(os.path.expanduser("~"), usual)
+
+
+def _at_home(value: str) -> str:
+    """The value with the user's home, which is not that of the installer."""
+    return re.sub(r"(?<![^\s\"'])~(?=/)", lambda _: os.path.expanduser("~"), value)
+
+
+def _dashed(key: str, dash: str = "-") -> str:
+    return re.sub(r"(?<!^)[_-]", dash, key).lower()

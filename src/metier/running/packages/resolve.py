@@ -22,7 +22,6 @@ from metier.running.packages import PackagesUnavailable, Wanted, node, programs
 from metier.running.packages.declared import name_of, requirement
 from metier.running.packages.interpreters import Interpreter
 from metier.running.packages.lock import Lock, Package, here
-from metier.running.packages.user_settings import environment
 
 SECONDS: Final = 120.0
 """How long resolving may take. It usually takes a second."""
@@ -51,7 +50,7 @@ class _Resolution:
     def __init__(self, wanted: Wanted, interpreter: Interpreter, builds: bool, workplace: programs.Workplace) -> None:
         self._wanted, self._interpreter, self._builds, self._workplace = wanted, interpreter, builds, workplace
         self._tool = programs.installer()
-        self._variables = environment(self._tool.name, workplace.home)
+        self._variables = programs.environment(self._tool.name, workplace.home)
         self._until = time.monotonic() + SECONDS
         self._addresses: dict[str, str] = {}
         """Where the file of each package is."""

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, Protocol, cast
+from typing import Final, Literal, NamedTuple, Protocol, cast
 
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
@@ -45,8 +45,7 @@ class Keyring(Protocol):
     def delete_password(self, service: str, username: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class KeyringState:
+class KeyringState(NamedTuple):
     """The keyring of this machine, or why there is none that can be used."""
 
     backend: Keyring | None

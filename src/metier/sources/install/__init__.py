@@ -11,8 +11,7 @@ import contextlib
 import os
 import pwd
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from metier import limits
 from metier.catalog import discover, frontmatter, validate
@@ -25,12 +24,13 @@ from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.policy.decide import Policy, Request
-from metier.record.events import INSTALLS, Event, InstallRefused, SkillInstalled
+from metier.record.events import INSTALLS, InstallRefused, SkillInstalled
 from metier.record.store import Draft, Store
 from metier.record.writer import random_ids, system_clock
 from metier.sources.install import archive, fetch, lock, placing
 from metier.sources.install.archive import ArchiveEntry
 from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Root
+from metier.values.value import Value, replace
 
 TOOL: Final = "install"
 """The tool name of installs in policy rules. The `path` of such a rule is the URL."""
@@ -40,8 +40,7 @@ BringArchive = Callable[[str, str], bytes]
 zip or tar.gz archive of that skill. Raises `OSError` or `ValueError` if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstallRequest:
+class InstallRequest(Value):
     """What to install, from where, and what the source must match."""
 
     source: str
@@ -60,9 +59,21 @@ class InstallRequest:
     """An archive that came with the request. `source` then only names it, and nothing is read from there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedFile(NamedTuple):
+    """A file of an offer."""
+
+    path: str
+    size: int
+    executable: bool
+
+
+class Offer(Value):
     """What would be installed, for the decision. Everything except `target` comes from the untrusted source."""
+
+    json_keys = (
+        "name", "description", "source", "path=target", "digest=tree", "artifact", "files", "replaced=replaces",
+        "left_out", "diagnostics",
+    )  # fmt: skip
 
     name: str
     description: str
@@ -70,30 +81,14 @@ class Offer:
     target: str
     tree: str
     artifact: str
-    files: tuple[tuple[str, int, bool], ...]
-    """The path, size and executable bit of each file."""
+    files: tuple[OfferedFile, ...]
     replaces: bool
     diagnostics: tuple[Diagnostic, ...] = ()
     left_out: tuple[str, ...] = ()
     """Paths of a local folder that are not installed: version control, caches and compiled Python."""
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "description": self.description,
-            "source": self.source,
-            "path": self.target,
-            "digest": self.tree,
-            "artifact": self.artifact,
-            "files": [{"path": path, "size": size, "executable": runs} for path, size, runs in self.files],
-            "replaced": self.replaces,
-            "left_out": list(self.left_out),
-            "diagnostics": [diagnostic.as_dict() for diagnostic in self.diagnostics],
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Fetched(NamedTuple):
     entries: Sequence[ArchiveEntry]
     source: str
     artifact: str = ""
@@ -164,21 +159,17 @@ class Installer:
         """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
         source = self._source(request)
         try:
-            return self._offered(request, source, confirm)
+            return self._install(request, source, confirm)
         except MetierError as error:
             reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
-            self._record(InstallRefused(source, reason, str(error), _user_name(), request.name))
+            event = InstallRefused(source, reason, str(error), _user_name(), request.name)
+            # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
+            self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
             raise
 
     def preview(self, request: InstallRequest) -> Offer:
         """What `install` would install, after the same checks and questions. Nothing is installed or recorded."""
-        return self._offered(request, self._source(request), None)
-
-    def _offered(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
-        root = self.root(project=request.project)
-        if request.digest and not is_digest(request.digest):
-            raise ConfigError(f"a digest must be {FORM}", key="digest")
-        return self._install(request, self._fetch(request, source), root, confirm)
+        return self._install(request, self._source(request), None)
 
     # --- fetching ---
 
@@ -264,9 +255,11 @@ class Installer:
 
     # --- installing ---
 
-    def _install(
-        self, request: InstallRequest, fetched: _Fetched, root: str, confirm: Callable[[Offer], bool] | None
-    ) -> Offer:
+    def _install(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
+        root = self.root(project=request.project)
+        if request.digest and not is_digest(request.digest):
+            raise ConfigError(f"a digest must be {FORM}", key="digest")
+        fetched = self._fetch(request, source)
         name = _name(fetched.entries)
         if request.name and name != request.name:
             raise InstallError(f"the skill is named {name!r}, not {request.name!r}", reason="other-name")
@@ -290,7 +283,7 @@ class Installer:
                 target=target,
                 tree=lock.tree_digest(rows),
                 artifact=fetched.artifact,
-                files=tuple((entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
+                files=tuple(OfferedFile(entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
                 replaces=replaces,
                 diagnostics=diagnostics,
                 left_out=fetched.left_out,
@@ -300,7 +293,9 @@ class Installer:
                 return offer
             if not confirm(offer):
                 raise PolicyDenied(TOOL, name, "the answer was no")
-            locked = lock.Locked(self._source_in_lock(offer, request), offer.tree, offer.artifact, rows)
+            locked = lock.Locked(
+                source=self._source_in_lock(offer, request), digest=offer.tree, artifact=offer.artifact, files=rows
+            )
             self._place(staging, folder, root, offer, locked)
         return offer
 
@@ -374,10 +369,6 @@ class Installer:
             lock.write(root, {**lock.read(root), change.name: change.locked}, f"{lock.location(root)}.new")
             self._append(change.event_id, change.timestamp_ms, SkillInstalled.type, change.event)
         placing.remove_journal(own, root)
-
-    def _record(self, event: Event) -> None:
-        # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
-        self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
 
     def _append(self, event_id: str, timestamp_ms: int, kind: str, data: JsonObject) -> None:
         self._sink.append(INSTALLS, "install", INSTALLS, [Draft(event_id, timestamp_ms, kind, data)])

@@ -13,13 +13,13 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from metier import limits
 from metier.errors import InstallError, ResourceError
 from metier.files import beneath
 from metier.values.skill import SKILL_FILE
+from metier.values.value import Value, replace
 
 _VERSION_CONTROL: Final = frozenset((".git", ".hg", ".svn", ".jj", ".bzr", ".metier"))
 """Folders that configure other programs. A skill must not contain one."""
@@ -32,8 +32,7 @@ _HEADERS: Final = limits.INSTALL_FILES * 4 * _BLOCK
 """How many bytes the headers of a tar may add to its files."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveEntry:
+class ArchiveEntry(Value):
     """One file of a skill."""
 
     path: str

@@ -13,8 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from metier import __version__, limits
@@ -32,8 +31,7 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _CHUNK: Final = 64 * limits.KIB
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """An entry of an index."""
 
     name: str
@@ -182,10 +180,6 @@ def _answer(response: http.client.HTTPResponse, limit: int, place: str) -> bytes
         refuse("not-found", f"{place} responded with status {response.status}")
     if response.headers.get("Content-Encoding", "identity") != "identity":
         refuse("bad-answer", f"{place} responded in an encoding that was not requested")
-    return _body(response, limit, place)
-
-
-def _body(response: http.client.HTTPResponse, limit: int, place: str) -> bytes:
     declared = response.headers.get("Content-Length", "")
     if declared.isdigit() and int(declared) > limit:
         refuse("too-large", f"{place} has more than {limit:,} bytes")

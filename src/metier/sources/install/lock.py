@@ -9,17 +9,19 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import OPEN
 from metier.files.digests import digest_of
 from metier.files.json_text import read_json
-from metier.files.shapes import is_list, is_table
+from metier.files.shapes import as_table, is_table
 from metier.files.tree import Row, tree_digest
 from metier.sources.install.archive import ArchiveEntry
+from metier.values.value import Value
 
 VERSION: Final = 1
 
@@ -27,31 +29,27 @@ Scope = Literal["user", "project"]
 """Whose lock file it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
+class Locked(Value, kw_only=True):
     """A skill as it was installed. `artifact` is the digest of its archive, if it came in one."""
 
     source: str
     digest: str
-    artifact: str
+    artifact: str = ""
     files: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LockFinding:
+class LockFinding(Value):
     """A skill of a lock file, and how its files differ now. Without problems it is unchanged."""
+
+    json_keys = ("scope", "name", "unchanged", "problems")
 
     scope: Scope
     name: str
     problems: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "scope": self.scope,
-            "name": self.name,
-            "unchanged": not self.problems,
-            "problems": list(self.problems),
-        }
+    @property
+    def unchanged(self) -> bool:
+        return not self.problems
 
 
 def rows(entries: Iterable[ArchiveEntry]) -> tuple[Row, ...]:
@@ -76,10 +74,10 @@ def read(root: str) -> dict[str, Locked]:
 
 
 def _skills(content: object) -> dict[str, Locked]:
-    if not is_table(content) or content.get("version") != VERSION:
-        found = content.get("version") if is_table(content) else None
-        raise ValueError(f"its version is {found!r}, not {VERSION}")
-    listed = content.get("skills")
+    table = as_table(content)
+    if table.get("version") != VERSION:
+        raise ValueError(f"its version is {table.get('version')!r}, not {VERSION}")
+    listed = table.get("skills")
     if not is_table(listed):
         raise ValueError("it has no table of skills")
     return {name: parse_locked(name, value) for name, value in listed.items()}
@@ -87,27 +85,16 @@ def _skills(content: object) -> dict[str, Locked]:
 
 def parse_locked(name: str, value: object) -> Locked:
     """An entry of the lock file. Raises `ValueError` if it is not valid."""
-    if is_table(value):
-        source, digest, artifact = value.get("source"), value.get("digest"), value.get("artifact", "")
-        rows = _rows(value.get("files"))
-        if isinstance(source, str) and isinstance(digest, str) and isinstance(artifact, str) and rows is not None:
-            return Locked(source, digest, artifact, rows)
-    raise ValueError(f"the entry {name!r} is not valid")
-
-
-def _rows(value: object) -> tuple[Row, ...] | None:
-    found: list[Row] = []
-    for row in value if is_list(value) else [None]:
-        if not is_list(row) or len(row) != 3 or not isinstance(row[0], str) or not isinstance(row[1], str):
-            return None
-        found.append((row[0], row[1], bool(row[2])))
-    return tuple(found)
+    try:
+        return msgspec.convert(value, Locked)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the entry {name!r} is not valid: {error}") from error
 
 
 def write(root: str, skills: Mapping[str, Locked], temporary: str) -> None:
     """Replace the lock file in one step, through a temporary file on the same disk. Without skills, it is deleted."""
     file = location(root)
-    listed = {name: asdict(skills[name]) for name in sorted(skills)}
+    listed = {name: skills[name].as_dict() for name in sorted(skills)}
     text = json.dumps({"version": VERSION, "skills": listed}, indent=2) + "\n"
     try:
         if not skills:

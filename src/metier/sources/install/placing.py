@@ -17,15 +17,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
 from typing import Final
+
+import msgspec
 
 from metier.errors import ConfigError, InstallError
 from metier.files.digests import digest_of
 from metier.files.json_text import read_json
-from metier.files.shapes import as_table
 from metier.sources.install import lock
-from metier.values.skill import JsonObject
+from metier.values.value import JsonObject, Value
 
 PREFIX: Final = ".installing-"
 """How the names of staging folders begin. Discovery does not search next to the folder of skills."""
@@ -36,11 +36,9 @@ BEFORE: Final = ".before"
 # --- the staging folder ---
 
 
-@contextlib.contextmanager
-def exclusive(root: str) -> Generator[None, None, None]:
+def exclusive(root: str) -> contextlib.AbstractContextManager[None]:
     """Let only one install at a time create or remove staging folders, rename skills, and write the lock file."""
-    with _locked(os.path.dirname(root)):
-        yield
+    return _locked(os.path.dirname(root))
 
 
 @contextlib.contextmanager
@@ -162,8 +160,7 @@ def _renameat2() -> Callable[..., int] | None:
 # --- the journal ---
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Value):
     """A skill that is being put into place: its new entry in the lock file, and the event to record."""
 
     root: str
@@ -183,10 +180,6 @@ class Placement:
         return not any(True for _ in lock.differences(self.target, self.locked.files))
 
 
-_KINDS: Final = {"root": str, "name": str, "staging": str, "event_id": str, "timestamp_ms": int, "event": dict}
-"""What the journal has besides the entry in the lock file."""
-
-
 def journal_file(folder: str, root: str) -> str:
     """The journal of a folder of skills, in the user's own folder: a project cannot bring one."""
     return os.path.join(folder, "installing", f"{digest_of(os.fsencode(root)).removeprefix('sha256:')[:32]}.json")
@@ -198,7 +191,7 @@ def write_journal(folder: str, change: Placement) -> None:
     try:
         os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
         with open(temporary, "w", encoding="ascii") as stream:
-            json.dump(asdict(change), stream)
+            json.dump(change.as_dict(), stream)
         os.replace(temporary, file)
     except OSError as error:
         raise ConfigError(f"the journal of installs cannot be written: {error.strerror}", file=file) from error
@@ -216,16 +209,14 @@ def read_journal(folder: str, root: str) -> Placement | None:
     """The change that a killed process left unfinished, if there is one. The caller holds the lock of `exclusive`."""
     file = journal_file(folder, root)
     try:
-        content: object = read_json(file)
+        change = msgspec.convert(read_json(file), Placement)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise ConfigError(f"the journal of installs cannot be read: {error}", file=file, hint="delete it") from error
-    told = as_table(content)
-    if told.get("root") == root and all(isinstance(told.get(key), kind) for key, kind in _KINDS.items()):
-        values: JsonObject = {key: told[key] for key in _KINDS}
-        return Placement(**values, locked=lock.parse_locked(values["name"], told.get("locked")))
-    raise ConfigError("the journal of installs is not valid", file=file, hint="delete it")
+    if change.root != root:
+        raise ConfigError("the journal of installs is that of another folder", file=file, hint="delete it")
+    return change
 
 
 def put_back(change: Placement) -> None:

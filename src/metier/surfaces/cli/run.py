@@ -17,9 +17,8 @@ from metier.policy.rules import HOST_HINT, Rule
 from metier.record.made_files import made_files
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
 from metier.running.packages import Wanted
-from metier.running.packages.environment import size_of
+from metier.running.packages.environment import PackageState, size_of, wanted_by
 from metier.running.packages.lock import Lock
-from metier.running.packages.state import PackageState, wanted_by
 from metier.session.operations import Run
 from metier.session.session import Session
 from metier.skills import Skills
