@@ -23,32 +23,34 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 
 from metier.errors import MetierError
 from metier.policy.decide import Request
 from metier.record.store import Frame
 from metier.record.writer import system_clock
+from metier.session.operation import Operation, R
 from metier.session.operations import Call, Invoke, Load
 from metier.session.session import Session
 from metier.session.tools import ToolResult
-from metier.surfaces.chat import attached, cards, history, models
+from metier.surfaces.chat import history, models
 from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
 from metier.surfaces.chat.demo_model import CALLED
-from metier.surfaces.chat.fitting import SHORTENED, FittedMessages
+from metier.surfaces.chat.history import SHORTENED, FittedMessages
 from metier.surfaces.chat.items import (
     ErrorItem,
     Item,
     NoticeItem,
     ReasoningItem,
+    Spent,
     TextItem,
     ToolItem,
     UserItem,
     files_of,
+    spent_on,
 )
-from metier.surfaces.chat.live import LiveTurn
+from metier.surfaces.chat.live import CHOICES, LiveTurn, TurnQuestions
 from metier.surfaces.chat.model_choice import TEXT_CHARACTERS, ModelChoice
-from metier.surfaces.chat.questions import CHOICES, TurnQuestions
-from metier.surfaces.chat.spending import Spent, spent_on
 from metier.values.results import Invocation, Loaded
 from metier.values.skill import Skill, wire_name
 
@@ -247,10 +249,6 @@ class Turn:
     def _all(self) -> list[Item]:
         return [*self._before, *(item for item in self.live.items if item not in self._before)]
 
-    def _sent(self) -> list[Item]:
-        """The items that the model is told of."""
-        return [item for item in self._all if not isinstance(item, ReasoningItem)]
-
     def _prepare_retry(self) -> None:
         """Set aside what came after the last message or result. Calls that were carried out stay."""
         changed: list[Item] = close(self._before, "it was interrupted")
@@ -279,11 +277,7 @@ class Turn:
         """
         if again and (not message.skill or message.loaded):
             return
-        frames: list[Frame] = []
-        try:
-            invocation = await self._work(session.perform, Invoke(message=message.text), watch=frames.append)
-        except MetierError as error:
-            raise TurnFailed(f"The skill could not be used: {error}") from error
+        invocation, frames = await self._used(session, Invoke(message=message.text))
         loaded = set[str]() if again else await self._load_chosen(session, message, invocation)
         if invocation.skill is None or invocation.skill.path in loaded:
             return
@@ -293,6 +287,13 @@ class Turn:
         self.live.show(message)
         if invocation.loaded is not None and not again:
             await self._show_loaded(session, invocation.skill, invocation.loaded, frames, injected=injected)
+
+    async def _used(self, session: Session, operation: Operation[R]) -> tuple[R, list[Frame]]:
+        frames: list[Frame] = []
+        try:
+            return await self._work(session.perform, operation, watch=frames.append), frames
+        except MetierError as error:
+            raise TurnFailed(f"The skill could not be used: {error}") from error
 
     async def _load_chosen(self, session: Session, message: UserItem, invocation: Invocation) -> set[str]:
         """Load the skills of names that several skills bear: a model could only ask for them by such a name.
@@ -305,11 +306,7 @@ class Turn:
         decided = [one for one in invocation.mentioned if [other.path for other in named[one.name]] != [one.path]]
         chosen = [*picked, *(decided if invocation.loaded is None else ())]
         for skill in chosen:
-            frames: list[Frame] = []
-            try:
-                loaded = await self._work(session.perform, Load(path=skill.path), watch=frames.append)
-            except MetierError as error:
-                raise TurnFailed(f"The skill could not be used: {error}") from error
+            loaded, frames = await self._used(session, Load(path=skill.path))
             message.skill, message.loaded = skill.name, True
             self.live.show(message)
             await self._show_loaded(session, skill, loaded, frames, injected=False)
@@ -322,7 +319,7 @@ class Turn:
         card = ToolItem(
             tool=tool, role="load", args={"name": skill.name}, step=self._step, call="", by="user", injected=injected
         )
-        cards.fill(card, ToolResult({}, loaded.text), frames)
+        card.fill(ToolResult({}, loaded.text), frames)
         await self.live.keep(card)
 
     # --- rounds ---
@@ -333,20 +330,29 @@ class Turn:
         async def put_back(budget: int) -> str:
             return (await self._work(session.compact, budget)).text
 
+        def sent() -> list[Item]:
+            return [item for item in self._all if not isinstance(item, ReasoningItem)]
+
         offline = self._own_choice.provider == "offline"  # the guide would take the words of a file for the user's
         files = [] if offline else self._all
-        texts = await asyncio.to_thread(attached.texts, files, self._store.store.get_artifact)
-        conversation = FittedMessages(self._sent, put_back, self._learned, texts)
-        model = await open_model(self.choice)
-        await conversation.begin(self.choice.label, models.window(model))
+        texts = await asyncio.to_thread(history.texts, files, self._store.store.get_artifact)
+        conversation = FittedMessages(sent, put_back, self._learned, texts)
+
+        async def use(choice: ModelChoice) -> Model:
+            self.choice, model = choice, await open_model(choice)
+            await conversation.begin(choice.label, model.profile.get("context_window"))
+            return model
+
+        model = await use(self.choice)
         missing: set[str] = set()
         for _ in range(ROUNDS):
             wanted = self._wanted(session)
             if wanted != self.choice and wanted.name not in missing:
-                self.choice, model = wanted, await open_model(wanted)
-                await conversation.begin(wanted.label, models.window(model))
+                model = await use(wanted)
                 self.live.show(NoticeItem(text=f"A skill asked for the model {wanted.name}, which answers now."))
-            self._say_shortened(conversation)
+            notices = (item.text for item in self._all if isinstance(item, NoticeItem))
+            if conversation.shortened and SHORTENED not in notices:  # it is said once in a chat
+                self.live.show(NoticeItem(text=SHORTENED))
             try:
                 response, calls = await self._ask_model(model, session, conversation.messages, question)
             except _TooLong:
@@ -357,8 +363,7 @@ class Turn:
                 missing.add(self.choice.name)
                 text = f"The server does not have the model {self.choice.name}, so {self._own_choice.name} answers."
                 self.live.show(NoticeItem(text=text))
-                self.choice, model = self._own_choice, await open_model(self._own_choice)
-                await conversation.begin(self.choice.label, models.window(model))
+                model = await use(self._own_choice)
                 continue
             if not calls:
                 return
@@ -366,12 +371,6 @@ class Turn:
             self._step += 1
             await conversation.grow(history.sendable(response), ModelRequest(parts=results))
         raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
-
-    def _say_shortened(self, conversation: FittedMessages) -> None:
-        """Say once in a chat that the model does not get all of it any more."""
-        said = any(isinstance(item, NoticeItem) and item.text == SHORTENED for item in self._all)
-        if conversation.shortened and not said:
-            self.live.show(NoticeItem(text=SHORTENED))
 
     def _wanted(self, session: Session) -> ModelChoice:
         """The model for the next request: the one that a skill proposed and policy granted, of the same provider."""
@@ -391,13 +390,14 @@ class Turn:
             instruction_parts=[InstructionPart(content=system)],
         )
         if self.choice.images:
-            messages = await asyncio.to_thread(
-                attached.with_images, messages, self._all, self._store.store.get_artifact
-            )
+            messages = await asyncio.to_thread(history.with_images, messages, self._all, self._store.store.get_artifact)
         parts: dict[int, TextItem] = {}
+        settings = ModelSettings(
+            first_event_timeout=self.choice.timeout, request_timeout=models.REQUEST_SECONDS, max_retries=1
+        )
         try:
             async with model_request_stream(
-                model, messages, model_settings=models.settings(self.choice), model_request_parameters=parameters
+                model, messages, model_settings=settings, model_request_parameters=parameters
             ) as stream:
                 size = 0
                 async for event in stream:
@@ -411,7 +411,7 @@ class Turn:
         except (asyncio.CancelledError, TurnFailed, MetierError):
             raise
         except Exception as error:
-            if not parts and self.choice != self._own_choice and models.unknown_model(error):
+            if not parts and self.choice != self._own_choice and models.status_of(error) in (400, 404):
                 raise _NoSuchModel from error
             if not parts and models.too_long(error):
                 raise _TooLong(models.explain(error, self.choice)) from error
@@ -480,7 +480,7 @@ class Turn:
             result = await asyncio.shield(work)
         except asyncio.CancelledError:
             await asyncio.wait([work], timeout=END_SECONDS if role == "run" else 0)
-            cards.stop(card, frames)
+            card.stop(frames)
             self.live.show(card)
             raise
         finally:
@@ -488,7 +488,7 @@ class Turn:
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
-        cards.fill(card, result, frames)
+        card.fill(result, frames)
         await self._show_call(card)
         return history.returned(card)
 
@@ -503,9 +503,7 @@ class Turn:
         """Show what a script prints while it runs."""
         while True:
             await asyncio.sleep(OUTPUT_SECONDS)
-            known = card.stdout, card.stderr
-            card.stdout, card.stderr = cards.output(frames)
-            if known != (card.stdout, card.stderr):
+            if card.show_output(frames):
                 self.live.show(card, stored=True)
 
     # --- questions ---
